@@ -1,0 +1,3 @@
+"""Split learning that can forget."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,99 @@
+"""Every error SplitWiper raises on purpose.
+
+The tree::
+
+    SplitWiperError
+    ├── InputError            (ValueError)   something the caller gave is wrong
+    │   ├── ConfigError                      a setting, or a configuration file
+    │   ├── CutError                         a cut of the model that cannot work
+    │   ├── DataError                        rows, labels, shapes, dtypes
+    │   └── RequestError                     an unlearning request that names what is not there
+    ├── NotFoundError         (LookupError)  no such run, client, ticket or model
+    │   └── AbsentClientError                the client is known, its folder is not here
+    ├── StoreError            (OSError)      the run folder
+    │   ├── CorruptError                     bytes that are not what was written
+    │   ├── FormatError                      another or a newer format, unknown feature flags
+    │   └── DiskFullError                    no room; nothing acknowledged was lost
+    ├── BusyError             (RuntimeError) another process holds the lease
+    │   └── FencedError                      this process lost its lease and must stop
+    └── TrainingError         (RuntimeError) training ran and went wrong
+
+Each message gives the offending value and the remedy. Only the command line turns errors into exit codes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SplitWiperError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class InputError(SplitWiperError, ValueError):
+    """Something the caller gave is wrong."""
+
+
+class ConfigError(InputError):
+    """A setting or a configuration file is wrong."""
+
+
+class CutError(InputError):
+    """The model cannot be cut there."""
+
+
+class DataError(InputError):
+    """Rows, labels, shapes or dtypes are wrong."""
+
+
+class RequestError(InputError):
+    """An unlearning request names something that is not there."""
+
+
+class NotFoundError(SplitWiperError, LookupError):
+    """There is no such run, client, ticket or model."""
+
+
+class AbsentClientError(NotFoundError):
+    """The client is known, but its folder is not here."""
+
+
+class StoreError(SplitWiperError, OSError):
+    """The run folder cannot be used as it is."""
+
+
+class CorruptError(StoreError):
+    """Stored bytes are not what was written."""
+
+
+class FormatError(StoreError):
+    """Another format, a newer version, or unknown feature flags."""
+
+
+class DiskFullError(StoreError):
+    """There is no room left; nothing acknowledged was lost."""
+
+
+class BusyError(SplitWiperError, RuntimeError):
+    """Another process holds the lease."""
+
+
+class FencedError(BusyError):
+    """This process lost its lease to another one and must stop."""
+
+
+class TrainingError(SplitWiperError, RuntimeError):
+    """Training ran and went wrong."""
+
+
+def nearest(word: str, known: Iterable[str], *, most: int = 3) -> str:
+    """A clause that points to the known words closest to ``word``; empty when none is close.
+
+    >>> nearest("brid", ["bird", "cat"])
+    " Did you mean 'bird'?"
+    """
+    close = difflib.get_close_matches(word, [str(k) for k in known], n=most, cutoff=0.5)
+    if not close:
+        return ""
+    return f" Did you mean {' or '.join(repr(c) for c in close)}?"
