@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test soak format clean
+.PHONY: demo test soak gpu results format clean
 
 demo: $(READY)
 	$(BIN)/splitwiper demo
@@ -16,6 +16,12 @@ test: $(READY)
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -rA
+
+gpu: $(READY)
+	$(BIN)/pytest -m gpu -rA
+
+results: $(READY)
+	$(BIN)/python scripts/results.py
 
 format: $(READY)
 	$(BIN)/ruff format .
