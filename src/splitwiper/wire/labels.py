@@ -1,0 +1,41 @@
+"""Labels are (task, name), so that the integers of two data sets never collide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from splitwiper.errors import FormatError
+
+
+class Label(NamedTuple):
+    """One label of one task. Integers and strings are different names: 3 is not "3".
+
+    >>> Label("digits", 3).text, Label.parse('["digits",3]').name
+    ('["digits",3]', 3)
+    """
+
+    task: str
+    name: str | int
+
+    @property
+    def text(self) -> str:
+        """The canonical text, as stored and as used in stream names."""
+        return json.dumps([self.task, self.name], ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Label:
+        """The label that `text` stands for."""
+        try:
+            task, name = json.loads(text)
+        except (ValueError, TypeError) as problem:
+            raise FormatError(f"{text!r} is not a label: expected [task, name].") from problem
+        if not isinstance(task, str) or isinstance(name, bool) or not isinstance(name, str | int):
+            raise FormatError(f"{text!r} is not a label: the task is a text, the name a text or an integer.")
+        return cls(task, name)
+
+
+def in_order(labels: Iterable[Label]) -> tuple[Label, ...]:
+    """Each label once, in the order that heads and tables use: by task, integers before texts, by name."""
+    return tuple(sorted(set(labels), key=lambda x: (x.task, isinstance(x.name, str), x.name)))

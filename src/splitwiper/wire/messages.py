@@ -1,0 +1,123 @@
+"""The messages of the protocol: request → ticket → receipt, and the statement that comes with an upload.
+
+Nothing here names a class, an id or the content of what is forgotten, and what only the client may know travels
+as an HMAC under the client's key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from splitwiper.errors import FormatError, NotFoundError
+
+Level = Literal["class", "sample", "client"]
+TicketState = Literal["accepted", "erased", "settled"]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a party spent on an operation."""
+
+    seconds: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    @property
+    def traffic(self) -> int:
+        """Bytes in both directions."""
+        return self.bytes_up + self.bytes_down
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.seconds + other.seconds, self.bytes_up + other.bytes_up, self.bytes_down + other.bytes_down)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A client asks to be forgotten, in part or wholly."""
+
+    ticket: str
+    client: str
+    level: Level
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """Where a request stands: accepted, erased (the shard is replaced), settled (the model is re-trained)."""
+
+    id: str
+    client: str
+    level: Level
+    state: TicketState
+    received: str
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a client says with an upload: HMACs of its own context, its numerics, and the tickets it answers."""
+
+    config: str
+    initial: str
+    key: str
+    fingerprint: Mapping[str, str]
+    tickets: tuple[str, ...] = ()
+    spent: Spent = field(default_factory=Spent)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was done for a ticket. `exact` says how it was done; `verify` proves it by recomputing.
+
+    Attributes:
+        context: digests of what exactness is relative to.
+        before: commitments (HMACs under salts that died with the data) to what was erased.
+        after: commitments to shard, manifest and model as they are now; None where nothing is left.
+        spent: what every client of the federation spent; those that did not ask spent nothing.
+    """
+
+    ticket: str
+    client: str
+    level: Level
+    exact: bool
+    settled: str
+    context: Mapping[str, Any]
+    before: Mapping[str, str | None]
+    after: Mapping[str, str | None]
+    fingerprint: Mapping[str, Mapping[str, str]]
+    spent: Mapping[str, Spent]
+    server_seconds: float
+    ledger: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The receipt as plain values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
+        """A receipt from `to_dict`'s values."""
+        try:
+            spent = {name: Spent(**s) for name, s in values["spent"].items()}
+            for name in ("context", "before", "after", "fingerprint", "ledger"):
+                dict(values[name])
+            return cls(**{**values, "spent": spent})
+        except (TypeError, ValueError, KeyError, AttributeError) as problem:
+            raise FormatError(f"this is not a receipt ({problem}).") from problem
+
+    def save(self, path: str | Path) -> None:
+        """Write the receipt as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Receipt:
+        """Read a receipt written by `save`."""
+        try:
+            values = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as problem:
+            raise NotFoundError(f"no receipt {path}.") from problem
+        except (ValueError, RecursionError) as problem:
+            raise FormatError(f"{path} is not a receipt: {problem}") from problem
+        return cls.from_dict(values)
