@@ -1,0 +1,68 @@
+"""Output layers with one row per label, each initialised from a stream keyed by its label.
+
+A row depends on its own label alone, so a label that nobody holds leaves no trace in any other row, and no output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.seeding import Stream
+from splitwiper.wire import Label
+
+
+def empty_linear(inputs: int, outputs: int, *, bias: bool, dtype: torch.dtype) -> nn.Linear:
+    """A linear layer whose values are yet to be filled in; no generator is asked for any."""
+    return nn.Linear(inputs, outputs, bias=bias, device="meta", dtype=dtype).to_empty(device="cpu")
+
+
+def head_for(
+    labels: Sequence[Label],
+    *,
+    inputs: int,
+    seed: int,
+    purpose: str,
+    bias: bool = True,
+    dtype: torch.dtype = torch.float32,
+    known: Mapping[Label, tuple[Tensor, Tensor | None]] | None = None,
+) -> nn.Linear:
+    """A linear layer with a row per label.
+
+    Args:
+        labels: what the outputs stand for, in order.
+        inputs: features per row.
+        seed: the root seed.
+        purpose: names the streams, together with each label.
+        bias: whether the layer has one.
+        dtype: its element type.
+        known: rows to take over instead of initialising them.
+    """
+    layer = empty_linear(inputs, len(labels), bias=bias, dtype=dtype)
+    bound = 1 / math.sqrt(inputs) if inputs else 0.0
+    with torch.no_grad():
+        for row, label in enumerate(labels):
+            if known and label in known:
+                weight, shift = known[label]
+            else:
+                generator = Stream(seed, purpose, label.text).generator()
+                weight = torch.empty(inputs, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
+                shift = torch.empty((), dtype=torch.float32).uniform_(-bound, bound, generator=generator)
+            layer.weight[row] = weight
+            if layer.bias is not None and shift is not None:
+                layer.bias[row] = shift
+    return layer
+
+
+def rows_of(layer: nn.Linear, labels: Sequence[Label]) -> dict[Label, tuple[Tensor, Tensor | None]]:
+    """The rows of a layer by label, for `head_for(known=…)`."""
+    return {
+        label: (
+            layer.weight[row].detach().clone(),
+            None if layer.bias is None else layer.bias[row].detach().clone(),
+        )
+        for row, label in enumerate(labels)
+    }

@@ -1,0 +1,127 @@
+"""Cache, heads and loop: the parts both sides train with."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from splitwiper.cache import Cache
+from splitwiper.config import Recipe
+from splitwiper.errors import ConfigError, TrainingError
+from splitwiper.heads import head_for, rows_of
+from splitwiper.loop import fit, make_optimizer, schedule
+from splitwiper.numerics import fingerprint, pick_device, reproducible
+from splitwiper.seeding import Stream
+from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
+
+A, B, C = (Label("", name) for name in "abc")
+
+
+def shard(path: Path, values: np.ndarray, labels: tuple[Label, ...], codes: list[int]) -> Shard:
+    file = io.BytesIO()
+    column = Column("z", "F32", values.shape[1:])
+    write_shard(
+        file, columns=[column], rows=len(values), labels=labels, blocks=[({"z": values}, np.array(codes, np.int32))]
+    )
+    path.write_bytes(file.getvalue())
+    return open_shard(path)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    first = shard(tmp_path / "1", np.arange(8, dtype=np.float32).reshape(4, 2), (A, C), [0, 1, 0, 1])
+    second = shard(tmp_path / "2", np.arange(8, 14, dtype=np.float32).reshape(3, 2), (B, C), [0, 1, 0])
+    return Cache([first, second], (A, B, C), names=["z"])
+
+
+def test_batches_gather_across_shards_in_the_order_asked(cache: Cache) -> None:
+    assert len(cache) == 7
+    index = np.array([6, 0, 5, 3, 3])
+    tensors, codes = cache.batch(index)
+    assert tensors["z"][:, 0].tolist() == [12, 0, 10, 6, 6]
+    assert codes.tolist() == [1, 0, 2, 2, 2]  # codes of the common table
+    assert [block[:, 0].tolist() for block in cache.blocks("z", 3)] == [[0, 2, 4], [6, 8, 10], [12]]
+
+
+def test_a_head_row_depends_on_its_own_label_alone() -> None:
+    both = head_for([A, B, C], inputs=5, seed=1, purpose="head")
+    fewer = head_for([A, C], inputs=5, seed=1, purpose="head")
+    assert torch.equal(both.weight[[0, 2]], fewer.weight) and torch.equal(both.bias[[0, 2]], fewer.bias)
+    assert not torch.equal(both.weight[0], both.weight[1])
+    assert float(both.weight.detach().abs().max()) <= 5**-0.5
+    kept = head_for([B, C], inputs=5, seed=2, purpose="head", known=rows_of(both, [A, B, C]))
+    assert torch.equal(kept.weight, both.weight[1:])
+    assert head_for([A], inputs=5, seed=1, purpose="head", bias=False).bias is None
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
+
+    def forward(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.body(tensors["z"])
+
+
+def trained(cache: Cache, stream: Stream, **recipe: object) -> tuple[dict[str, torch.Tensor], tuple[float, ...]]:
+    torch.manual_seed(0)
+    net = Net()
+    losses = fit(net, cache, Recipe(batch=3, **recipe), epochs=3, stream=stream, what="test")
+    return net.state_dict(), losses
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("kind", ["constant", "cosine", "onecycle"])
+def test_training_is_a_pure_function(cache: Cache, optimizer: str, kind: str) -> None:
+    recipe = {"optimizer": optimizer, "schedule": kind, "clip": 1.0}
+    one, losses = trained(cache, Stream(1, "t"), **recipe)
+    torch.rand(5)
+    two, again = trained(cache, Stream(1, "t"), **recipe)
+    assert losses == again and len(losses) == 3
+    assert all(torch.equal(one[k], two[k]) for k in one)
+    other, _ = trained(cache, Stream(2, "t"), **recipe)
+    assert any(not torch.equal(one[k], other[k]) for k in one)
+
+
+def test_a_loss_that_is_not_finite_is_an_error_with_a_remedy(cache: Cache) -> None:
+    with pytest.raises(TrainingError, match="Lower lr"):
+        trained(cache, Stream(1, "t"), lr=1e38)
+
+
+def test_one_row_and_batch_norm_is_an_error(tmp_path: Path) -> None:
+    one = Cache([shard(tmp_path / "1", np.ones((1, 2), np.float32), (A,), [0])], (A,), names=["z"])
+    with pytest.raises(TrainingError, match="a batch of 1 rows"):
+        fit(Net(), one, Recipe(), epochs=1, stream=Stream(1, "t"), what="test")
+
+
+def test_schedules_start_high_and_end_low() -> None:
+    assert schedule("cosine", 0.999) < 0.01 and schedule("onecycle", 0.999) < 0.01
+    assert schedule("onecycle", 0.0) == pytest.approx(0.04)
+
+
+def test_frozen_parameters_are_left_alone() -> None:
+    net = Net()
+    net.body[0].requires_grad_(False)
+    count = sum(len(group["params"]) for group in make_optimizer(net, Recipe()).param_groups)
+    assert count == len(list(net.parameters())) - 2
+
+
+def test_settings_of_torch_are_restored() -> None:
+    before = (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads())
+    with reproducible(torch.device("cpu"), 2):
+        assert torch.are_deterministic_algorithms_enabled() and torch.get_num_threads() == 2
+    assert (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()) == before
+    assert fingerprint(torch.device("cpu"), 0)["threads"] == str(before[1])
+
+
+def test_devices_that_are_not_there() -> None:
+    with pytest.raises(ConfigError, match="not one torch knows"):
+        pick_device("gpu0")
+    with pytest.raises(ConfigError, match="not supported"):
+        pick_device("meta")
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="sees no GPU"):
+            pick_device("cuda")
