@@ -1,0 +1,39 @@
+"""Cut any module into a client half and a server half, by replay with ghosts.
+
+The client half is the model that stops after the cut module has computed. The server half runs the model's own
+``forward`` again: the cut module returns what was received, modules before it return ghosts (tensors with the right
+shape and no meaning), and states of the client are ghosts too. Nothing is traced into another representation, so
+names, modes, batch sizes and autograd stay those of the model.
+
+==============  ===================================================================
+``trees``       nested inputs and outputs
+``specs``       what is known of a tensor without its values
+``trace``       one run: which operation read and wrote what, in which module
+``legality``    whether a cut is possible
+``head``        which layer makes the output
+``plan``        what crosses, who owns what, what the ghosts look like
+``ghosts``      modules that answer with ghosts
+``halves``      the two halves as modules
+``verify``      the proof by running
+``workbench``   all of this for one model, and the nearest legal cuts
+``pair``        ``Halves``, with clients of different kinds; ``preview`` prints them
+``cutting``     ``split`` and ``legal_cuts``
+==============  ===================================================================
+"""
+
+from splitwiper.splitting.cutting import legal_cuts, split
+from splitwiper.splitting.halves import ClientHalf, ServerHalf
+from splitwiper.splitting.pair import Halves
+from splitwiper.splitting.specs import CutWarning, TensorSpec
+from splitwiper.splitting.trees import call_with
+
+__all__ = [
+    "ClientHalf",
+    "CutWarning",
+    "Halves",
+    "ServerHalf",
+    "TensorSpec",
+    "call_with",
+    "legal_cuts",
+    "split",
+]

@@ -1,0 +1,98 @@
+"""``split``: cut any module in two after a named submodule."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from splitwiper.errors import CutError, nearest
+from splitwiper.splitting.halves import build
+from splitwiper.splitting.pair import Halves
+from splitwiper.splitting.specs import CutWarning
+from splitwiper.splitting.workbench import Workbench
+
+
+def split(
+    model: nn.Module,
+    at: str,
+    example: Any,
+    *,
+    head: str | None = None,
+    shared: Iterable[str] = (),
+    allow_data_dependent: bool = False,
+) -> Halves:
+    """Cut a model in two after one of its modules.
+
+    The halves are copies: the model stays as it is. Together they compute what the model computes, bit for bit,
+    in training and in evaluation mode; this is tried before they are returned.
+
+    Args:
+        model: Any module.
+        at: The dotted name of the module after which to cut.
+        example: Inputs for the model: a tensor, a tuple of positional arguments or a dict of keyword arguments,
+            with rows in dimension 0; or a list of several such inputs, to take several paths.
+        head: The dotted name of the output layer; needed where it cannot be found.
+        shared: Names of inputs that the server may see, such as ``"attention_mask"``.
+        allow_data_dependent: Accept a branch on data before the cut. Only the paths that the examples take are
+            tried.
+
+    Returns:
+        The halves; print them for a preview.
+
+    Raises:
+        CutError: The model cannot be cut there; the message says why, and where it can.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> halves = split(net, at="1", example=torch.zeros(1, 4))
+        >>> halves.boundary[0].shape
+        (8,)
+        >>> list(halves.client.state_dict()), halves.server.head_name
+        (['0.weight', '0.bias'], '2')
+    """
+    with torch.inference_mode(False):
+        bench = Workbench(model, example, shared=shared, allow_data_dependent=allow_data_dependent, head=head)
+        if at not in bench.modules or not at:
+            known = [name for name in bench.modules if name]
+            raise CutError(f"the model has no module {at!r}.{nearest(at, known)}{bench.suggest(at)}")
+        at = bench.canonical(at)
+        _check_head(bench, head)
+        try:
+            plan = bench.plan(at)
+            bench.prove(plan)
+        except CutError as error:
+            raise CutError(f"cannot cut after {at!r}: {error}.{bench.suggest(at)}") from error
+        client, server = build(model, plan)
+    for note in plan.notes:
+        warnings.warn(note, CutWarning, stacklevel=2)
+    return Halves(client, server, at, plan.boundary, warnings=plan.notes, flops=plan.flops)
+
+
+def _check_head(bench: Workbench, head: str | None) -> None:
+    linear = [name for name, module in bench.modules.items() if isinstance(module, nn.Linear)]
+    if bench.head is None:
+        raise CutError(f"no single output layer was found; pass head= with one of {', '.join(linear) or 'none'}")
+    if bench.head not in linear:
+        raise CutError(f"head={head!r} is no Linear layer of the model.{nearest(bench.head, linear)}")
+
+
+def legal_cuts(model: nn.Module, example: Any, shared: Iterable[str] = ()) -> list[str]:
+    """The modules after which a model can be cut, in the order of execution; each is tried.
+
+    Args:
+        model: Any module.
+        example: As for :func:`split`.
+        shared: Names of inputs that the server may see.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> legal_cuts(net, torch.zeros(1, 4))
+        ['0', '1']
+    """
+    with torch.inference_mode(False):
+        bench = Workbench(model, example, shared=shared, allow_data_dependent=False)
+        return list(bench.legal(bench.called))

@@ -1,0 +1,232 @@
+"""The two halves of a cut model, as ordinary modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.errors import CutError, DataError
+from splitwiper.splitting.ghosts import RUN, ClientRun, Reached, Running, ServerRun, haunt
+from splitwiper.splitting.plan import Plan
+from splitwiper.splitting.specs import TensorSpec
+from splitwiper.splitting.trace import states_of
+from splitwiper.splitting.trees import leaves, named_inputs
+
+
+class Facade(nn.Module):
+    """A module with another ``forward`` around a core; parameters keep the names they have in the core."""
+
+    _core: nn.Module
+
+    def __init__(self, core: nn.Module) -> None:
+        super().__init__()
+        # The same dictionaries, not a child: a child would put its own name before every key.
+        for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+            self.__dict__[name] = core.__dict__[name]
+        self.__dict__["_core"] = core
+        self.training = core.training
+
+    def train(self, mode: bool = True) -> Facade:
+        """Set training or evaluation mode, in the core too."""
+        self.training = mode
+        self._core.train(mode)
+        return self
+
+
+class ClientHalf(Facade):
+    """The model up to the cut: from the model's inputs to the tensors that cross.
+
+    Calling it with the model's own arguments returns a dict of tensors by boundary name, in boundary order, with
+    rows in dimension 0.
+    """
+
+    _plan: Plan
+
+    def __init__(self, core: nn.Module, plan: Plan) -> None:
+        super().__init__(core)
+        self.__dict__["_plan"] = plan
+
+    @property
+    def boundary(self) -> tuple[TensorSpec, ...]:
+        """What crosses the cut."""
+        return self._plan.boundary
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Compute what crosses the cut."""
+        return self._embed(args, kwargs, 0.0)
+
+    def _embed(self, args: tuple[Any, ...], kwargs: dict[str, Any], fill: float) -> dict[str, Tensor]:
+        plan = self._plan
+        tensors = [leaf for _, leaf in leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        device = tensors[0].device if tensors else torch.device("cpu")
+        try:
+            _run(ClientRun(device, fill), self._core, args, kwargs)
+        except Reached as reached:
+            found = dict(leaves(reached.output))
+        else:
+            raise CutError(f"the model finished without calling {plan.at!r}; these inputs take another path")
+        inputs = dict(named_inputs(self._core, (args, kwargs))) if plan.sides else {}
+        sent: dict[str, Tensor] = {}
+        for spec in plan.boundary:
+            path, row_dim = plan.picks.get(spec.name, ((), 0))
+            tensor = found.get(path) if spec.kind == "activation" else inputs.get(plan.sides[spec.name])
+            if tensor is None:
+                raise DataError(f"these inputs give no {spec.name!r}, which the server half needs")
+            sent[spec.name] = tensor.movedim(row_dim, 0) if row_dim else tensor
+        return sent
+
+
+class ServerHalf(Facade):
+    """The model after the cut: from the tensors that crossed to what the model returns."""
+
+    _plan: Plan
+
+    def __init__(self, core: nn.Module, plan: Plan) -> None:
+        super().__init__(core)
+        self.__dict__["_plan"] = plan
+
+    @property
+    def boundary(self) -> tuple[TensorSpec, ...]:
+        """What crosses the cut."""
+        return self._plan.boundary
+
+    @property
+    def head_name(self) -> str:
+        """The dotted name of the output layer."""
+        return self._plan.head
+
+    @property
+    def head(self) -> nn.Linear:
+        """The output layer."""
+        head = self._core.get_submodule(self.head_name)
+        if not isinstance(head, nn.Linear):
+            raise CutError(f"the head {self.head_name!r} is a {type(head).__name__}, not a Linear layer")
+        return head
+
+    def set_head(self, linear: nn.Linear) -> None:
+        """Replace the output layer, for example by one with another number of outputs.
+
+        Raises:
+            CutError: It does not take the features that the present head takes.
+        """
+        if not isinstance(linear, nn.Linear) or linear.in_features != self.head.in_features:
+            raise CutError(f"the head must be a Linear layer of {self.head.in_features} features, not {linear}")
+        owner, _, leaf = self.head_name.rpartition(".")
+        self._core.get_submodule(owner)._modules[leaf] = linear.train(self.head.training)
+
+    def forward(self, boundary: Mapping[str, Tensor]) -> Any:
+        """Compute the model's output from what the client half sent."""
+        return self._replay(boundary, 0.0)
+
+    def logits(self, boundary: Mapping[str, Tensor]) -> Tensor:
+        """The output as one matrix: the output itself, or its ``logits``.
+
+        Raises:
+            CutError: The output is neither, or has more than two dimensions.
+        """
+        output = self(boundary)
+        found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+        if not isinstance(found, Tensor):
+            raise CutError(
+                f"the model returns a {type(output).__name__}, neither a tensor nor something with logits; "
+                "wrap it in a module that returns the logits"
+            )
+        if found.ndim != 2:
+            raise CutError(f"the logits have shape {tuple(found.shape)}; one row of scores per sample is needed")
+        return found
+
+    def _replay(self, boundary: Mapping[str, Tensor], fill: float) -> Any:
+        plan = self._plan
+        rows = self._check(boundary)
+        received: dict[str, Tensor] = {}
+        for spec in plan.boundary:
+            tensor = boundary[spec.name]
+            row_dim = plan.picks[spec.name][1] if spec.kind == "activation" else 0
+            if row_dim:
+                tensor = tensor.movedim(0, row_dim).contiguous()
+            received[spec.name] = tensor.clone() if spec.name in plan.replaced else tensor
+        first = plan.boundary[0]
+        run = ServerRun(
+            received,
+            plan.output,
+            rows=rows,
+            fill=fill,
+            dense=plan.dense,
+            rewind=plan.rewind,
+            cast={first.dtype: received[first.name].dtype},
+        )
+        args, kwargs = run.filled(plan.inputs)
+        output = _run(run, self._core, args, kwargs)
+        if not run.past:
+            raise CutError(f"the model finished without calling {plan.at!r}; its path depends on the data")
+        return output
+
+    def _check(self, boundary: Mapping[str, Tensor]) -> int:
+        rows = {boundary[spec.name].shape[:1] for spec in self.boundary if spec.name in boundary}
+        for spec in self.boundary:
+            if spec.name not in boundary:
+                raise DataError(f"the boundary lacks {spec}; it has {', '.join(boundary) or 'nothing'}")
+            shape = tuple(boundary[spec.name].shape)
+            if shape[1:] != spec.shape or len(rows) != 1:
+                raise DataError(f"boundary tensor {spec} arrived with shape {shape}; rows must agree")
+        return math.prod(rows.pop())
+
+
+def _run(run: Running, core: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    token = RUN.set(run)
+    try:
+        return core(*args, **kwargs)
+    finally:
+        RUN.reset(token)
+
+
+def build(model: nn.Module, plan: Plan) -> tuple[ClientHalf, ServerHalf]:
+    """Both halves of ``model``, which share nothing with it."""
+    names = set(states_of(model))
+    client = haunt(model, at=plan.at, absent=names - plan.client)
+    server = haunt(
+        model,
+        at=plan.at,
+        absent=plan.client - plan.copied,
+        constant=plan.copied,
+        replies=plan.replies,
+    )
+    return ClientHalf(client, plan), ServerHalf(server, plan)
+
+
+class ClientAdapter(Facade):
+    """A client half of another origin, whose outputs get this boundary's names."""
+
+    _boundary: tuple[TensorSpec, ...]
+    _names: dict[str, str]
+
+    def __init__(self, core: nn.Module, boundary: tuple[TensorSpec, ...], names: Mapping[str, str]) -> None:
+        super().__init__(core)
+        self.__dict__["_boundary"] = boundary
+        self.__dict__["_names"] = dict(names)
+
+    @property
+    def boundary(self) -> tuple[TensorSpec, ...]:
+        """What crosses the cut."""
+        return self._boundary
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Compute what crosses the cut."""
+        output = self._core(*args, **kwargs)
+        specs = self.boundary
+        if isinstance(output, Tensor) and len(specs) == 1:
+            output = {specs[0].name: output}
+        names = self._names
+        if not isinstance(output, Mapping) or any(names[s.name] not in output for s in specs):
+            got = ", ".join(map(str, output)) if isinstance(output, Mapping) else f"a {type(output).__name__}"
+            raise CutError(f"the client half must return {', '.join(s.name for s in specs)}; it returned {got}")
+        sent = {spec.name: output[names[spec.name]] for spec in specs}
+        for spec in specs:
+            if tuple(sent[spec.name].shape[1:]) != spec.shape:
+                shape = tuple(sent[spec.name].shape[1:])
+                raise CutError(f"the server half expects {spec}; the client half returned rows of shape {shape}")
+        return sent

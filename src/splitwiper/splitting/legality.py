@@ -1,0 +1,227 @@
+"""Decide from traces whether a model can be cut after a module, and what each side then needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from splitwiper.splitting.trace import ModuleCall, Opaque, Seen, Trace
+from splitwiper.splitting.trees import Path, leaves
+
+
+@dataclass
+class Findings:
+    """What one cut means, over all traces.
+
+    Attributes:
+        reasons: Why the cut is illegal, in words; empty when it is legal as far as traces can tell.
+        before: States used up to the cut.
+        glue: States used before the cut by the modules around it, whose code the server half runs again.
+        after: States used after the cut.
+        used: Paths of the cut module's output leaves that are used after the cut.
+        sides: Inputs that are used after the cut.
+        replaced: Boundary parts that are changed in place after the cut, as paths or input names.
+        dense: Something before the cut is changed in place by the modules around it.
+        rewind: The modules around the cut draw random numbers before it.
+        draws: Random numbers are drawn anywhere before the cut.
+        missing: Inputs that are used after the cut without being shared, and the module that uses them.
+        branches: Labels of the values that the modules around the cut branch on before it.
+        flops: Operations per row before and after the cut.
+        variable: Parameters, and buffers that training changes; other buffers are constants.
+    """
+
+    reasons: dict[str, None] = field(default_factory=dict)
+    before: set[str] = field(default_factory=set)
+    glue: set[str] = field(default_factory=set)
+    after: set[str] = field(default_factory=set)
+    used: dict[Path, None] = field(default_factory=dict)
+    sides: dict[str, None] = field(default_factory=dict)
+    replaced: set[Path | str] = field(default_factory=set)
+    dense: bool = False
+    rewind: bool = False
+    draws: bool = False
+    missing: dict[str, str] = field(default_factory=dict)
+    branches: set[str] = field(default_factory=set)
+    flops: tuple[int, int] = (0, 0)
+    variable: set[str] = field(default_factory=set)
+
+    def refuse(self, reason: str) -> None:
+        """Note why the cut is illegal, once."""
+        self.reasons[reason] = None
+
+
+def calls_of(trace: Trace, name: str) -> list[ModuleCall]:
+    """Every call of the module so named."""
+    return [call for call in trace.calls if call.name == name]
+
+
+def around(trace: Trace, cut: ModuleCall) -> dict[int, str]:
+    """The calls that enclose the cut: frame and module name, innermost first."""
+    by_frame = {call.frame: call for call in trace.calls}
+    found, frame = {}, cut.parent
+    while frame:
+        found[frame] = by_frame[frame].name
+        frame = by_frame[frame].parent
+    return found
+
+
+def returned_by(trace: Trace, cut: ModuleCall) -> list[ModuleCall]:
+    """The calls that had returned when the cut did, itself included."""
+    return list(trace.calls[: [call.frame for call in trace.calls].index(cut.frame) + 1])
+
+
+def judge(
+    traces: Sequence[Trace],
+    at: str,
+    *,
+    shared: Iterable[str],
+    allow_data_dependent: bool,
+    parameters: Iterable[str],
+) -> Findings:
+    """Check the rules of a cut after module ``at`` on every trace."""
+    changed = {name for trace in traces for name in trace.changed}
+    findings = Findings(variable=set(parameters) | changed)
+    for trace in traces:
+        cuts = calls_of(trace, at)
+        if len(cuts) != 1:
+            mode = "training" if trace.training else "evaluation"
+            times = "never called" if not cuts else f"called {len(cuts)} times"
+            findings.refuse(f"it is {times} in {mode} mode; a cut needs exactly one call")
+            return findings
+        follower = _Follower(trace, cuts[0], findings, frozenset(shared))
+        follower.before(allow_data_dependent)
+        follower.after()
+        findings.flops = max(findings.flops, follower.flops())
+    tied = sorted((findings.before & findings.after) & findings.variable)
+    if tied:
+        findings.refuse(f"both sides use {_listed(tied)}; tied or shared state cannot be cut apart")
+    _explain(findings, set(shared), allow_data_dependent)
+    return findings
+
+
+class _Follower:
+    """Carries labels (input, state, random) from operation to operation through one trace."""
+
+    def __init__(self, trace: Trace, cut: ModuleCall, findings: Findings, shared: frozenset[str]) -> None:
+        self.trace, self.cut, self.findings, self.shared = trace, cut, findings, shared
+        self.states: dict[int, list[str]] = {}
+        for name, key in trace.states.items():
+            self.states.setdefault(key, []).append(name)
+        self.inputs = {seen.key: name for name, seen in trace.inputs.items()}
+        self.labels = {
+            key: {f"state:{name}" for name in names if name in findings.variable} for key, names in self.states.items()
+        }
+        self.labels |= {key: {f"input:{name}"} for key, name in self.inputs.items()}
+
+    def before(self, allow_data_dependent: bool) -> None:
+        """Label what is computed up to the cut."""
+        findings, labels = self.findings, self.labels
+        declared = {f"input:{name}" for name in self.shared}
+        enclosing = around(self.trace, self.cut)
+        for i, op in enumerate(self.trace.ops[: self.cut.stop]):
+            read = set().union(*(labels.get(key, set()) for key in op.reads))
+            names = {name for key in op.reads for name in self.states.get(key, ())}
+            findings.before |= names
+            findings.draws |= op.random
+            if i < self.cut.start and op.frame in enclosing:  # code that the server half runs again
+                findings.glue |= names
+                findings.dense |= any(labels.get(key, set()) - declared for key in op.inplace)
+                findings.rewind |= op.random or (op.sync and allow_data_dependent)
+                findings.branches |= read if op.sync else set()
+            for key in op.writes:
+                found = read | ({"random"} if op.random else set())
+                labels[key] = found | labels.get(key, set()) if key in op.inplace else found
+
+    def after(self) -> None:
+        """Look at everything that is read after the cut; what the cut module returned may be."""
+        parts: dict[int, list[Path]] = {}
+        for path, leaf in leaves(self.cut.output):
+            if isinstance(leaf, Opaque):
+                self.findings.refuse(f"it returns {leaf.kind}, which cannot be sent")
+            elif isinstance(leaf, Seen):
+                parts.setdefault(leaf.key, []).append(path)
+                self.labels[leaf.key] = set()
+        names = {call.frame: call.name for call in self.trace.calls}
+        for op in self.trace.ops[self.cut.stop :]:
+            self._read(op.reads, parts, names.get(op.frame, ""))
+            for key in op.inplace:
+                self.findings.replaced |= set(parts.get(key, ()))
+                self.findings.replaced |= {self.inputs[key]} if key in self.inputs else set()
+        returned = [leaf.key for _, leaf in leaves(self.trace.output) if isinstance(leaf, Seen)]
+        self._read(returned, parts, "")
+        if not self.findings.used:
+            self.findings.refuse("nothing after it uses a tensor that it returns")
+
+    def _read(self, keys: Iterable[int], parts: dict[int, list[Path]], reader: str) -> None:
+        for key in keys:
+            self.findings.used |= dict.fromkeys(parts.get(key, ()))
+            if key in self.states:
+                self.findings.after |= set(self.states[key])
+            elif self.labels.get(key):
+                _crossing(self.labels[key], self.findings, self.shared, reader)
+
+    def flops(self) -> tuple[int, int]:
+        """Operations per row on either side."""
+        ops, stop, rows = self.trace.ops, self.cut.stop, self.trace.rows
+        return sum(op.flops for op in ops[:stop]) // rows, sum(op.flops for op in ops[stop:]) // rows
+
+
+def _crossing(labels: set[str], findings: Findings, shared: frozenset[str], reader: str) -> None:
+    """Something other than the cut module's output is read after the cut."""
+    inputs = _inputs(labels)
+    if len(inputs) == len(labels):
+        findings.sides |= dict.fromkeys(sorted(inputs & shared))
+        for name in inputs - shared:
+            findings.missing.setdefault(name, reader)
+    else:
+        findings.refuse(
+            f"a connection goes around it: {_module(reader)} uses something computed before it from "
+            f"{_described(labels)}"
+        )
+
+
+def _explain(findings: Findings, shared: set[str], allow_data_dependent: bool) -> None:
+    """Refuse inputs that are not shared, and branches on data."""
+    if findings.missing:
+        names = sorted(findings.missing)
+        findings.refuse(
+            f"{_module(findings.missing[names[0]])} after it needs the model's input {_listed(names)}; pass "
+            f"shared={_quoted(shared | set(names))} if the server may see that"
+        )
+    inputs = _inputs(findings.branches)
+    findings.sides |= dict.fromkeys(sorted(inputs & shared))
+    if findings.branches <= {f"input:{name}" for name in shared | set(findings.missing)} or allow_data_dependent:
+        return
+    remedy = "pass allow_data_dependent=True if the result does not matter after the cut"
+    if len(inputs) == len(findings.branches):
+        remedy = f"pass shared={_quoted(inputs | shared)} if the server may see that, or {remedy}"
+    findings.refuse(f"the code before it branches on data ({_described(findings.branches)}); {remedy}")
+
+
+def _inputs(labels: set[str]) -> set[str]:
+    return {label.removeprefix("input:") for label in labels if label.startswith("input:")}
+
+
+def _described(labels: set[str]) -> str:
+    kinds = {"input:": "input", "state:": "state"}
+    words = []
+    for prefix, word in kinds.items():
+        names = sorted(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
+        if names:
+            words.append(f"{word} {_listed(names)}")
+    if "random" in labels:
+        words.append("random numbers")
+    return " and ".join(words)
+
+
+def _module(name: str) -> str:
+    return f"module {name!r}" if name else "the model's own code"
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in sorted(names)) + "]"

@@ -1,0 +1,210 @@
+"""From findings to a plan: what crosses, who owns which state, what stands in for the rest."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from splitwiper.errors import CutError
+from splitwiper.splitting.legality import Findings, around, calls_of, returned_by
+from splitwiper.splitting.specs import Ghost, Received, TensorSpec
+from splitwiper.splitting.trace import Opaque, Seen, Trace, states_of
+from splitwiper.splitting.trees import Call, Path, bound, leaves, map_leaves
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything needed to build the two halves of one cut.
+
+    Attributes:
+        at: The cut module.
+        head: The output layer.
+        boundary: What crosses, in order.
+        inputs: The call's arguments as the server replays them.
+        output: What the cut module returns on the server.
+        picks: Where the client finds each activation in the cut module's output, and its row dimension.
+        sides: The input behind each side tensor.
+        replies: What each module before the cut returns on the server, call by call.
+        client: Names of the states that the client owns; the server owns the rest.
+        copied: Constant buffers of the client that the server needs too.
+        replaced: Boundary names that the server changes in place, so that it must work on a copy.
+        dense: Ghosts need memory of their own because something changes them in place.
+        rewind: Random numbers drawn before the cut must not count on the server.
+        flops: Operations per row on the client and on the server.
+        notes: Warnings.
+    """
+
+    at: str
+    head: str
+    boundary: tuple[TensorSpec, ...]
+    inputs: Call
+    output: Any
+    picks: Mapping[str, tuple[Path, int]]
+    sides: Mapping[str, str]
+    replies: Mapping[str, tuple[Any, ...]]
+    client: frozenset[str]
+    copied: frozenset[str]
+    replaced: frozenset[str]
+    dense: bool
+    rewind: bool
+    flops: tuple[int, int]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same run with ``rows`` and with ``rows + 1`` rows, which shows the sizes that count rows."""
+
+    low: Trace
+    high: Trace
+
+    def ghosts(self, low: Any, high: Any) -> Any:
+        """A template of ghosts from one value as it was in both runs."""
+        other = dict(leaves(high))
+
+        def ghost(path: Path, leaf: Any) -> Any:
+            twin = other.get(path)
+            if not isinstance(leaf, Seen):
+                return leaf
+            if not isinstance(twin, Seen) or len(twin.shape) != len(leaf.shape):
+                raise CutError("the model computes something else when the number of rows changes")
+            return Ghost.between(leaf.shape, twin.shape, self.low.rows, leaf.dtype)
+
+        return map_leaves(ghost, low)
+
+    def calls(self, name: str) -> list[Any]:
+        """The outputs of a module as ghosts, call by call."""
+        pairs = zip(calls_of(self.low, name), calls_of(self.high, name), strict=False)
+        return [self.ghosts(a.output, b.output) for a, b in pairs]
+
+
+def make_plan(model: nn.Module, call: Call, pairs: Sequence[Pair], at: str, head: str, findings: Findings) -> Plan:
+    """Turn legal findings into a plan.
+
+    Raises:
+        CutError: Something that must cross has no rows, or a module cannot be imitated.
+    """
+    first = pairs[0]
+    activation = first.calls(at)[0]
+    boundary: list[TensorSpec] = []
+    picks: dict[str, tuple[Path, int]] = {}
+    for path, leaf in leaves(activation):
+        if path not in findings.used:
+            continue
+        if any(dict(leaves(pair.calls(at)[0])).get(path) != leaf for pair in pairs):
+            raise CutError("the examples disagree in what crosses there; give all rows the same shape")
+        name = ".".join(("activation", *path))
+        if leaf.row_dim is None:
+            low, high = (leaf.shape(rows) for rows in (first.low.rows, first.high.rows))
+            raise CutError(
+                f"{name} has no row dimension: its shape is {low} for {first.low.rows} rows and {high} for "
+                f"{first.high.rows}; cut where every tensor has one entry per row"
+            )
+        picks[name] = (path, leaf.row_dim)
+        sizes = tuple(size for i, (size, _) in enumerate(leaf.sizes) if i != leaf.row_dim)
+        boundary.append(TensorSpec(name, sizes, leaf.dtype, "activation"))
+    places = {path: Received(name, row_dim) for name, (path, row_dim) in picks.items()}
+    sides = {name: name if name not in picks else f"input.{name}" for name in findings.sides}
+    for name, key in sides.items():
+        seen = first.low.inputs[name]
+        boundary.append(TensorSpec(key, seen.shape[1:], seen.dtype, "side"))
+    client, unused = _owners(model, findings)
+    replaced = {
+        ".".join(("activation", *part)) if isinstance(part, tuple) else sides.get(part, part)
+        for part in findings.replaced
+    }
+    return Plan(
+        at=at,
+        head=head,
+        boundary=tuple(boundary),
+        inputs=_replayed_inputs(model, call, first, sides),
+        output=map_leaves(lambda path, leaf: places.get(path, leaf), activation),
+        picks=picks,
+        sides={key: name for name, key in sides.items()},
+        replies=_replies(pairs, at),
+        client=client,
+        copied=frozenset((findings.glue | (findings.before & findings.after)) & client) - findings.variable,
+        replaced=frozenset(replaced),
+        dense=findings.dense,
+        rewind=findings.rewind,
+        flops=findings.flops,
+        notes=_notes(model, pairs, at, findings, unused),
+    )
+
+
+def _replayed_inputs(model: nn.Module, call: Call, pair: Pair, sides: Mapping[str, str]) -> Call:
+    """The arguments with shared tensors marked as received and all others as ghosts."""
+    arguments = bound(model, call)
+
+    def replay(path: Path, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        keyword = arguments.signature.parameters[path[0]].kind is inspect.Parameter.VAR_KEYWORD
+        name = ".".join(path[1:] if keyword else path)
+        if name in sides:
+            return Received(sides[name], 0)
+        return pair.ghosts(pair.low.inputs[name], pair.high.inputs[name])
+
+    arguments.arguments = map_leaves(replay, dict(arguments.arguments))
+    return arguments.args, dict(arguments.kwargs)
+
+
+def _replies(pairs: Sequence[Pair], at: str) -> dict[str, tuple[Any, ...]]:
+    """Ghosts for the modules that the code around the cut calls before it."""
+    replies: dict[str, tuple[Any, ...]] = {}
+    for pair in pairs:
+        cut = calls_of(pair.low, at)[0]
+        enclosing = around(pair.low, cut)
+        names = {call.name for call in returned_by(pair.low, cut) if call.parent in enclosing}
+        for name in names - {at} - set(replies):
+            outputs = tuple(pair.calls(name))
+            opaque = [leaf.kind for out in outputs for _, leaf in leaves(out) if isinstance(leaf, Opaque)]
+            if opaque:
+                raise CutError(f"module {name!r} before it returns {opaque[0]}, which cannot be imitated")
+            replies[name] = outputs
+    return replies
+
+
+def _owners(model: nn.Module, findings: Findings) -> tuple[frozenset[str], list[str]]:
+    """States of the client, by first use; what is never used goes with what was registered before it."""
+    client, unused, side = set(), [], True
+    for name in states_of(model):
+        if name in findings.before or name in findings.after:
+            side = name in findings.before
+        else:
+            unused.append(name)
+        if side:
+            client.add(name)
+    return frozenset(client), unused
+
+
+def _notes(model: nn.Module, pairs: Sequence[Pair], at: str, findings: Findings, unused: list[str]) -> tuple[str, ...]:
+    modules = dict(model.named_modules())
+    early = {call.name for pair in pairs for call in returned_by(pair.low, calls_of(pair.low, at)[0])}
+    kinds = (
+        ("dropout", "chance", nn.modules.dropout._DropoutNd),
+        ("batch normalisation", "the other rows of its batch", nn.modules.batchnorm._BatchNorm),
+    )
+    notes = []
+    for word, cause, kind in kinds:
+        names = [name for name in modules if name in early and isinstance(modules[name], kind)]
+        if names:
+            notes.append(
+                f"the client half has {word} ({', '.join(names[:3])}{', ...' if names[3:] else ''}): in training "
+                f"mode a row's activation depends on {cause}; it belongs on the server half. "
+                "Unlearning stays exact; to be rid of it, cut earlier or use group norm"
+            )
+    if findings.draws and not notes:
+        notes.append("the client half draws random numbers in training mode; that belongs on the server half")
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    idle = [name for name in unused if name in parameters]
+    if idle:
+        notes.append(
+            f"the example never uses {', '.join(idle[:3])}{', ...' if idle[3:] else ''}: given to a half by the "
+            "order of registration; pass more examples to take every path"
+        )
+    return tuple(notes)

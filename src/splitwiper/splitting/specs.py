@@ -1,0 +1,77 @@
+"""What is known of a tensor without its values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from splitwiper.splitting.trees import Leaf
+
+
+class CutWarning(UserWarning):
+    """The cut works, but something about it deserves a look."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor that crosses the cut.
+
+    Attributes:
+        name: Its key in the boundary.
+        shape: The shape of one row, without dimension 0.
+        dtype: Its element type.
+        kind: ``"activation"`` for what the cut module computed, ``"side"`` for a shared input.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    kind: Literal["activation", "side"]
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes one row takes, uncompressed.
+
+        >>> TensorSpec("activation", (64, 8, 8), torch.float32, "activation").bytes_per_row
+        16384
+        """
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        shape = " x ".join(map(str, self.shape)) or "scalar"
+        return f"{self.name} ({shape}, {str(self.dtype).removeprefix('torch.')})"
+
+
+@dataclass(frozen=True)
+class Ghost(Leaf):
+    """A tensor of which only shape and type are known; each size is ``fixed + per_row * rows``."""
+
+    sizes: tuple[tuple[int, int], ...]
+    dtype: torch.dtype
+    requires_grad: bool = False
+
+    @classmethod
+    def between(cls, low: tuple[int, ...], high: tuple[int, ...], rows: int, dtype: torch.dtype) -> Ghost:
+        """From the shapes seen with ``rows`` and with ``rows + 1`` rows."""
+        return cls(tuple((a - rows * (b - a), b - a) for a, b in zip(low, high, strict=True)), dtype)
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        """The shape with so many rows."""
+        return tuple(fixed + per_row * rows for fixed, per_row in self.sizes)
+
+    @property
+    def row_dim(self) -> int | None:
+        """The one dimension that counts the rows; None when there is not exactly one."""
+        moving = [i for i, size in enumerate(self.sizes) if size[1] != 0]
+        return moving[0] if len(moving) == 1 and self.sizes[moving[0]] == (0, 1) else None
+
+
+@dataclass(frozen=True)
+class Received(Leaf):
+    """The place of a boundary tensor; on the server its rows go back to dimension ``row_dim``."""
+
+    name: str
+    row_dim: int

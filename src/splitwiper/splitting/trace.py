@@ -1,0 +1,245 @@
+"""Run a model once and write down which operation read and wrote what, inside which module."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from splitwiper.errors import CutError
+from splitwiper.splitting.trees import Call, Leaf, Path, leaves, map_leaves, named_inputs, same, with_rows
+
+# These read a tensor's shape and type only: what they return does not depend on its values.
+_FACTORIES = {f"aten::{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")}
+_FACTORIES |= {f"aten::new_{kind}" for kind in ("zeros", "ones", "full", "empty", "empty_strided")}
+# These hand a tensor's values to Python, where nothing can follow them.
+_SYNCS = {"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"}
+_RECURRENT = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::miopen_rnn"}
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation: the storages it read and wrote, and the module call it ran in."""
+
+    name: str
+    reads: frozenset[int]
+    writes: frozenset[int]
+    inplace: frozenset[int]
+    frame: int
+    flops: int
+    random: bool
+    sync: bool
+
+
+@dataclass(frozen=True)
+class Seen(Leaf):
+    """A tensor as it passed: its storage, shape and type."""
+
+    key: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Opaque(Leaf):
+    """A value that cannot be rebuilt from a description."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class ModuleCall:
+    """One call of a module: its frame, its caller's frame, the operations it spans, what it returned."""
+
+    name: str
+    frame: int
+    parent: int
+    start: int
+    stop: int
+    output: Any
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Everything recorded in one run. ``calls`` are in the order in which they returned."""
+
+    rows: int
+    training: bool
+    ops: tuple[Op, ...]
+    calls: tuple[ModuleCall, ...]
+    inputs: dict[str, Seen]
+    states: dict[str, int]
+    changed: frozenset[str]
+    output: Any
+
+
+def states_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, tied names included, in the order of registration."""
+    found: dict[str, Tensor] = {}
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for name, value in (*module._parameters.items(), *module._buffers.items()):
+            if value is not None:
+                found[f"{prefix}.{name}" if prefix else name] = value
+    return found
+
+
+@contextmanager
+def isolated(seed: int, devices: list[torch.device]) -> Iterator[None]:
+    """Seed the generators inside, and leave them outside as they were."""
+    cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
+    with torch.random.fork_rng(devices=cuda):
+        # torch.manual_seed would also touch the generators of devices that nothing here uses.
+        torch.default_generator.manual_seed(seed)
+        for index in cuda:
+            torch.cuda.default_generators[index].manual_seed(seed)
+        yield
+
+
+def devices_of(model: nn.Module, call: Call) -> list[torch.device]:
+    """The devices that the model's state and inputs live on."""
+    tensors = [*states_of(model).values(), *(leaf for _, leaf in leaves(call) if isinstance(leaf, Tensor))]
+    return list({t.device for t in tensors})
+
+
+class _Recorder(TorchDispatchMode):
+    """Follows storages, not tensors: views and in-place changes then need no special care."""
+
+    def __init__(self) -> None:
+        start: Any = super().__init__  # torch gives it no types
+        start()
+        self.ops: list[Op] = []
+        self.calls: list[ModuleCall] = []
+        self.stack: list[tuple[int, str, int]] = []  # frame, module name, first operation
+        self.frames = 0
+        self._alive: list[Tensor] = []  # a freed storage's address would be used again
+
+    def key(self, tensor: Tensor) -> int:
+        self._alive.append(tensor)
+        try:
+            return int(tensor.untyped_storage()._cdata)
+        except (NotImplementedError, RuntimeError):  # sparse and nested tensors have none
+            return id(tensor)
+
+    def describe(self, tree: Any) -> Any:
+        return map_leaves(self._describe, tree)
+
+    def _describe(self, path: Path, leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            if leaf.is_nested or leaf.layout is not torch.strided:
+                return Opaque("a nested tensor" if leaf.is_nested else f"a {leaf.layout} tensor")
+            return Seen(self.key(leaf), tuple(leaf.shape), leaf.dtype)
+        plain = bool | int | float | complex | str | bytes | torch.dtype | torch.device | torch.Size
+        if leaf is None or isinstance(leaf, plain):
+            return leaf
+        return Opaque(f"a {type(leaf).__name__}")
+
+    def enter(self, name: str) -> None:
+        self.frames += 1
+        self.stack.append((self.frames, name, len(self.ops)))
+
+    def leave(self, output: Any) -> None:
+        frame, name, start = self.stack.pop()
+        parent = self.stack[-1][0] if self.stack else 0
+        self.calls.append(ModuleCall(name, frame, parent, start, len(self.ops), self.describe(output)))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        name = func._schema.name
+        given = {} if name in _FACTORIES else {**dict(enumerate(args)), **kwargs}
+        inplace = [
+            args[i] if i < len(args) else kwargs.get(argument.name)
+            for i, argument in enumerate(func._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        written = self._keys(inplace)
+        self.ops.append(
+            Op(
+                name,
+                self._keys(given),
+                self._keys(out) | written,
+                written,
+                self.stack[-1][0] if self.stack else 0,
+                _flops(func, name, args, kwargs, out),
+                torch.Tag.nondeterministic_seeded in func.tags,
+                name in _SYNCS,
+            )
+        )
+        return out
+
+    def _keys(self, tree: Any) -> frozenset[int]:
+        return frozenset(self.key(leaf) for _, leaf in leaves(tree) if isinstance(leaf, Tensor))
+
+
+def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
+    """Multiplications and additions of one operation; recurrent kernels are missing in torch's registry."""
+    formula = flop_registry.get(func._overloadpacket)
+    if formula is not None:
+        return int(formula(*args, **kwargs, out_val=out))
+    if name == "aten::_scaled_dot_product_flash_attention_for_cpu":
+        query, key, value = (t.shape for t in args[:3])
+        return int(2 * query[:-1].numel() * key[-2] * (query[-1] + value[-1]))
+    if name in _RECURRENT:
+        weights = args[1:3] if name == "aten::mkldnn_rnn_layer" else args[1]
+        return int(2 * args[0].shape[:2].numel() * sum(w.numel() for w in weights if w.ndim == 2))
+    return 0
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """A copy of the model, or the reason why there is none."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise CutError(f"module {name!r} is scripted, which hides its code; pass the module it was made from")
+    lazy = [name for name, value in states_of(model).items() if nn.parameter.is_lazy(value)]
+    if lazy:
+        raise CutError(f"{lazy[0]!r} is not initialised yet; run the model once on some rows before cutting it")
+    try:
+        return copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
+        raise CutError(f"the model cannot be copied: {error}") from error
+
+
+def trace(model: nn.Module, call: Call, *, rows: int, training: bool) -> Trace:
+    """Run a copy of ``model`` on ``rows`` rows and record it.
+
+    Raises:
+        CutError: The model cannot be copied, or does not run on so many rows.
+    """
+    probe = _copied(model).train(training)
+    recorder = _Recorder()
+    for name, module in probe.named_modules():
+        module.register_forward_pre_hook(lambda _m, _a, name=name: recorder.enter(name), prepend=True)
+        module.register_forward_hook(lambda _m, _a, out: recorder.leave(out))
+    call = with_rows(call, rows)
+    inputs = {name: recorder._describe((), leaf) for name, leaf in named_inputs(probe, call)}
+    states = {name: recorder.key(value) for name, value in states_of(probe).items()}
+    with isolated(0, devices_of(probe, call)), torch.set_grad_enabled(training):
+        try:
+            with recorder:
+                output = probe(*call[0], **call[1])
+        except Exception as error:
+            mode = "training" if training else "evaluation"
+            raise CutError(
+                f"the model does not run on {rows} rows of the example in {mode} mode "
+                f"({type(error).__name__}: {error}); it must accept any number of rows"
+            ) from error
+    before, after = (dict(m.named_buffers(remove_duplicate=False)) for m in (model, probe))
+    changed = {name for name in after if not same(before.get(name), after[name])}
+    described = recorder.describe(output)
+    return Trace(
+        rows,
+        training,
+        tuple(recorder.ops),
+        tuple(recorder.calls),
+        inputs,
+        states,
+        frozenset(changed),
+        described,
+    )

@@ -1,0 +1,140 @@
+"""Nested inputs and outputs: walking them, naming their leaves, and calling modules with them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.errors import DataError, InputError
+
+Path = tuple[str, ...]
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Leaf:
+    """Base of dataclasses that stand for a tensor: never walked into."""
+
+
+def map_leaves(change: Callable[[Path, Any], Any], tree: Any, path: Path = ()) -> Any:
+    """A copy of ``tree`` with every leaf replaced by ``change(path, leaf)``.
+
+    Tuples, named tuples, lists, mappings and dataclasses are walked and keep their class; anything else is a
+    leaf.
+
+    >>> map_leaves(lambda path, leaf: leaf + 1, {"a": (1, 2)})
+    {'a': (2, 3)}
+    """
+    if isinstance(tree, Tensor | Leaf | torch.Size | type):
+        return change(path, tree)
+    if isinstance(tree, tuple | list):
+        parts = [map_leaves(change, part, (*path, str(i))) for i, part in enumerate(tree)]
+        return tree._make(parts) if hasattr(tree, "_make") else type(tree)(parts)
+    if isinstance(tree, MutableMapping):
+        items = {key: map_leaves(change, tree[key], (*path, str(key))) for key in tree}
+        if dataclasses.is_dataclass(type(tree)):  # such a mapping checks what it is built from
+            return type(tree)(**items)
+        clone = copy.copy(tree)
+        clone.update(items)
+        return clone
+    if dataclasses.is_dataclass(tree):
+        record: Any = copy.copy(tree)
+        for field in dataclasses.fields(tree):
+            value = map_leaves(change, getattr(tree, field.name), (*path, field.name))
+            object.__setattr__(record, field.name, value)  # frozen dataclasses too
+        return record
+    return change(path, tree)
+
+
+def leaves(tree: Any) -> list[tuple[Path, Any]]:
+    """Every leaf of ``tree`` with its path, in order."""
+    found: list[tuple[Path, Any]] = []
+    map_leaves(lambda path, leaf: found.append((path, leaf)), tree)
+    return found
+
+
+def as_call(inputs: Any) -> Call:
+    """Positional and keyword arguments from a tensor, a tuple of arguments or a mapping of keywords."""
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, tuple):
+        return inputs, {}
+    if isinstance(inputs, Mapping):
+        return (), {str(key): value for key, value in inputs.items()}
+    raise InputError(
+        f"inputs are a tensor, a tuple of positional arguments or a dict of keyword arguments, "
+        f"not {type(inputs).__name__}"
+    )
+
+
+def call_with(module: Callable[..., Any], inputs: Any) -> Any:
+    """Call ``module`` with a tensor, a tuple of positional arguments or a dict of keyword arguments.
+
+    Example:
+        >>> call_with(nn.Flatten(), torch.zeros(2, 3, 4)).shape
+        torch.Size([2, 12])
+    """
+    args, kwargs = as_call(inputs)
+    return module(*args, **kwargs)
+
+
+def bound(model: nn.Module, call: Call) -> inspect.BoundArguments:
+    """The call's arguments under the names that the model's ``forward`` gives them."""
+    try:
+        return inspect.signature(model.forward).bind(*call[0], **call[1])
+    except TypeError as error:
+        raise InputError(f"these inputs do not fit {type(model).__name__}.forward: {error}") from None
+
+
+def named_inputs(model: nn.Module, call: Call) -> Iterator[tuple[str, Tensor]]:
+    """The tensors among a call's arguments by parameter name; nested ones as ``name.key``."""
+    arguments = bound(model, call)
+    kinds = arguments.signature.parameters
+    for name, value in arguments.arguments.items():
+        keep = 1 if kinds[name].kind is inspect.Parameter.VAR_KEYWORD else 0
+        for path, leaf in leaves(value):
+            if isinstance(leaf, Tensor):
+                yield ".".join((name, *path)[keep:]), leaf
+
+
+def with_rows(call: Call, rows: int) -> Call:
+    """The same call on fresh copies of its tensors, repeated or cut to ``rows`` rows."""
+
+    def take(path: Path, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if leaf.ndim == 0 or leaf.shape[0] == 0:
+            raise DataError(
+                f"the example's tensor {'.'.join(path)!r} has shape {tuple(leaf.shape)}; every tensor of an "
+                "example has its rows in dimension 0, at least one"
+            )
+        index = torch.arange(rows, device=leaf.device) % leaf.shape[0]
+        return leaf.detach().index_select(0, index)
+
+    args, kwargs = map_leaves(take, call)
+    return args, kwargs
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two nested values hold the same bits, NaN included.
+
+    >>> same({"a": torch.tensor([float("nan")])}, {"a": torch.tensor([float("nan")])})
+    True
+    """
+    left, right = leaves(a), leaves(b)
+    return [path for path, _ in left] == [path for path, _ in right] and all(
+        _same_leaf(x, y) for (_, x), (_, y) in zip(left, right, strict=True)
+    )
+
+
+def _same_leaf(a: Any, b: Any) -> bool:
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        return type(a) is type(b) and (a is b or not isinstance(a, int | float | str) or bool(a == b))
+    if a.shape != b.shape or a.dtype != b.dtype or a.is_nested or b.is_nested:
+        return False
+    return bool(((a == b) | ((a != a) & (b != b))).all())

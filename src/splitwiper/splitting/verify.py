@@ -1,0 +1,104 @@
+"""Proof by running: the two halves together must be the model, bit for bit, whatever the ghosts hold."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.errors import CutError
+from splitwiper.splitting.halves import ClientHalf, ServerHalf
+from splitwiper.splitting.trace import devices_of, isolated
+from splitwiper.splitting.trees import Call, leaves, same, with_rows
+
+# Training?, rows, what the ghosts hold. Each fill meets both modes, and no number of rows is special.
+_RUNS = (
+    (False, 1, 0.0),
+    (False, 2, 1.0),
+    (False, 3, float("nan")),
+    (True, 2, 0.0),
+    (True, 3, 1.0),
+    (True, 2, float("nan")),
+)
+
+
+class Reference:
+    """What the whole model computes, to hold halves against."""
+
+    def __init__(self, model: nn.Module, calls: Sequence[Call]) -> None:
+        self._devices = devices_of(model, calls[0])
+        self._runs: list[tuple[Call, bool, int, float, Any]] = []
+        whole = copy.deepcopy(model)
+        for call in calls:
+            for training, rows, fill in _RUNS:
+                whole.train(training)
+                try:
+                    result = self._once(whole, dict(whole.named_parameters()), call, training, rows)
+                except Exception:  # noqa: S112
+                    continue  # a model that cannot do a single row is not worse once it is cut
+                self._runs.append((call, training, rows, fill, result))
+        self._buffers = dict(whole.named_buffers())
+
+    def _once(
+        self, run: Callable[..., Any], parameters: Mapping[str, Tensor], call: Call, training: bool, rows: int
+    ) -> Any:
+        """Every leaf of the output, and the parameters that gradients flow to."""
+        args, kwargs = with_rows(call, rows)
+        with isolated(rows, self._devices), torch.set_grad_enabled(training):
+            output = leaves(run(*args, **kwargs))
+        tensors = [leaf for _, leaf in output if isinstance(leaf, Tensor)]
+        names = {id(parameter): name for name, parameter in parameters.items()}
+        reached = {names[id(leaf)] for leaf in _sources(tensors) if id(leaf) in names}
+        return [(path, leaf.detach() if isinstance(leaf, Tensor) else leaf) for path, leaf in output], reached
+
+    def check(self, client: ClientHalf, server: ServerHalf) -> None:
+        """Run the halves, which changes their buffers, and compare.
+
+        Raises:
+            CutError: They fail, or differ from the model.
+        """
+        parameters = dict(client.named_parameters()) | dict(server.named_parameters())
+        for call, training, rows, fill, (expected, reached) in self._runs:
+            client.train(training)
+            server.train(training)
+
+            def halves(*args: Any, fill: float = fill, **kwargs: Any) -> Any:
+                return server._replay(client._embed(args, kwargs, fill), fill)
+
+            where = f"on {rows} rows in {'training' if training else 'evaluation'} mode"
+            try:
+                output, grads = self._once(halves, parameters, call, training, rows)
+            except CutError:
+                raise
+            except Exception as error:
+                raise CutError(
+                    f"the server half cannot run {where} without what comes before the cut "
+                    f"({type(error).__name__}: {error})"
+                ) from error
+            if not same(output, expected):
+                raise CutError(
+                    f"the two halves compute something else than the model {where}: something reaches the code "
+                    "after the cut that no trace shows"
+                )
+            if grads != reached:
+                raise CutError(f"gradients do not reach {sorted(reached - grads)[:3]} {where}")
+        buffers = dict(client.named_buffers()) | dict(server.named_buffers())
+        if not same({name: buffers.get(name) for name in self._buffers}, self._buffers):
+            raise CutError("the two halves do not update the model's buffers as the model does")
+
+
+def _sources(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors at the ends of the autograd graph: found without computing a gradient."""
+    stack: list[Any] = [tensor.grad_fn for tensor in tensors]
+    seen: set[Any] = {None}
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        stack += [following for following, _ in node.next_functions]

@@ -1,0 +1,134 @@
+"""A model on the bench: traced once, then every cut of it can be judged, planned and proved."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import nn
+
+from splitwiper.errors import CutError, InputError, nearest
+from splitwiper.splitting.halves import build
+from splitwiper.splitting.head import find_head
+from splitwiper.splitting.legality import judge
+from splitwiper.splitting.plan import Pair, Plan, make_plan
+from splitwiper.splitting.trace import trace
+from splitwiper.splitting.trees import Call, as_call, bound
+from splitwiper.splitting.verify import Reference
+
+
+class Workbench:
+    """Traces of a model on its examples, in both modes and with two numbers of rows.
+
+    Args:
+        model: The model; it is only ever copied.
+        example: One example, or a list of several.
+        shared: Names of inputs that may cross the cut.
+        allow_data_dependent: Accept branches on data before the cut.
+        head: The name of the output layer; None to find it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Any,
+        *,
+        shared: Iterable[str],
+        allow_data_dependent: bool,
+        head: str | None = None,
+    ) -> None:
+        self.model = model
+        self.modules = dict(model.named_modules(remove_duplicate=False))
+        self._canonical: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
+        examples = example if isinstance(example, list) else [example]
+        if not examples:
+            raise InputError("give at least one example")
+        self._calls: list[Call] = [as_call(one) for one in examples]
+        for call in self._calls:
+            bound(model, call)
+        self._pairs = [
+            Pair(*(trace(model, call, rows=rows, training=training) for rows in (2, 3)))
+            for call in self._calls
+            for training in (True, False)
+        ]
+        self._shared = self._declared([shared] if isinstance(shared, str) else list(shared))
+        self._allow = allow_data_dependent
+        self._parameters = frozenset(name for name, _ in model.named_parameters(remove_duplicate=False))
+        self._reference = Reference(model, self._calls)
+        self.head = head if head is not None else find_head(self._pairs[0].low, self.modules)
+        # In the order of execution: a cut lies where its module returns.
+        self.called = list(dict.fromkeys(call.name for call in self._pairs[0].low.calls if call.name))
+
+    def _declared(self, shared: list[str]) -> set[str]:
+        known = set(self._pairs[0].low.inputs)
+        if any(set(pair.low.inputs) != known for pair in self._pairs):
+            raise InputError("the examples differ in their inputs; give all of them the same")
+        found = set()
+        for name in shared:
+            names = {key for key in known if key == name or key.startswith(f"{name}.")}
+            if not names:
+                inputs = ", ".join(sorted(known))
+                raise CutError(f"shared={name!r} is no input of the example ({inputs}).{nearest(name, known)}")
+            found |= names
+        return found
+
+    def canonical(self, at: str) -> str:
+        """The first name of the module called ``at``; modules may be registered under several."""
+        return self._canonical[self.modules[at]]
+
+    def plan(self, at: str) -> Plan:
+        """Judge and plan the cut after ``at``, without proof.
+
+        Raises:
+            CutError: The cut is illegal; the message says why.
+        """
+        findings = judge(
+            [trace for pair in self._pairs for trace in (pair.low, pair.high)],
+            at,
+            shared=self._shared,
+            allow_data_dependent=self._allow,
+            parameters=self._parameters,
+        )
+        if findings.reasons:
+            raise CutError("; ".join(findings.reasons))
+        plan = make_plan(self.model, self._calls[0], self._pairs, at, self.head or "", findings)
+        for side, names in (("before", plan.client), ("after", self._parameters - plan.client)):
+            if not names & self._parameters:
+                raise CutError(f"the model has no parameters {side} it")
+        if self.head and any(name.startswith(f"{self.head}.") for name in plan.client):
+            raise CutError(f"the head {self.head!r} lies before it; the server half needs the output layer")
+        return plan
+
+    def prove(self, plan: Plan) -> None:
+        """Build throw-away halves and hold them against the model.
+
+        Raises:
+            CutError: They are not the model.
+        """
+        self._reference.check(*build(self.model, plan))
+
+    def legal(self, candidates: Iterable[str]) -> Iterator[str]:
+        """Those of the candidates that can be cut after, planned and proved."""
+        for name in candidates:
+            try:
+                self.prove(self.plan(name))
+            except CutError:
+                continue
+            yield name
+
+    def suggest(self, at: str, *, most: int = 3, tries: int = 12) -> str:
+        """A sentence with the legal cuts nearest to ``at``, each proved."""
+        if at in self.called:
+            position = self.called.index(at)
+            order = sorted(self.called, key=lambda name: abs(self.called.index(name) - position))
+        else:
+            order = sorted(self.called, key=lambda name: -difflib.SequenceMatcher(None, at, name).ratio())
+        found = []
+        for name in self.legal(name for name in order[: 4 * tries] if name != at):
+            found.append(name)
+            if len(found) == most:
+                break
+        if not found:
+            return " No legal cut was found near it."
+        return f" Nearest legal cuts: {', '.join(map(repr, sorted(found, key=self.called.index)))}."
