@@ -1,0 +1,217 @@
+"""Readers of users' own data files: ``.npz`` and ``.csv``. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import csv
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+
+from splitwiper.errors import DataError, nearest
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Inputs = Array | dict[str, Array]
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+_PREFIX = "inputs."
+
+
+def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, list[str | int]]:
+    """Inputs and labels, as `Federation.learn` takes them.
+
+    An ``.npz`` file holds the arrays ``inputs`` (or several, ``inputs.NAME``) and ``labels``. A ``.csv`` file has a
+    header row, numbers, and one column of labels; labels that look like integers become integers.
+
+    Args:
+        path: the file.
+        label: the column of labels of a ``.csv`` file; the last one unless given.
+
+    Raises:
+        DataError: the file is missing, empty or not what it should be; the message names the place and the remedy.
+    """
+    file = Path(path)
+    if _kind(file) == ".csv":
+        header, lines = _read_csv(file)
+        column = _column(file, header, label) if label is not None else len(header) - 1
+        if len(header) < 2:
+            raise DataError(f"{file} has the column {header[0]!r} alone; give at least one feature and the labels.")
+        return _numbers(file, header, lines, labels=column), [_name(file, n, cells[column]) for n, cells in lines]
+    if label is not None:
+        raise DataError(f"{file}: a label column ({label!r}) is for .csv files; an .npz file names its array 'labels'.")
+    with _opened(file) as arrays:
+        return _inputs(file, arrays), _labels(file, arrays)
+
+
+def read_inputs(path: str | Path, *, label: str | None = None) -> Inputs:
+    """Inputs alone, as `Federation.predict` takes them; the labels of an ``.npz`` file are not looked at.
+
+    Args:
+        path: the file.
+        label: a column of a ``.csv`` file to leave out.
+
+    Raises:
+        DataError: the file is missing, empty or not what it should be; the message names the place and the remedy.
+    """
+    file = Path(path)
+    if _kind(file) == ".csv":
+        header, lines = _read_csv(file)
+        return _numbers(file, header, lines, labels=None if label is None else _column(file, header, label))
+    with _opened(file) as arrays:
+        return _inputs(file, arrays)
+
+
+def _kind(file: Path) -> str:
+    suffix = file.suffix.lower()
+    if suffix not in (".npz", ".csv"):
+        raise DataError(f"{file}: data files end in .npz or .csv, not in {suffix!r}.")
+    if not file.exists():
+        beside = [p.name for p in file.parent.iterdir()] if file.parent.is_dir() else []
+        raise DataError(f"there is no data file {file}.{nearest(file.name, beside) or ' Check the path.'}")
+    if not file.is_file():
+        raise DataError(f"{file} is not a file; give an .npz or .csv file.")
+    if file.stat().st_size == 0:
+        raise DataError(f"{file} is empty; leave the client out until it has rows.")
+    return suffix
+
+
+# --- .npz ----------------------------------------------------------------------------------------------------
+
+
+_BROKEN = (EOFError, MemoryError, NotImplementedError, OSError, RuntimeError, SyntaxError, ValueError)
+"""What NumPy and the archive reader raise for files that are encrypted, cut short or altered."""
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    try:
+        with zipfile.ZipFile(file):  # what is not an archive must not reach np.load, which would try other formats
+            pass
+        with np.load(file, allow_pickle=False) as arrays:
+            yield arrays
+    except DataError:
+        raise
+    except (*_BROKEN, zipfile.BadZipFile, zlib.error, TokenError) as problem:
+        raise DataError(f"{file} is not a whole .npz file ({problem}); write it with numpy.savez.") from problem
+
+
+def _array(file: Path, arrays: np.lib.npyio.NpzFile, name: str) -> Array:
+    try:
+        array = arrays[name]
+    except ValueError as problem:
+        if "pickle" not in str(problem).lower():
+            raise DataError(f"{file}: array {name!r} cannot be read ({problem}).") from problem
+        how = "astype(str) or astype(int)" if name == "labels" else "astype('float32')"
+        raise DataError(
+            f"{file}: array {name!r} holds Python objects, which are never unpickled; save it as {name}.{how}."
+        ) from problem
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{file}: {name!r} is not an array; write the file with numpy.savez.")
+    if array.ndim == 0:
+        raise DataError(f"{file}: array {name!r} has no row dimension; dimension 0 counts rows.")
+    return array
+
+
+def _inputs(file: Path, arrays: np.lib.npyio.NpzFile) -> Inputs:
+    several = [name for name in arrays.files if name.startswith(_PREFIX) and name != _PREFIX]
+    if "inputs" in arrays.files and several:
+        raise DataError(f"{file} has both 'inputs' and {several[0]!r}; give one array, or several named 'inputs.NAME'.")
+    if several:
+        return {name.removeprefix(_PREFIX): _array(file, arrays, name) for name in several}
+    return _array(file, arrays, _named(file, arrays, "inputs"))
+
+
+def _labels(file: Path, arrays: np.lib.npyio.NpzFile) -> list[str | int]:
+    array = _array(file, arrays, _named(file, arrays, "labels"))
+    if array.ndim != 1 or array.dtype.kind not in "iuU":
+        raise DataError(
+            f"{file}: labels have shape {list(array.shape)} and dtype {array.dtype}; give one integer or text a row."
+        )
+    return list(array.tolist())
+
+
+def _named(file: Path, arrays: np.lib.npyio.NpzFile, name: str) -> str:
+    if name not in arrays.files:
+        found = ", ".join(map(repr, arrays.files)) or "nothing"
+        raise DataError(f"{file} has no array {name!r}; it has {found}. Write it with numpy.savez(…, {name}=…).")
+    return name
+
+
+# --- .csv ----------------------------------------------------------------------------------------------------
+
+Lines = Sequence[tuple[int, list[str]]]
+"""The number of each line in the file, and its cells."""
+
+
+def _read_csv(file: Path) -> tuple[list[str], Lines]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, strict=True)
+            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
+    except UnicodeDecodeError as problem:
+        raise DataError(f"{file} is not UTF-8 text ({problem}); save it as UTF-8.") from problem
+    except csv.Error as problem:
+        raise DataError(f"{file}, line {reader.line_num}: {problem}. Check the quotation marks.") from problem
+    if len(lines) < 2:
+        raise DataError(f"{file} has no rows below its header; leave the client out until it has some.")
+    header = lines[0][1]
+    if len(header) == 1 and re.search(r"[;\t]", header[0]):
+        raise DataError(f"{file}: the columns are separated by something else than commas; save it with commas.")
+    if twice := [name for place, name in enumerate(header) if name in header[:place]]:
+        raise DataError(f"{file}: two columns are called {twice[0]!r}; give each its own name.")
+    if all(_is_number(name) for name in header):
+        raise DataError(f"{file}: the first line holds numbers ({', '.join(header[:3])}…); give the columns names.")
+    for number, cells in lines[1:]:
+        if len(cells) != len(header):
+            raise DataError(
+                f"{file}, line {number}: {len(cells)} cells, the header has {len(header)}; make them equal."
+            )
+    return header, lines[1:]
+
+
+def _column(file: Path, header: Sequence[str], name: str) -> int:
+    if name not in header:
+        hint = nearest(name, header) or f" Its columns are {', '.join(header)}."
+        raise DataError(f"{file} has no column {name!r}.{hint}")
+    return header.index(name)
+
+
+def _numbers(file: Path, header: Sequence[str], lines: Lines, *, labels: int | None) -> Array:
+    kept = [place for place in range(len(header)) if place != labels]
+    rows = [[cells[place] for place in kept] for _, cells in lines]
+    try:
+        return np.array(rows, dtype=np.str_).astype(np.float32)
+    except ValueError:
+        for number, cells in lines:
+            for place in kept:
+                if not _is_number(cells[place]):
+                    what = f"{cells[place]!r} is not a number" if cells[place] else "the cell is empty"
+                    other = (
+                        f"leave the column out (label={header[place]!r})"
+                        if labels is None
+                        else f"take the column away (labels are read from {header[labels]!r})"
+                    )
+                    raise DataError(
+                        f"{file}, line {number}, column {header[place]!r}: {what}; write a number, drop the row, "
+                        f"or {other}."
+                    ) from None
+        raise
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _name(file: Path, number: int, cell: str) -> str | int:
+    if not cell:
+        raise DataError(f"{file}, line {number}: the label is empty; write one, or drop the row.")
+    return int(cell) if len(cell) < 20 and _INTEGER.fullmatch(cell) else cell

@@ -1,0 +1,85 @@
+"""Data in all its forms, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from splitwiper import Label
+from splitwiper.data.bundled import digits
+from splitwiper.data.partition import overlapping
+from splitwiper.data.rows import as_inputs, as_rows
+from splitwiper.errors import DataError
+
+X = np.zeros((4, 3), np.float32)
+
+
+def test_inputs_by_position_by_keyword_and_alone() -> None:
+    assert as_inputs(X)[1] == "one"
+    named, call = as_inputs((X, torch.ones(4)))
+    assert (sorted(named), call) == (["0", "1"], "args")
+    named, call = as_inputs({"ids": np.ones((4, 2), np.int64)})
+    assert call == "kwargs" and named["ids"].dtype == np.int64
+
+
+def test_labels_are_names_or_integers() -> None:
+    for labels in (
+        ["a", "b", 3, "d"],
+        np.array(["a", "b"])[[0, 1, 0, 1]],
+        torch.arange(4),
+        np.arange(4, dtype=np.uint8),
+    ):
+        assert len(as_rows((X, labels), task="t").labels) == 4
+    assert as_rows((X, torch.tensor([3, 3, 3, 3])), task="t").labels[0] == Label("t", 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, [1, 2, 3]), "different numbers of rows"),
+        ((X[:0], []), "no rows"),
+        ((X, [1.0, 2.0, 3.0, 4.0]), "label 1.0 is neither a name nor an integer"),
+        ((X, [True, False, True, False]), "label True"),
+        ((X, np.zeros((4, 2))), "one label per row"),
+        ((np.array([[1.0, np.nan]] * 4), [1] * 4), r"NaN or infinite values in 4 rows \(first: row 0\)"),
+        ((X.astype("complex64"), [1] * 4), "dtype complex64"),
+        ((np.array([["a"]] * 4), [1] * 4), "dtype"),
+        ((np.float32(3), [1]), "no row dimension"),
+        ((X, [1] * 4, "more"), "cannot read data|pairs"),
+        (3, "cannot read data of type int"),
+        ([(X[0], 1), (X[0][:2], 1)], "do not stack"),
+        ([X[0], X[1]], r"\(input, label\) pairs"),
+    ],
+)
+def test_what_cannot_be_learned_from(data: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        as_rows(data, task="")
+
+
+def test_the_partition_is_deterministic_complete_and_leaves_nobody_empty() -> None:
+    labels = np.repeat(np.arange(10), 20)
+    names = ("a", "b", "c", "d", "e")
+    for seed in range(20):
+        (parts,) = overlapping(labels, clients=names, exclusive=3, owner="b", seed=seed)
+        again = overlapping(labels, clients=names, exclusive=3, owner="b", seed=seed)[0]
+        assert all(np.array_equal(parts[n], again[n]) for n in names)
+        assert sorted(np.concatenate(list(parts.values()))) == list(range(200))
+        assert all(len(rows) for rows in parts.values())
+        holders = {label: [n for n in names if label in labels[parts[n]]] for label in range(10)}
+        assert holders[3] == ["b"]
+        assert all(1 <= len(who) <= 3 for who in holders.values())
+
+
+def test_a_partition_that_cannot_be() -> None:
+    with pytest.raises(DataError, match="too many"):
+        overlapping([0, 1], clients=("a", "b"), exclusive=0, owner="a", seed=0)
+    with pytest.raises(DataError, match="not there"):
+        overlapping([0, 1, 2], clients=("a",), exclusive=9, owner="a", seed=0)
+
+
+def test_digits_are_divided_the_same_way_for_training_and_test() -> None:
+    train, test = digits(clients=("a", "b", "c", "d", "e"), exclusive="three", owner="c", seed=0)
+    assert sum(len(y) for _, y in train.values()) + sum(len(y) for _, y in test.values()) == 1797
+    for name in train:
+        assert set(train[name][1]) == set(test[name][1])
+        assert ("three" in train[name][1]) == (name == "c")
+    assert train["a"][0].shape[1:] == (1, 8, 8) and train["a"][0].dtype == np.float32
