@@ -1,0 +1,7 @@
+"""The durable store: atomic files, SQLite books with a lease and a fence, the ledger; one tree per party."""
+
+from splitwiper.store.book import Book
+from splitwiper.store.client_tree import ClientTree
+from splitwiper.store.server_tree import ModelRecord, ServerTree, ShardRecord, manifest_digest
+
+__all__ = ["Book", "ClientTree", "ModelRecord", "ServerTree", "ShardRecord", "manifest_digest"]

@@ -1,0 +1,241 @@
+"""A client's tree: its key, its rows by slice, checkpoints, the frozen half, ids, and the suppression list.
+
+As in the server's tree, files are immutable and the book points to the ones that count.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from splitwiper.errors import CorruptError
+from splitwiper.seeding import mac, state_digest
+from splitwiper.store import files
+from splitwiper.store.book import Book
+from splitwiper.store.tensors import load_state, save_state
+from splitwiper.wire import Ticket
+
+SCHEMA = """
+CREATE TABLE ids (id INTEGER PRIMARY KEY, mac BLOB NOT NULL);
+CREATE INDEX ids_by_mac ON ids (mac);
+CREATE TABLE slices (slice INTEGER PRIMARY KEY, file TEXT NOT NULL, digest TEXT NOT NULL, rows INTEGER NOT NULL);
+CREATE TABLE checkpoints (slice INTEGER PRIMARY KEY, key TEXT NOT NULL, file TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE half (
+  one INTEGER PRIMARY KEY CHECK (one = 1), key TEXT NOT NULL, file TEXT NOT NULL, digest TEXT NOT NULL,
+  fingerprint TEXT NOT NULL);
+CREATE TABLE suppressed (mac BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE requests (
+  ticket TEXT PRIMARY KEY, level TEXT NOT NULL, rows INTEGER NOT NULL, seconds REAL NOT NULL, state TEXT NOT NULL);
+"""
+FOLDERS = ("slices", "checkpoints", "half", "outbox")
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A file the book points to. `key` is what its content was computed from."""
+
+    file: str
+    digest: str
+    key: str = ""
+    rows: int = 0
+
+
+class ClientTree:
+    """Everything one client keeps."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.book = Book(root / "client.db", SCHEMA)
+
+    # --- made once -----------------------------------------------------------------------------------------
+
+    def create(
+        self, *, config: str, initial: Mapping[str, Tensor], meta: Mapping[str, str], key: bytes | None = None
+    ) -> None:
+        """Make the tree. The key comes from the operating system unless one is given or already there."""
+        for name in FOLDERS:
+            files.make_folder(self.root / name)
+        files.write_bytes(self.root / "config.toml", config.encode())
+        save_state(self.root / "initial.safetensors", initial)
+        if not (self.root / "key").exists():
+            files.write_bytes(self.root / "key", (key or secrets.token_bytes(32)).hex().encode(), replace=False)
+        check = mac(self.key() or b"", "key").hex()  # so that another key in its place is noticed
+        self.book.create({"next_id": "0", **meta, "initial": state_digest(initial), "key": check})
+
+    def initial(self) -> dict[str, Tensor]:
+        """The client half's weights when the client joined."""
+        return load_state(self.root / "initial.safetensors", self.book.meta("initial"))
+
+    def key(self) -> bytes | None:
+        """The client's secret key; None when it was destroyed."""
+        try:
+            key = bytes.fromhex((self.root / "key").read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            key = b""
+        if len(key) != 32:
+            raise CorruptError(f"{self.root / 'key'} is not a key: restore it from a backup.")
+        return key
+
+    # --- what the book points to ---------------------------------------------------------------------------
+
+    def slices(self) -> dict[int, FileRecord]:
+        """Slice files by slice number; empty slices have none."""
+        rows = self.book.read("SELECT * FROM slices ORDER BY slice")
+        return {r["slice"]: FileRecord(r["file"], r["digest"], rows=r["rows"]) for r in rows}
+
+    def checkpoints(self) -> dict[int, FileRecord]:
+        """Checkpoints by the slice they were made after."""
+        rows = self.book.read("SELECT * FROM checkpoints ORDER BY slice")
+        return {r["slice"]: FileRecord(r["file"], r["digest"], r["key"]) for r in rows}
+
+    def half(self) -> tuple[FileRecord, dict[str, str]] | None:
+        """The frozen client half and the fingerprint it was trained under."""
+        row = self.book.one("SELECT * FROM half")
+        if row is None:
+            return None
+        return FileRecord(row["file"], row["digest"], row["key"]), json.loads(row["fingerprint"])
+
+    def put_slices(
+        self,
+        changed: Mapping[int, FileRecord | None],
+        *,
+        new_ids: Mapping[int, bytes] | None = None,
+        **meta: str,
+    ) -> None:
+        """Point to new slice files (None: the slice is empty now), and erase the ones they replace.
+
+        Checkpoints from the first changed slice on, and the frozen half, knew the old rows and go too.
+
+        Args:
+            changed: the slices.
+            new_ids: ids of rows that are new in them.
+            meta: values to remember in the same step.
+        """
+        with self.book.change() as db:
+            for number, record in changed.items():
+                db.execute("DELETE FROM slices WHERE slice = ?", (number,))
+                if record is not None:
+                    db.execute(
+                        "INSERT INTO slices VALUES (?, ?, ?, ?)", (number, record.file, record.digest, record.rows)
+                    )
+            if changed:
+                # after the last slice there is the half itself, and no checkpoint
+                last = db.execute("SELECT coalesce(max(slice), 0) FROM slices").fetchone()[0]
+                db.execute("DELETE FROM checkpoints WHERE slice >= ?", (min(*changed, last),))
+                db.execute("DELETE FROM half")
+                db.execute("DELETE FROM meta WHERE key = 'inputs' AND NOT EXISTS (SELECT 1 FROM slices)")
+            db.executemany("INSERT INTO ids VALUES (?, ?)", (new_ids or {}).items())
+            meta["unsent"] = "rows"
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
+        self.sweep()
+
+    def put_checkpoint(self, number: int, key: str, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+        """Keep the state after a slice."""
+        name = files.random_name("checkpoint")
+        save_state(self.root / "checkpoints" / name, state, metadata)
+        with self.book.change() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (number, key, name, state_digest(state))
+            )
+
+    def put_half(self, key: str, state: Mapping[str, Tensor], fingerprint: Mapping[str, str]) -> None:
+        """Keep the frozen half."""
+        name = files.random_name("half")
+        save_state(self.root / "half" / name, state)
+        with self.book.change() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO half VALUES (1, ?, ?, ?, ?)",
+                (key, name, state_digest(state), json.dumps(dict(fingerprint))),
+            )
+        self.sweep()
+
+    # --- ids, suppression, requests ------------------------------------------------------------------------
+
+    def ids(self) -> dict[int, bytes]:
+        """Row ids and the rows' HMACs."""
+        return {row["id"]: row["mac"] for row in self.book.read("SELECT * FROM ids ORDER BY id")}
+
+    def suppressed(self) -> set[bytes]:
+        """HMACs of rows that were forgotten and may never come back."""
+        return {row["mac"] for row in self.book.read("SELECT mac FROM suppressed")}
+
+    def requests(self, *states: str) -> list[dict[str, Any]]:
+        """The client's own requests in the given states: 'open' (not yet sent), 'sent', 'done'."""
+        marks = ", ".join("?" * len(states))
+        rows = self.book.read(f"SELECT * FROM requests WHERE state IN ({marks}) ORDER BY rowid", states)  # noqa: S608
+        return [dict(row) for row in rows]
+
+    def asking_seconds(self, tickets: Iterable[str]) -> float:
+        """What it took to make these requests."""
+        asked = {row["ticket"]: float(row["seconds"]) for row in self.requests("open", "sent", "done")}
+        return sum(asked.get(ticket, 0.0) for ticket in tickets)
+
+    def forget(self, ticket: str, level: str, macs: Iterable[bytes], *, seconds: float) -> None:
+        """Put rows on the suppression list, in one step with the request: from here on they are never used."""
+        gone = [(m,) for m in macs]
+        with self.book.change() as db:
+            db.execute("INSERT INTO requests VALUES (?, ?, ?, ?, 'open')", (ticket, level, len(gone), seconds))
+            db.executemany("INSERT OR IGNORE INTO suppressed VALUES (?)", gone)
+            db.executemany("DELETE FROM ids WHERE mac = ?", gone)
+
+    def unknown(self, tickets: Iterable[Ticket]) -> list[Ticket]:
+        """Those of the server's tickets that this folder knows nothing of: it was away, or is an older copy."""
+        own = {row["ticket"] for row in self.requests("open", "sent", "done")}
+        return [ticket for ticket in tickets if ticket.id not in own]
+
+    def unheard(self, tickets: Iterable[Ticket]) -> list[str]:
+        """Requests the server once had and knows nothing of now: it is an older copy."""
+        known = {ticket.id for ticket in tickets}
+        return [row["ticket"] for row in self.requests("sent", "done") if row["ticket"] not in known]
+
+    def is_behind(self) -> bool:
+        """Whether the server has not had word of rows or requests, or files lie about that should be erased."""
+        return bool(self.book.meta("unsent")) or bool(self.requests("open", "sent")) or bool(self._strays())
+
+    def mark(self, tickets: Iterable[str], state: str) -> None:
+        """Move requests to a state."""
+        with self.book.change() as db:
+            db.executemany("UPDATE requests SET state = ? WHERE ticket = ?", [(state, t) for t in tickets])
+
+    def remember(self, **values: str) -> None:
+        """Remember values in the book."""
+        with self.book.change() as db:
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
+
+    # --- housekeeping --------------------------------------------------------------------------------------
+
+    def kept(self) -> dict[str, set[str]]:
+        """The files the book points to, by folder."""
+        half = self.half()
+        return {
+            "slices": {r.file for r in self.slices().values()},
+            "checkpoints": {r.file for r in self.checkpoints().values()},
+            "half": {half[0].file} if half else set(),
+            "outbox": set(),
+        }
+
+    def _strays(self) -> list[str]:
+        return [
+            path.name
+            for folder, keep in self.kept().items()
+            for path in (self.root / folder).glob("*")
+            if path.name not in keep
+        ]
+
+    def sweep(self) -> None:
+        """Erase every file the book does not point to.
+
+        The book is held meanwhile: a process that lost its lease stops here, and erases nothing of its successor's.
+        """
+        with self.book.change():
+            for folder, keep in self.kept().items():
+                files.sweep(self.root / folder, keep)
+        files.sweep_abandoned(self.root, stem=files.TEMPORARY)

@@ -1,0 +1,173 @@
+"""Atomic files: a file is there whole or not at all, whatever instant the process dies at.
+
+Every step that changes the disk goes through here and announces itself to `watch`, before and after, so that tests
+can stop the process, or fill the disk, at each of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from splitwiper.errors import DiskFullError
+from splitwiper.store.process import Process
+
+TEMPORARY = ".tmp-"
+_DAY = 86_400
+_watcher: Callable[[str, Path], None] | None = None
+
+
+@contextmanager
+def watch(watcher: Callable[[str, Path], None]) -> Iterator[None]:
+    """Call ``watcher("rename:before", path)`` and the like around every step that changes the disk."""
+    global _watcher
+    before, _watcher = _watcher, watcher
+    try:
+        yield
+    finally:
+        _watcher = before
+
+
+@contextmanager
+def step(kind: str, path: Path) -> Iterator[None]:
+    """Announce one step, and turn a full disk into an error that says what to do."""
+    try:
+        if _watcher:
+            _watcher(f"{kind}:before", path)
+        yield
+        if _watcher:
+            _watcher(f"{kind}:after", path)
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and not isinstance(problem, DiskFullError):
+            raise disk_full(path) from problem
+        raise
+
+
+def disk_full(path: Path) -> DiskFullError:
+    """The error for a full disk."""
+    return DiskFullError(
+        errno.ENOSPC,
+        f"no room left (disk, quota or file size limit) while writing {path}. Nothing acknowledged was lost: make "
+        "room and run the same command again",
+    )
+
+
+def random_name(stem: str, suffix: str = ".safetensors") -> str:
+    """A fresh file name. It says nothing of the content, so nothing stays behind when the file is erased."""
+    return f"{stem}-{secrets.token_hex(8)}{suffix}"
+
+
+def owned_name(stem: str) -> str:
+    """A fresh file name that tells which process is writing the file."""
+    me = Process.current()
+    return f"{stem}-{me.pid}-{me.started or 0}-{secrets.token_hex(8)}"
+
+
+@contextmanager
+def atomic_file(path: Path, *, mode: int = 0o600, replace: bool = True) -> Iterator[IO[bytes]]:
+    """Write a new file at ``path``: temporary file, fsync, rename, fsync of the folder.
+
+    With ``replace=False`` a file that is there meanwhile stays: the first process to make it wins.
+    """
+    temporary = path.with_name(owned_name(TEMPORARY.rstrip("-")))
+    try:
+        with step("write", path):
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "w+b") as file:
+                yield file
+                file.flush()
+                with step("fsync", path):
+                    os.fsync(file.fileno())
+        with step("rename", path):
+            if replace:
+                temporary.replace(path)
+            else:
+                with suppress(FileExistsError):
+                    path.hardlink_to(temporary)
+                temporary.unlink()
+        sync_folder(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_bytes(path: Path, data: bytes, *, replace: bool = True) -> None:
+    """Write a whole small file atomically."""
+    with atomic_file(path, replace=replace) as file:
+        file.write(data)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals in a folder durable."""
+    with step("fsync-folder", folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder, readable by its owner alone, durably."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    with step("mkdir", path):
+        path.mkdir(mode=0o700, exist_ok=True)
+    sync_folder(path.parent)
+
+
+def move(source: Path, target: Path) -> None:
+    """Move a finished file into place, durably."""
+    with step("rename", target):
+        source.replace(target)
+    sync_folder(target.parent)
+
+
+def erase(path: Path) -> None:
+    """Remove a file durably. Removing what is already gone is fine."""
+    with step("unlink", path):
+        path.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sweep(folder: Path, keep: set[str]) -> list[str]:
+    """Erase every file in a folder that is not to be kept: what was superseded or never finished."""
+    gone = []
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            if path.name not in keep and path.is_file():
+                erase(path)
+                gone.append(path.name)
+    return gone
+
+
+def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
+    """Erase files of `owned_name` whose process is gone, and unfinished ones of other names a day old.
+
+    Args:
+        folder: where to look.
+        stem: look at names that start with this alone.
+    """
+    place = Process.current().place
+    for path in sorted(folder.glob(f"{stem}*")):
+        _, *owner = path.name.split("-")
+        if len(owner) == 3 and owner[0].isdigit():
+            alive = Process(int(owner[0]), owner[1].removeprefix("0"), place).may_be_alive()
+        else:
+            alive = time.time() - path.stat().st_mtime < _DAY
+        if not alive:
+            erase(path)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,51 @@
+"""The ledger: append-only, each entry holding the hash of the one before.
+
+Entries hold HMACs under salts that die with what they commit to. They never name classes, ids or content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from splitwiper.errors import CorruptError
+from splitwiper.store.book import Book
+
+SCHEMA = """
+CREATE TABLE ledger (seq INTEGER PRIMARY KEY, prev TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
+"""
+START = "0" * 64
+
+
+def _hash(seq: int, prev: str, body: str) -> str:
+    return hashlib.sha256(f"{seq}\n{prev}\n{body}".encode()).hexdigest()
+
+
+def append(db: sqlite3.Connection, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Add an entry inside the caller's transaction; returns its sequence number and hash."""
+    row = db.execute("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1").fetchone()
+    seq, prev = (int(row["seq"]) + 1, str(row["hash"])) if row else (1, START)
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    head = _hash(seq, prev, text)
+    db.execute("INSERT INTO ledger VALUES (?, ?, ?, ?)", (seq, prev, text, head))
+    return {"seq": seq, "hash": head}
+
+
+def entries(book: Book) -> list[dict[str, Any]]:
+    """All entries, checked.
+
+    Raises:
+        CorruptError: the chain is broken: an entry was changed, removed or inserted.
+    """
+    prev, out = START, []
+    for number, row in enumerate(book.read("SELECT * FROM ledger ORDER BY seq"), start=1):
+        if (row["seq"], row["prev"], row["hash"]) != (number, prev, _hash(number, prev, row["body"])):
+            raise CorruptError(f"the ledger's chain breaks at entry {number}: it was altered. Restore a backup.")
+        prev = row["hash"]
+        out.append({"seq": number, "hash": prev, **json.loads(row["body"])})
+    return out

@@ -1,0 +1,74 @@
+"""Which process holds a lease, and whether it can still be alive."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks since boot; empty where the system does not tell, or when it has ended."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""  # nobody waited for it yet, but it is gone
+
+
+def _place() -> str:
+    """The host, this boot of it, and the process namespace: where a process number means something."""
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return f"{platform.node()} {_read('/proc/sys/kernel/random/boot_id')} {namespace}"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process by number, start time and place, so that a reused number is not mistaken for it."""
+
+    pid: int
+    started: str
+    place: str
+
+    @classmethod
+    def current(cls) -> Process:
+        """This process."""
+        return cls(os.getpid(), _started(os.getpid()), _place())
+
+    @property
+    def text(self) -> str:
+        """The process as stored."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Process:
+        """The process that `text` stands for."""
+        return cls(**json.loads(text))
+
+    def is_here(self) -> bool:
+        """Whether this process and that one see the same process numbers."""
+        return self.place == _place()
+
+    def may_be_alive(self) -> bool:
+        """False only when it is certainly gone: seen from the same place, no process, or another, has its number."""
+        if not self.is_here():
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return _started(self.pid) == self.started
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.place.split()[0]}"

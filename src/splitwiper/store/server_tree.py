@@ -1,0 +1,330 @@
+"""The server's tree: one shard per client, the manifest they make up, one model, tickets, and the ledger.
+
+Files are immutable and named at random; the book points to the ones that count. A change is: write the new file to
+``incoming/``, and, in one transaction, move it into place and point to it; then erase the old file. Whatever instant
+the process dies at, the book is true, and `sweep` erases what it does not point to.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from splitwiper.errors import CorruptError, NotFoundError
+from splitwiper.seeding import digest, mac, state_digest
+from splitwiper.store import files, ledger, tickets
+from splitwiper.store.book import Book
+from splitwiper.store.tensors import load_state, save_state
+from splitwiper.wire import Label, Receipt, Request, Shard, Statement, Ticket, open_shard
+
+SCHEMA = (
+    """
+CREATE TABLE clients (name TEXT PRIMARY KEY, generation INTEGER NOT NULL);
+CREATE TABLE shards (
+  client TEXT PRIMARY KEY REFERENCES clients, file TEXT NOT NULL, digest TEXT NOT NULL, rows INTEGER NOT NULL,
+  size INTEGER NOT NULL, salt BLOB NOT NULL, labels TEXT NOT NULL);
+CREATE TABLE model (
+  one INTEGER PRIMARY KEY CHECK (one = 1), file TEXT NOT NULL, digest TEXT NOT NULL, manifest TEXT NOT NULL,
+  salt BLOB NOT NULL, labels TEXT NOT NULL, exact INTEGER NOT NULL, fingerprint TEXT NOT NULL,
+  seconds REAL NOT NULL, losses TEXT NOT NULL);
+"""
+    + tickets.SCHEMA
+    + ledger.SCHEMA
+)
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """One line of the manifest, and where the shard lies."""
+
+    client: str
+    file: str
+    digest: str
+    rows: int
+    size: int
+    salt: bytes
+    labels: tuple[Label, ...]
+    generation: int
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The server model that counts, and what it was trained from."""
+
+    file: str
+    digest: str
+    manifest: str
+    salt: bytes
+    labels: tuple[Label, ...]
+    exact: bool
+    fingerprint: Mapping[str, str]
+    seconds: float
+    losses: tuple[float, ...]
+
+
+def _labels(text: str) -> tuple[Label, ...]:
+    return tuple(Label.parse(item) for item in json.loads(text))
+
+
+def _texts(labels: Sequence[Label]) -> str:
+    return json.dumps([label.text for label in labels])
+
+
+class ServerTree:
+    """Everything the server keeps."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.book = Book(root / "server.db", SCHEMA)
+
+    # --- made once -----------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        *,
+        config: str,
+        initial: Mapping[str, Tensor],
+        client_initial: Mapping[str, Tensor],
+        meta: Mapping[str, str],
+    ) -> None:
+        """Make the tree: its settings, the first weights of both halves, and what it remembers for ever."""
+        for name in ("shards", "models", "incoming"):
+            files.make_folder(self.root / name)
+        files.write_bytes(self.root / "config.toml", config.encode())
+        save_state(self.root / "initial.safetensors", initial)
+        save_state(self.root / "client-initial.safetensors", client_initial)
+        self.book.create({})
+        digests = {"initial": state_digest(initial), "client-initial": state_digest(client_initial)}
+        with self.book.change() as db:
+            for key, value in {**meta, **digests}.items():
+                db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            ledger.append(db, {"kind": "created", "config": meta["config"], **digests})
+
+    def initial(self) -> dict[str, Tensor]:
+        """The server half's weights when the federation was created."""
+        return load_state(self.root / "initial.safetensors", self.book.meta("initial"))
+
+    def client_initial(self) -> dict[str, Tensor]:
+        """The client half's weights when the federation was created: what joining clients start from."""
+        return load_state(self.root / "client-initial.safetensors", self.book.meta("client-initial"))
+
+    # --- shards and the manifest ---------------------------------------------------------------------------
+
+    def shards(self) -> tuple[ShardRecord, ...]:
+        """The shards, sorted by client: the manifest."""
+        rows = self.book.read(
+            "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client ORDER BY client"
+        )
+        return tuple(ShardRecord(**{**dict(row), "labels": _labels(row["labels"])}) for row in rows)
+
+    def clients(self) -> dict[str, int]:
+        """Every client the server ever heard from, and its generation."""
+        return {row["name"]: row["generation"] for row in self.book.read("SELECT * FROM clients ORDER BY name")}
+
+    def open(self, record: ShardRecord) -> Shard:
+        """Open a shard after checking its bytes.
+
+        Raises:
+            CorruptError: the file is gone or is not what was accepted.
+        """
+        path = self.root / "shards" / record.file
+        if not path.exists() or files.file_digest(path) != record.digest:
+            raise CorruptError(
+                f"the shard of {record.client!r} ({path}) is missing or damaged. Have the client send it again "
+                f"(`reupload({record.client!r})`), or restore the file; no model was changed."
+            )
+        shard = open_shard(path)
+        if (shard.rows, shard.labels) != (record.rows, record.labels):
+            raise CorruptError(f"the book does not say what the shard of {record.client!r} holds: it was altered.")
+        return shard
+
+    @contextmanager
+    def staging(self, source: Path) -> Iterator[Path]:
+        """Copy an upload into the tree; it counts for nothing until it is accepted, and is gone if it is not."""
+        target = self.root / "incoming" / files.owned_name("shard")
+        try:
+            with source.open("rb") as incoming, files.atomic_file(target) as file:
+                shutil.copyfileobj(incoming, file, 1 << 20)
+            yield target
+        finally:
+            target.unlink(missing_ok=True)
+
+    def accept(self, client: str, staged: Path, shard: Shard, statement: Statement) -> ShardRecord:
+        """Make a staged upload the client's shard, and erase what it replaces. Repeating it changes nothing."""
+        value, size = files.file_digest(staged), staged.stat().st_size
+        name = files.random_name("shard")
+        with self.book.change() as db:
+            files.move(staged, self.root / "shards" / name)
+            if statement.tickets:  # what a client spends on learning is nobody's unlearning
+                tickets.charge(db, client, statement.spent, size)
+            old = db.execute("SELECT digest FROM shards WHERE client = ?", (client,)).fetchone()
+            if old is not None and old["digest"] == value:  # the same again: only the file is new
+                db.execute("UPDATE shards SET file = ? WHERE client = ?", (name, client))
+            else:
+                db.execute(
+                    "INSERT INTO clients VALUES (?, 1) ON CONFLICT DO UPDATE SET generation = generation + 1",
+                    (client,),
+                )
+                salt = secrets.token_bytes(32)
+                db.execute(
+                    "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (client, name, value, shard.rows, size, salt, _texts(shard.labels)),
+                )
+                ledger.append(db, {"kind": "shard", "client": client, "shard": mac(salt, "shard", value).hex()})
+            tickets.answer(db, client, statement, statement.tickets, warm=self._warm())
+        self.sweep()
+        return next(record for record in self.shards() if record.client == client)
+
+    def withdraw(self, client: str, statement: Statement | None, *, answers: Sequence[str]) -> None:
+        """Erase a client's shard; nothing replaces it."""
+        with self.book.change() as db:
+            if db.execute("DELETE FROM shards WHERE client = ?", (client,)).rowcount:
+                db.execute("UPDATE clients SET generation = generation + 1 WHERE name = ?", (client,))
+                ledger.append(db, {"kind": "withdrawn", "client": client})
+            if statement is not None and statement.tickets:
+                tickets.charge(db, client, statement.spent, 0)
+            tickets.answer(db, client, statement, answers, warm=self._warm())
+        self.sweep()
+
+    def _warm(self) -> bool:
+        return self.book.meta("start") == "warm"
+
+    # --- the model -----------------------------------------------------------------------------------------
+
+    def model(self) -> ModelRecord | None:
+        """The model that counts, if there is one."""
+        row = self.book.one("SELECT * FROM model")
+        if row is None:
+            return None
+        values = dict(row)
+        del values["one"]
+        values |= {
+            "labels": _labels(row["labels"]),
+            "exact": bool(row["exact"]),
+            "fingerprint": json.loads(row["fingerprint"]),
+            "losses": tuple(json.loads(row["losses"])),
+        }
+        return ModelRecord(**values)
+
+    def is_current(self) -> bool:
+        """Whether the model was trained from the manifest as it is, and no erased ticket waits for it."""
+        if self.book.one("SELECT 1 FROM tickets WHERE state = 'erased'") is not None:
+            return False
+        model, shards = self.model(), self.shards()
+        return not shards if model is None else model.manifest == manifest_digest(shards)
+
+    def weights(self, record: ModelRecord) -> dict[str, Tensor]:
+        """The model's weights, checked."""
+        return load_state(self.root / "models" / record.file, record.digest, remedy="settle trains it again")
+
+    def publish(
+        self, record: ModelRecord | None, state: Mapping[str, Tensor] | None, *, manifest: str
+    ) -> tuple[Receipt, ...] | None:
+        """Make a model the one that counts, settle the tickets it answers, erase the model before it.
+
+        Args:
+            record: the model; None when nothing is left to train on.
+            state: its weights.
+            manifest: what it was trained from.
+
+        Returns:
+            The receipts; None, and nothing changed, when the manifest moved on meanwhile.
+        """
+        staged = self.root / "incoming" / files.owned_name("model")
+        try:
+            if state is not None:
+                save_state(staged, state)
+            with self.book.change() as db:
+                current = manifest_digest(self.shards()) == manifest
+                if current:
+                    db.execute("DELETE FROM model")
+                    if record is not None:
+                        files.move(staged, self.root / "models" / record.file)
+                        self._insert(db, record)
+                    salted = tickets.commitments(db, "")["model"]
+                    ledger.append(db, {"kind": "model", "model": salted})
+                    receipts = tickets.settle(db)
+        finally:
+            staged.unlink(missing_ok=True)
+        self.sweep()
+        return receipts if current else None
+
+    @staticmethod
+    def _insert(db: sqlite3.Connection, record: ModelRecord) -> None:
+        db.execute(
+            "INSERT INTO model VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                record.file,
+                record.digest,
+                record.manifest,
+                record.salt,
+                _texts(record.labels),
+                record.exact,
+                json.dumps(dict(record.fingerprint)),
+                record.seconds,
+                json.dumps(record.losses),
+            ),
+        )
+
+    # --- tickets -------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Ticket:
+        """Record a request. Repeating it gives the same ticket."""
+        with self.book.change() as db:
+            db.execute("INSERT OR IGNORE INTO clients VALUES (?, 0)", (request.client,))
+            tickets.submit(db, request)
+        return self.ticket(request.ticket)
+
+    def ticket(self, ticket: str) -> Ticket:
+        """One ticket."""
+        found = next((t for t in self.tickets() if t.id == ticket), None)
+        if found is None:
+            raise NotFoundError(f"there is no ticket {ticket!r} in {self.root}.")
+        return found
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """All tickets, oldest first."""
+        rows = self.book.read("SELECT id, client, level, state, received FROM tickets ORDER BY rowid")
+        return tuple(Ticket(*row) for row in rows)
+
+    def receipt(self, ticket: str) -> Receipt:
+        """The receipt of a settled ticket."""
+        found = self.ticket(ticket)
+        row = self.book.one("SELECT receipt FROM tickets WHERE id = ?", (ticket,))
+        if row is None or row["receipt"] is None:
+            raise NotFoundError(f"ticket {ticket!r} is {found.state} and has no receipt yet: settle it first.")
+        return Receipt.from_dict(json.loads(row["receipt"]))
+
+    # --- housekeeping --------------------------------------------------------------------------------------
+
+    def kept(self) -> dict[str, set[str]]:
+        """The files the book points to, by folder."""
+        model = self.model()
+        return {
+            "shards": {record.file for record in self.shards()},
+            "models": {model.file} if model else set(),
+        }
+
+    def sweep(self) -> None:
+        """Erase what the book does not point to, and what dead processes left in ``incoming/``.
+
+        The book is held meanwhile, so that no file is swept between being moved into place and being pointed to.
+        """
+        with self.book.change():
+            for folder, keep in self.kept().items():
+                files.sweep(self.root / folder, keep)
+        files.sweep_abandoned(self.root, stem=files.TEMPORARY)
+        files.sweep_abandoned(self.root / "incoming")
+
+
+def manifest_digest(shards: Sequence[ShardRecord]) -> str:
+    """Digest of a manifest: clients, shard digests and row counts; nothing of their history."""
+    return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows)))

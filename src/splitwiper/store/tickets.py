@@ -1,0 +1,128 @@
+"""Tickets and receipts: what was asked of the server, where it stands, and what was done.
+
+Functions on an open transaction of the server's book, so that a ticket moves in the same step as what it is about.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from splitwiper.seeding import digest, mac
+from splitwiper.store import ledger
+from splitwiper.wire import Receipt, Request, Spent, Statement
+
+SCHEMA = """
+CREATE TABLE tickets (
+  id TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, state TEXT NOT NULL, received TEXT NOT NULL,
+  before TEXT NOT NULL, statement TEXT, receipt TEXT);
+CREATE TABLE spent (client TEXT PRIMARY KEY, seconds REAL, bytes_up INTEGER, bytes_down INTEGER);
+"""
+
+
+def now() -> str:
+    """The time, for people; it never enters a stream or a digest."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def commitments(db: sqlite3.Connection, client: str) -> dict[str, str | None]:
+    """A client's shard, the manifest and the model, each as an HMAC under a salt that dies with it."""
+    shard = db.execute("SELECT salt, digest FROM shards WHERE client = ?", (client,)).fetchone()
+    model = db.execute("SELECT salt, digest, manifest FROM model").fetchone()
+    return {
+        "shard": mac(shard["salt"], "shard", shard["digest"]).hex() if shard else None,
+        "manifest": mac(model["salt"], "manifest", model["manifest"]).hex() if model else None,
+        "model": mac(model["salt"], "model", model["digest"]).hex() if model else None,
+    }
+
+
+def submit(db: sqlite3.Connection, request: Request) -> None:
+    """Record a request, unless it is there already."""
+    if db.execute("SELECT 1 FROM tickets WHERE id = ?", (request.ticket,)).fetchone() is None:
+        before = json.dumps(commitments(db, request.client))
+        db.execute(
+            "INSERT INTO tickets VALUES (?, ?, ?, 'accepted', ?, ?, NULL, NULL)",
+            (request.ticket, request.client, request.level, now(), before),
+        )
+        ledger.append(db, {"kind": "accepted", "ticket": request.ticket, "client": request.client})
+
+
+def charge(db: sqlite3.Connection, client: str, spent: Spent, size: int) -> None:
+    """Add to what a client spent on the requests that the next model answers."""
+    db.execute(
+        "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seconds = seconds + excluded.seconds, "
+        "bytes_up = bytes_up + excluded.bytes_up, bytes_down = bytes_down + excluded.bytes_down",
+        (client, spent.seconds, spent.bytes_up + size, spent.bytes_down),
+    )
+
+
+def answer(
+    db: sqlite3.Connection, client: str, statement: Statement | None, tickets: Sequence[str], *, warm: bool
+) -> None:
+    """Mark tickets as erased; a model that knew the data goes with them, unless a warm start goes on from it."""
+    text = json.dumps(asdict(statement)) if statement else None
+    erased = 0
+    for ticket in tickets:
+        erased += db.execute(
+            "UPDATE tickets SET state = 'erased', statement = ? WHERE id = ? AND client = ? AND state = 'accepted'",
+            (text, ticket, client),
+        ).rowcount
+    if erased and not warm:
+        db.execute("DELETE FROM model")
+
+
+def settle(db: sqlite3.Connection) -> tuple[Receipt, ...]:
+    """Write the receipts of all erased tickets, in the transaction that publishes the model that answers them."""
+    rows = db.execute("SELECT * FROM tickets WHERE state = 'erased' ORDER BY rowid").fetchall()
+    receipts = tuple(_receipt(db, row) for row in rows)
+    db.execute("DELETE FROM spent")
+    return receipts
+
+
+def _receipt(db: sqlite3.Connection, row: sqlite3.Row) -> Receipt:
+    statement = json.loads(row["statement"]) if row["statement"] else {}
+    model = db.execute("SELECT exact, fingerprint, seconds FROM model").fetchone()
+    spent = {name: Spent() for (name,) in db.execute("SELECT name FROM clients ORDER BY name")}
+    for s in db.execute("SELECT * FROM spent"):
+        spent[s["client"]] = Spent(s["seconds"], s["bytes_up"], s["bytes_down"])
+    meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
+    receipt = Receipt(
+        ticket=row["id"],
+        client=row["client"],
+        level=row["level"],
+        exact=model is None or bool(model["exact"]),
+        settled=now(),
+        context={
+            "server_config": meta["config"],
+            "server_initial": meta["initial"],
+            "client_config": statement.get("config"),
+            "client_initial": statement.get("initial"),
+            "client_key": statement.get("key"),
+            "codebook": None,
+        },
+        before=json.loads(row["before"]),
+        after=commitments(db, row["client"]),
+        fingerprint={
+            "client": statement.get("fingerprint", {}),
+            "server": json.loads(model["fingerprint"]) if model else {},
+        },
+        spent=spent,
+        server_seconds=model["seconds"] if model else 0.0,
+        ledger={},
+    )
+    entry = ledger.append(db, {"kind": "settled", "ticket": row["id"], "receipt": receipt_digest(receipt)})
+    final = Receipt.from_dict({**receipt.to_dict(), "ledger": entry})
+    db.execute(
+        "UPDATE tickets SET state = 'settled', statement = NULL, receipt = ? WHERE id = ?",
+        (json.dumps(final.to_dict()), row["id"]),
+    )
+    return final
+
+
+def receipt_digest(receipt: Receipt) -> str:
+    """Digest of everything in a receipt but its own place in the ledger."""
+    values = {key: value for key, value in receipt.to_dict().items() if key != "ledger"}
+    return digest("receipt", json.dumps(values, sort_keys=True))

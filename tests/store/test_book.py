@@ -1,0 +1,218 @@
+"""Books: whole or not there, changed all or nothing, by one holder at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from splitwiper.errors import (
+    BusyError,
+    CorruptError,
+    DiskFullError,
+    FencedError,
+    FormatError,
+    NotFoundError,
+    StoreError,
+)
+from splitwiper.store import book as module
+from splitwiper.store import files
+from splitwiper.store.book import Book
+
+SCHEMA = "CREATE TABLE things (name TEXT PRIMARY KEY);"
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    made = Book(tmp_path / "a" / "book.db", SCHEMA)
+    made.create({})
+    return made
+
+
+def names(book: Book) -> list[str]:
+    return [row["name"] for row in book.read("SELECT name FROM things ORDER BY name")]
+
+
+def put(book: Book, name: str) -> None:
+    with book.change() as db:
+        db.execute("INSERT INTO things VALUES (?)", (name,))
+
+
+# --- making and opening -------------------------------------------------------------------------------------
+
+
+def test_a_book_is_made_once_and_never_over_another(tmp_path: Path) -> None:
+    first, second = (Book(tmp_path / "book.db", SCHEMA) for _ in range(2))
+    held: list[str] = []
+
+    def slow(kind: str, path: Path) -> None:
+        if kind == "rename:before" and not held:  # between looking and making, another process makes it
+            held.append(kind)
+            second.create({})
+            put(second, "theirs")
+
+    with files.watch(slow):
+        first.create({})
+    assert held
+    assert names(first) == ["theirs"]
+    first.create({})
+    assert names(first) == ["theirs"]
+    assert [p.name for p in tmp_path.iterdir()] == ["book.db"]
+
+
+def test_what_is_not_a_book_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="not a SplitWiper folder"):
+        Book(tmp_path / "none.db", SCHEMA).read("SELECT 1")
+    for name, content in (("text.db", b"this is no database, not at all" * 9), ("short.db", b"SQLite format 3\0")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises((CorruptError, FormatError), match=name):
+            Book(tmp_path / name, SCHEMA).read("SELECT 1")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(FormatError, match="interrupted"):
+        Book(tmp_path / "empty.db", SCHEMA).read("SELECT 1")
+    with closing(sqlite3.connect(tmp_path / "other.db", isolation_level=None)) as db:
+        db.execute("CREATE TABLE x (y)")
+        db.execute("PRAGMA user_version = 1")
+    with pytest.raises(FormatError, match="not a SplitWiper database"):
+        Book(tmp_path / "other.db", SCHEMA).read("SELECT 1")
+
+
+def test_a_newer_book_is_refused(book: Book) -> None:
+    book.close()
+    with closing(sqlite3.connect(book.path)) as db:
+        db.execute(f"PRAGMA user_version = {module.VERSION + 1}")
+    with pytest.raises(FormatError, match="newer SplitWiper"):
+        book.read("SELECT 1")
+
+
+def test_deletions_overwrite_and_writes_are_synced(book: Book) -> None:
+    for pragma, value in (("secure_delete", 1), ("synchronous", 3), ("foreign_keys", 1), ("journal_mode", "delete")):
+        assert book.db.execute(f"PRAGMA {pragma}").fetchone()[0] == value
+
+
+# --- changes ------------------------------------------------------------------------------------------------
+
+
+def test_a_change_is_all_or_nothing(book: Book) -> None:
+    put(book, "kept")
+    with pytest.raises(RuntimeError, match="stop"), book.change() as db:
+        db.execute("INSERT INTO things VALUES ('lost')")
+        raise RuntimeError("stop")
+    assert names(book) == ["kept"]
+    with pytest.raises(sqlite3.IntegrityError):
+        put(book, "kept")
+    put(book, "next")
+    assert names(book) == ["kept", "next"]
+
+
+def test_a_change_that_finds_no_room_changes_nothing(book: Book) -> None:
+    pages = book.db.execute("PRAGMA page_count").fetchone()[0]
+    book.db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DiskFullError, match="same command again"), book.change() as db:
+        db.executemany("INSERT INTO things VALUES (?)", [(f"{i:0100}",) for i in range(500)])
+    assert names(book) == []
+    book.db.execute("PRAGMA max_page_count = 100000")
+    put(book, "fits")
+    assert names(book) == ["fits"]
+
+
+def test_a_locked_book_is_busy_not_corrupt(book: Book) -> None:
+    book.db.execute("PRAGMA busy_timeout = 1")
+    with closing(sqlite3.connect(book.path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(BusyError, match="locked by another process; try again"):
+            put(book, "x")
+        with pytest.raises(BusyError, match="locked"):
+            names(book)
+    put(book, "x")
+
+
+def test_a_book_that_cannot_be_written_says_so(book: Book) -> None:
+    book.db.execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreError, match="permissions"):
+        put(book, "x")
+
+
+# --- the lease ----------------------------------------------------------------------------------------------
+
+
+def twin(book: Book) -> Book:
+    return Book(book.path, SCHEMA)
+
+
+def test_one_holder_at_a_time(book: Book) -> None:
+    with book.lease("first"):
+        with pytest.raises(BusyError, match=r"in use by process .*first.*run this again"), twin(book).lease("second"):
+            pass
+        assert "first, by process" in (twin(book).holder() or "")
+        with book.lease("nested"):
+            put(book, "a")
+        put(book, "b")
+    assert book.holder() is None
+    with twin(book).lease("second"):
+        pass
+    assert names(book) == ["a", "b"]
+
+
+def test_a_lost_lease_is_noticed_at_the_next_change(book: Book) -> None:
+    other = twin(book)
+    with pytest.raises(FencedError, match=r"took over .*lease 2, ours was 1"), book.lease("first"):
+        put(book, "before")
+        other.db.execute("UPDATE lease SET expires = 0")
+        with other.lease("second"):
+            put(other, "theirs")
+        put(book, "after")
+    assert names(book) == ["before", "theirs"]
+    with book.lease("again"):
+        put(book, "later")
+    assert names(book) == ["before", "later", "theirs"]
+
+
+def test_the_loser_does_not_release_the_winner_s_lease(book: Book) -> None:
+    other = twin(book)
+    with other.lease("never mind"):
+        pass
+    with book.lease("first"):
+        other.db.execute("UPDATE lease SET expires = 0")
+        winner = other.lease("second")
+        winner.__enter__()
+    assert "second" in (book.holder() or "")
+    winner.__exit__(None, None, None)
+    assert book.holder() is None
+
+
+def test_a_missing_file_is_put_down_to_the_successor_only_if_there_is_one(book: Book) -> None:
+    other = twin(book)
+    with pytest.raises(FileNotFoundError), book.lease("first"):
+        raise FileNotFoundError("gone")
+    with pytest.raises(FencedError), book.lease("first"):
+        other.db.execute("UPDATE lease SET expires = 0")
+        with other.lease("second"):
+            raise FileNotFoundError("swept")
+
+
+def test_a_lease_that_could_not_be_given_back_is_taken_up_again(book: Book) -> None:
+    def full(kind: str, _path: Path) -> None:
+        if kind == "commit:before":
+            raise OSError(28, "No space left on device")
+
+    with book.lease("first"), files.watch(full), pytest.raises(DiskFullError):
+        put(book, "x")
+    watch = files.watch(full)
+    with book.lease("second"):
+        watch.__enter__()
+    watch.__exit__(None, None, None)
+    assert twin(book).holder() is not None
+    with twin(book).lease("third"):
+        put(book, "y")
+    assert names(book) == ["y"]
+
+
+def test_no_thread_outlives_its_lease(book: Book) -> None:
+    before = threading.active_count()
+    with book.lease("work"):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before

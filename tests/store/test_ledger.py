@@ -1,0 +1,102 @@
+"""The ledger: it only grows, and any change to it shows."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from splitwiper.errors import CorruptError
+from splitwiper.store import ledger
+from splitwiper.store.book import Book
+
+ENTRIES = 6
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    made = Book(tmp_path / "book.db", ledger.SCHEMA)
+    made.create({})
+    for number in range(ENTRIES):
+        with made.change() as db:
+            ledger.append(db, {"kind": "note", "number": number})
+    return made
+
+
+def tamper(book: Book, sql: str) -> None:
+    """Change the ledger as somebody with the file in hand could."""
+    book.close()
+    with closing(sqlite3.connect(book.path, isolation_level=None)) as db:
+        for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f"DROP TRIGGER {trigger}")
+        assert db.execute(sql).rowcount > 0
+
+
+def test_entries_come_back_in_order_and_chained(book: Book) -> None:
+    entries = ledger.entries(book)
+    assert [(entry["seq"], entry["number"]) for entry in entries] == [(i + 1, i) for i in range(ENTRIES)]
+    rows = book.read("SELECT * FROM ledger ORDER BY seq")
+    assert [row["prev"] for row in rows] == [ledger.START, *(row["hash"] for row in rows[:-1])]
+
+
+def test_an_empty_ledger_holds(tmp_path: Path) -> None:
+    made = Book(tmp_path / "book.db", ledger.SCHEMA)
+    made.create({})
+    assert ledger.entries(made) == []
+
+
+@pytest.mark.parametrize(
+    "sql", ["UPDATE ledger SET body = '{}'", "DELETE FROM ledger", "DELETE FROM ledger WHERE seq = 6"]
+)
+def test_the_database_itself_refuses_changes(book: Book, sql: str) -> None:
+    with pytest.raises(sqlite3.IntegrityError, match="only grows"), book.change() as db:
+        db.execute(sql)
+    assert len(ledger.entries(book)) == ENTRIES
+
+
+@pytest.mark.parametrize("seq", range(1, ENTRIES + 1))
+@pytest.mark.parametrize(
+    "change",
+    [
+        "body = replace(body, 'note', 'nope')",
+        "body = body || ' '",
+        "hash = replace(hash, substr(hash, 1, 1), 'x')",
+        "prev = replace(prev, substr(prev, 1, 1), 'x')",
+        "seq = seq + 100",
+    ],
+)
+def test_a_change_to_any_entry_is_found(book: Book, seq: int, change: str) -> None:
+    tamper(book, f"UPDATE ledger SET {change} WHERE seq = {seq}")
+    with pytest.raises(CorruptError, match="chain breaks at entry"):
+        ledger.entries(book)
+
+
+@pytest.mark.parametrize("seq", range(1, ENTRIES))
+def test_a_removed_entry_is_found(book: Book, seq: int) -> None:
+    tamper(book, f"DELETE FROM ledger WHERE seq = {seq}")
+    with pytest.raises(CorruptError, match=f"entry {seq}"):
+        ledger.entries(book)
+
+
+def test_an_inserted_entry_is_found(book: Book) -> None:
+    tamper(book, "INSERT INTO ledger SELECT 0, prev, body, hash FROM ledger WHERE seq = 1")
+    with pytest.raises(CorruptError, match="entry 1"):
+        ledger.entries(book)
+
+
+def test_swapped_entries_are_found(book: Book) -> None:
+    tamper(book, "UPDATE ledger SET seq = -seq WHERE seq IN (2, 3)")
+    tamper(book, "UPDATE ledger SET seq = 5 + seq WHERE seq IN (-2, -3)")
+    with pytest.raises(CorruptError, match="entry 2"):
+        ledger.entries(book)
+
+
+def test_a_rewritten_entry_with_a_fitting_hash_breaks_the_next(book: Book) -> None:
+    rows = book.read("SELECT * FROM ledger ORDER BY seq")
+    body = '{"kind":"forged"}'
+    forged = ledger._hash(3, rows[2]["prev"], body)
+    tamper(book, f"UPDATE ledger SET body = '{body}', hash = '{forged}' WHERE seq = 3")
+    with pytest.raises(CorruptError, match="entry 4"):
+        ledger.entries(book)
