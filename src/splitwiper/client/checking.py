@@ -1,0 +1,51 @@
+"""Whether rows can be learned from at all: looked at before anything is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from splitwiper.client.local_net import Embedder, Normaliser
+from splitwiper.config import ClientConfig
+from splitwiper.data.rows import Rows
+from splitwiper.errors import DataError, nearest
+from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.wire import Column
+
+BATCH = 256
+
+
+def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module, columns: Sequence[Column]) -> None:
+    """Refuse rows with labels outside the closed set, or that the client half cannot take.
+
+    Raises:
+        DataError: naming what does not fit.
+    """
+    known = set(config.labels)
+    for label in rows.labels:
+        if known and label.name not in known:
+            raise DataError(
+                f"client {client!r}: label {label.name!r} is outside the known set "
+                f"{list(config.labels)}.{nearest(str(label.name), map(str, known))}"
+            )
+    shown = ", ".join(map(str, rows.columns))
+    embedder = Embedder(half, rows.call, Normaliser({})).cpu().eval()
+    for start in range(0, len(rows), BATCH):
+        sample = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in rows.inputs.items()}
+        try:
+            with torch.inference_mode(), isolated_rng(Stream(0, "probe")):
+                boundary = embedder(sample)
+        except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+            raise DataError(
+                f"client {client!r}: the client half cannot take rows of {shown}; between rows {start} and "
+                f"{start + BATCH} it says: {problem}."
+            ) from problem
+    for column in columns:
+        got = tuple(boundary[column.name].shape[1:])
+        if got != column.shape:
+            raise DataError(
+                f"client {client!r}: from rows of {shown} its half sends {column.name} of shape {list(got)}, "
+                f"the cut needs {column}."
+            )

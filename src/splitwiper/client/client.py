@@ -1,0 +1,347 @@
+"""One client: its half, its requests, and its side of the protocol (Algorithms 1 and 2, client part).
+
+`sync` is the heart: it brings everything that follows from the rows (slices without what was forgotten, checkpoints,
+the frozen half, the shard on the server) up to date. It may be killed at any instant and called again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.client import pretrain as training
+from splitwiper.client.checking import check_rows
+from splitwiper.client.checkpoints import Recorder, TreeShelf
+from splitwiper.client.embed import BATCH, embed
+from splitwiper.client.holdings import Added, Holdings
+from splitwiper.client.selection import Choice, select
+from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
+from splitwiper.data.rows import Array, Rows, as_inputs
+from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, TrainingError
+from splitwiper.numerics import reproducible
+from splitwiper.seeding import digest, mac
+from splitwiper.store import ClientTree, files
+from splitwiper.store.tensors import load_state
+from splitwiper.wire import Column, Link, Request, Scores, Shard, Spent, Statement, Ticket
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, steps done, steps in all)."""
+
+
+class Client:
+    """A client over its own folder. Everything it does is timed."""
+
+    def __init__(
+        self,
+        tree: ClientTree,
+        half: nn.Module,
+        columns: Sequence[Column],
+        link: Link,
+        progress: Progress | None = None,
+    ) -> None:
+        if not (tree.root / "client.db").exists():
+            raise AbsentClientError(
+                f"the folder of client {tree.root.name!r} is not here ({tree.root}). Its rows live there alone: "
+                "bring the folder back, or forget the whole client (everything=True), which needs only the server."
+            )
+        self.tree = tree
+        self.name = tree.root.name
+        self.config = from_dict(ClientConfig, read_toml(tree.root / "config.toml"))
+        self._check_tree()
+        self.holdings = Holdings(tree, self.config)
+        self._half = half
+        self._columns = tuple(columns)
+        self._link = link
+        self._progress = progress
+        self._seconds = 0.0
+        self._since: float | None = None
+
+    def _check_tree(self) -> None:
+        """Refuse a folder that is a copy of another client's, or whose settings were changed by hand.
+
+        Raises:
+            CorruptError: it is, or they were.
+        """
+        owner = self.tree.book.meta("name")
+        if owner != self.name:
+            raise CorruptError(
+                f"{self.tree.root} is a copy of the folder of client {owner!r}: what that client forgets would live on "
+                "in it. Remove the copy, and learn under the new name."
+            )
+        if self.tree.book.meta("config") != config_digest(self.config, seed=self.seed):
+            raise CorruptError(f"{self.tree.root / 'config.toml'} is not what the client joined with: restore it.")
+
+    # --- the context ---------------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> str:
+        """The task its labels belong to."""
+        return self.tree.book.meta("task") or ""
+
+    @property
+    def seed(self) -> int:
+        """The federation's root seed."""
+        return int(self.tree.book.meta("seed") or 0)
+
+    def _key(self) -> bytes:
+        key = self.tree.key()
+        if key is None or mac(key, "key").hex() != self.tree.book.meta("key"):
+            raise CorruptError(
+                f"the key of client {self.name!r} ({self.tree.root / 'key'}) is gone or another one: restore it. "
+                "Without it, forgotten rows could not be told from new ones."
+            )
+        return key
+
+    def _recipe(self) -> training.Recipe:
+        columns = self.holdings.columns
+        return training.Recipe(
+            name=self.name,
+            seed=self.seed,
+            config=self.config,
+            key=self._key(),
+            half=self._half,
+            initial=self.tree.initial(),
+            initial_digest=self.tree.book.meta("initial") or "",
+            call=self.holdings.call,
+            names=tuple(c.name for c in columns),
+            floats=tuple(c.name for c in columns if c.dtype.startswith("F")),
+        )
+
+    def statement(self, tickets: Sequence[str] = ()) -> Statement:
+        """What the server is told with an upload: nothing it could read the client's settings from."""
+        key = self._key()
+        half = self.tree.half()
+        return Statement(
+            config=mac(key, "config", config_digest(self.config, seed=self.seed)).hex(),
+            initial=mac(key, "initial", self.tree.book.meta("initial") or "").hex(),
+            key=mac(key, "key").hex(),
+            fingerprint=half[1] if half else {},
+            tickets=tuple(tickets),
+            spent=self.take_spent() + Spent(seconds=self.tree.asking_seconds(tickets)),
+        )
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Count the time this takes; what is nested counts once."""
+        if self._since is not None:
+            yield
+            return
+        self._since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds += time.perf_counter() - self._since
+            self._since = None
+
+    def take_spent(self) -> Spent:
+        """What was spent since this was last asked, work under way included."""
+        if self._since is not None:
+            now = time.perf_counter()
+            self._seconds += now - self._since
+            self._since = now
+        spent, self._seconds = Spent(seconds=self._seconds), 0.0
+        return spent
+
+    # --- learning ------------------------------------------------------------------------------------------
+
+    def add(self, rows: Rows) -> Added:
+        """Take rows in. `sync` does the rest.
+
+        Raises:
+            DataError: rows that do not fit the earlier ones, the half, or the closed set of labels.
+        """
+        with self._timed(), self.tree.book.lease("adding rows"):
+            self._obey()
+            self.check(rows)
+            return self.holdings.add(rows, self._key())
+
+    def check(self, rows: Rows) -> None:
+        """Refuse rows that cannot be learned from, before anything is kept.
+
+        Raises:
+            DataError: rows that do not fit the earlier ones, the half, or the closed set of labels.
+        """
+        check_rows(rows, client=self.name, config=self.config, half=self._half, columns=self._columns)
+        self.holdings.check(rows)
+
+    # --- forgetting ----------------------------------------------------------------------------------------
+
+    def choose(
+        self,
+        *,
+        classes: Sequence[str | int] | None = None,
+        samples: Sequence[int] | None = None,
+        everything: bool = False,
+    ) -> Choice:
+        """Which rows a request means. Nothing is changed.
+
+        Raises:
+            RequestError: nothing, or more than one thing, was named, or what was named is not held.
+        """
+        with self._timed():
+            return select(self.tree, self.holdings, classes=classes, samples=samples, everything=everything)
+
+    def forget(self, choice: Choice) -> Request:
+        """Suppress rows at once and for ever, and make the request that tells the server. `sync` does the rest."""
+        with self._timed():
+            request = Request(secrets.token_hex(16), self.name, choice.level)
+            self.tree.forget(request.ticket, choice.level, choice.macs, seconds=self.take_spent().seconds)
+        return request
+
+    def send_requests(self) -> list[str]:
+        """Hand open requests to the server; returns every ticket that still waits to be answered."""
+        with self._timed():
+            for row in self.tree.requests("open"):
+                self._link.submit(Request(row["ticket"], self.name, row["level"]))
+                self.tree.mark([row["ticket"]], "sent")
+            return [row["ticket"] for row in self.tree.requests("sent")]
+
+    def unknown_tickets(self) -> list[Ticket]:
+        """Requests the server has in this client's name that its folder knows nothing of."""
+        return self.tree.unknown(self._link.tickets(self.name))
+
+    def _obey(self) -> None:
+        """Carry out what was asked of the server in this client's name while its folder was away.
+
+        Raises:
+            CorruptError: the server knows of requests this folder does not: it is an older copy, and rows that were
+                forgotten may be in it.
+        """
+        if lost := self.tree.unheard(self._link.tickets(self.name)):  # the server is an older copy: ask again
+            self.tree.mark(lost, "open")
+        unknown = self.unknown_tickets()
+        if unknown and unknown[-1].level != "client":
+            raise CorruptError(
+                f"the folder of client {self.name!r} is older than what the server knows: {len(unknown)} requests to "
+                "forget are not in it, so forgotten rows may be. Restore a newer copy, or remove the folder and forget "
+                "the whole client (everything=True), then learn again the rows that may stay."
+            )
+        for ticket in unknown:
+            self.tree.forget(ticket.id, ticket.level, [value for value, _ in self.holdings.surviving()], seconds=0.0)
+            self.tree.mark([ticket.id], "sent" if ticket.state == "accepted" else "done")
+
+    # --- keeping up ----------------------------------------------------------------------------------------
+
+    def sync(self, *, again: bool = False) -> bool:
+        """Erase what is suppressed, re-train from the last checkpoint that never saw it, hand the shard over.
+
+        Args:
+            again: hand it over even if the server is known to have had it.
+
+        Returns:
+            Whether anything was sent.
+        """
+        with self._timed(), self.tree.book.lease("pre-training"):
+            self.tree.sweep()
+            self._obey()
+            tickets = self.send_requests()  # before the suppression list is read: a ticket's rows are on it
+            self.holdings.erase_suppressed()
+            slices = self.holdings.slices()
+            if not slices:
+                sent = bool(tickets) or bool(self.tree.book.meta("uploaded"))
+                if sent:
+                    self._withdraw(tickets)
+                self._done(tickets, "", "")
+                return sent
+            recipe = self._recipe()
+            wanted = digest("shard", training.final_key(recipe, slices))
+            try:
+                state = self._train(recipe, slices)
+                if not (again or tickets or self.tree.book.meta("uploaded") != wanted or self.tree.is_behind()):
+                    return False
+                outgoing = self._shard(recipe, state, slices)
+            except (DataError, TrainingError):
+                if tickets:  # what is left cannot be trained on, but what is to be forgotten goes all the same
+                    self._withdraw(tickets)
+                    self.tree.mark(tickets, "done")
+                raise
+            with self.tree.book.change():  # a process that lost its lease must not bring old rows back
+                accepted = self._link.upload(self.name, outgoing, self.statement(tickets))
+            files.erase(outgoing)
+            self._done(tickets, wanted, accepted.digest)
+            return True
+
+    def _withdraw(self, tickets: Sequence[str]) -> None:
+        with self.tree.book.change():  # nobody takes over between the fence and the server's word
+            self._link.withdraw(self.name, self.statement(tickets))
+
+    def _train(self, recipe: training.Recipe, slices: Mapping[int, Shard]) -> dict[str, Tensor]:
+        """The frozen half: the one at hand if it was computed from exactly these rows, else a new one."""
+        key = training.final_key(recipe, slices)
+        half = self.tree.half()
+        if half is not None and half[0].key == key:
+            with suppress(CorruptError):  # what is damaged is computed again
+                return load_state(self.tree.root / "half" / half[0].file, half[0].digest)
+        state = training.pretrain(recipe, slices, shelf=TreeShelf(self.tree), on_stage=self._progress)
+        self.tree.put_half(key, state, recipe.fingerprint())
+        return state
+
+    def _shard(self, recipe: training.Recipe, state: Mapping[str, Tensor], slices: Mapping[int, Shard]) -> Path:
+        """Embed every surviving row into a shard file in the outbox."""
+        path = self.tree.root / "outbox" / files.random_name("shard")
+        embed(path, recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
+        return path
+
+    def _done(self, tickets: Sequence[str], uploaded: str, accepted: str) -> None:
+        self.tree.mark(tickets, "done")
+        self.tree.remember(uploaded=uploaded, accepted=accepted, unsent="")
+
+    def reupload(self) -> None:
+        """Send the shard again, whatever the server said before."""
+        self.sync(again=True)
+
+    def recompute(self) -> tuple[dict[str, Tensor], str]:
+        """The half's state and the shard's digest, from the surviving rows and the context alone."""
+        with self.tree.book.lease("verifying"):
+            recipe, slices = self._recipe(), self.holdings.slices()
+            self.holdings.audit(recipe.key)
+            shelf = Recorder()
+            state = training.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
+            if shelf.digests != {n: record.digest for n, record in self.tree.checkpoints().items()}:
+                raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
+            path = self._shard(recipe, state, slices)
+            value = files.file_digest(path)
+            files.erase(path)
+        return state, value
+
+    # --- prediction ----------------------------------------------------------------------------------------
+
+    def scores(self, inputs: Any) -> Scores:
+        """The whole network's outputs: this client's half here, the server's half there."""
+        half = self.tree.half()
+        if half is None or self.unknown_tickets():
+            raise NotFoundError(
+                f"client {self.name!r} has no trained half: it holds no rows, was forgotten while its folder was away, "
+                "or its work was interrupted. Call learn or settle."
+            )
+        named = self._fitting(inputs)
+        path, remedy = self.tree.root / "half" / half[0].file, f"`reupload({self.name!r})` computes it again"
+        state = load_state(path, half[0].digest, remedy=remedy)
+        embedder = training.thaw(self._recipe(), state)
+        count = len(next(iter(named.values())))
+        answers: list[Scores] = []
+        with reproducible(torch.device("cpu"), self.config.threads), torch.inference_mode():
+            for start in range(0, max(count, 1), BATCH):
+                part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in named.items()}
+                answers.append(self._link.predict(self.name, embedder(part)))
+        return Scores(answers[0].labels, torch.cat([a.logits for a in answers]))
+
+    def _fitting(self, inputs: Any) -> dict[str, Array]:
+        """Inputs in the order and form the client learned from."""
+        named, call = as_inputs(inputs)
+        columns = self.holdings.columns
+        learned = f"it learned from {', '.join(map(str, columns))} ({self.holdings.call})"
+        if call != self.holdings.call or set(named) != {c.name for c in columns}:
+            raise DataError(f"client {self.name!r}: inputs are {sorted(named)} ({call}), {learned}.")
+        for column in columns:
+            if named[column.name].shape[1:] != column.shape:
+                shape = list(named[column.name].shape[1:])
+                raise DataError(f"client {self.name!r}: {column.name} has rows of shape {shape}, {learned}.")
+        return {column.name: named[column.name] for column in columns}

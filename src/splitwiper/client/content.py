@@ -1,0 +1,116 @@
+"""Rows by content: an HMAC addresses a row, orders it, places it in a slice, and keeps it out once forgotten.
+
+A row is its inputs and its label. Identical rows are one row. The HMAC's key is the client's, so neither the
+order of a shard nor a slice number tells the server anything about content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitwiper.data.rows import Rows
+from splitwiper.seeding import encode
+from splitwiper.store import files
+from splitwiper.store.client_tree import FileRecord
+from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
+from splitwiper.wire.labels import in_order
+from splitwiper.wire.shard import DTYPES
+
+Array = np.ndarray[Any, np.dtype[Any]]
+MAC_COLUMN = "@mac"
+_MAC = Column(MAC_COLUMN, "U8", (32,))
+_BLOCK = 4096
+
+
+def row_macs(rows: Rows, key: bytes) -> list[bytes]:
+    """The HMAC of every row."""
+    names = sorted(rows.inputs)
+    head = b"".join(encode([c.name, c.dtype, *c.shape]) for c in sorted(rows.columns, key=lambda c: c.name))
+    heads = {label: head + encode([label.text]) for label in set(rows.labels)}
+    arrays = [np.ascontiguousarray(rows.inputs[name]) for name in names]
+    return [
+        hmac.digest(key, heads[label] + b"".join(array[i].tobytes() for array in arrays), "sha256")
+        for i, label in enumerate(rows.labels)
+    ]
+
+
+def slice_of(mac: bytes, slices: int) -> int:
+    """The slice a row lies in: a function of its content and the client's key alone."""
+    return int.from_bytes(mac[:8], "big") % slices
+
+
+def sort_order(macs: Array) -> Array:
+    """The order of rows by HMAC (n × 32 bytes): the canonical order of slices and shards."""
+    words = np.ascontiguousarray(macs).view(">u8")
+    return np.lexsort(words.T[::-1])
+
+
+def rows_digest(slices: Sequence[Shard]) -> bytes:
+    """Digest of the surviving rows: what row order and noise may depend on."""
+    macs = np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices])
+    return hashlib.sha256(macs[sort_order(macs)].tobytes()).digest()
+
+
+def rewrite_slice(
+    folder: Path,
+    columns: Sequence[Column],
+    old: Shard | None,
+    *,
+    without: AbstractSet[bytes] = frozenset(),
+    add: tuple[Mapping[str, Array], Array, Sequence[Label]] | None = None,
+) -> FileRecord | None:
+    """A new slice file from an old one, without some rows and with others added; None when no row is left.
+
+    Rows lie in the order of their HMACs, so the bytes depend on nothing but the rows. Memory is bounded by a block.
+    """
+    sources: list[tuple[Mapping[str, Array], Array, Array, Sequence[Label]]] = []  # columns, HMACs, codes, labels
+    if old is not None:
+        macs = np.asarray(old.columns[MAC_COLUMN])
+        keep = np.array([m.tobytes() not in without for m in macs], bool)
+        sources.append((old.columns, macs, np.where(keep, old.codes, -1), old.labels))
+    if add is not None:
+        table = in_order(add[2])
+        number = {label: code for code, label in enumerate(table)}
+        sources.append((add[0], add[1], np.array([number[label] for label in add[2]], np.int32), table))
+    present = in_order(labels[code] for _, _, codes, labels in sources for code in np.unique(codes) if code >= 0)
+    if not present:
+        return None
+    number = {label: code for code, label in enumerate(present)}
+    places = np.concatenate(  # (source, row in it, code in the new table) of every row that stays
+        [
+            np.stack([np.full(len(rows), at), rows, np.array([number.get(x, -1) for x in labels])[codes[rows]]], axis=1)
+            for at, (_, _, codes, labels) in enumerate(sources)
+            for rows in [np.flatnonzero(codes >= 0)]
+        ]
+    )
+    every = np.concatenate([macs[np.flatnonzero(codes >= 0)] for _, macs, codes, _ in sources])
+    places = places[sort_order(every)]
+
+    def blocks() -> Iterator[tuple[dict[str, Array], Array]]:
+        for start in range(0, len(places), _BLOCK):
+            block = places[start : start + _BLOCK]
+            out = {}
+            for column in (*columns, _MAC):
+                out[column.name] = np.empty((len(block), *column.shape), DTYPES[column.dtype])
+                for at, (values, macs, _, _) in enumerate(sources):
+                    here = np.flatnonzero(block[:, 0] == at)
+                    from_ = macs if column is _MAC else values[column.name]
+                    out[column.name][here] = from_[block[here, 1]]
+            yield out, block[:, 2].astype(np.int32)
+
+    path = folder / files.random_name("slice")
+    with files.atomic_file(path) as file:
+        write_shard(file, columns=[*columns, _MAC], rows=len(places), labels=present, blocks=blocks())
+    return FileRecord(path.name, files.file_digest(path), rows=len(places))
+
+
+def open_slice(path: Path) -> Shard:
+    """Open a slice file; it is laid out as a shard with the rows' HMACs as one more column."""
+    return open_shard(path)

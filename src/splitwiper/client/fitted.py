@@ -1,0 +1,42 @@
+"""Every quantity on the client that is fitted to data. Each is refitted on the surviving rows alone.
+
+| quantity | fitted by | on |
+|---|---|---|
+| labels the local head and the shard know | `labels_present` | the slices a stage has seen |
+| shift and scale of the inputs | `statistics` | the slices a stage has seen |
+| row order, batches, steps of the schedule | `content.rows_digest`, row counts | the slices a stage has seen |
+
+Everything else that shapes training (settings, first weights, the key) is fixed in the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from splitwiper.cache import Cache
+from splitwiper.wire import Label, Shard
+from splitwiper.wire.labels import in_order
+
+
+def labels_present(slices: Sequence[Shard]) -> tuple[Label, ...]:
+    """The labels that some row has."""
+    return in_order(label for s in slices for label in s.labels)
+
+
+def statistics(cache: Cache) -> dict[str, tuple[Tensor, ...]]:
+    """Mean and standard deviation of every float input, feature by feature; a constant feature keeps its scale."""
+    out: dict[str, tuple[Tensor, ...]] = {}
+    for name in cache.names:
+        kind = next(cache.blocks(name, 1)).dtype
+        if kind.kind != "f":
+            continue
+        mean = sum(block.sum(axis=0, dtype=np.float64) for block in cache.blocks(name)) / len(cache)
+        spread = sum(np.square(block - mean).sum(axis=0, dtype=np.float64) for block in cache.blocks(name))
+        scale = np.sqrt(spread / len(cache))
+        scale = np.where(scale == 0, 1.0, scale)
+        out[name] = tuple(torch.from_numpy(np.asarray(v, kind).copy()) for v in (mean, scale))
+    return out

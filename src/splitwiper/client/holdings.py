@@ -1,0 +1,172 @@
+"""A client's rows: taking them in, finding them, and taking them out of its slices for good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from splitwiper.client.content import MAC_COLUMN, open_slice, rewrite_slice, row_macs, slice_of
+from splitwiper.config import ClientConfig
+from splitwiper.data.rows import Rows
+from splitwiper.errors import CorruptError, DataError
+from splitwiper.store import ClientTree, files
+from splitwiper.wire import Column, Label, Shard
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of the rows a client was given.
+
+    Attributes:
+        ids: for each row its id, None where it was refused. Ids only address rows and never change.
+        new: rows that were not held before.
+        held: rows that were already there.
+        refused: rows that were forgotten earlier and may not come back.
+    """
+
+    ids: tuple[int | None, ...]
+    new: int
+    held: int
+    refused: int
+
+
+class Holdings:
+    """The rows in a client's tree. Those on the suppression list count as gone, even while a slice still has them."""
+
+    def __init__(self, tree: ClientTree, config: ClientConfig) -> None:
+        self._tree = tree
+        self._config = config
+        self._name = tree.root.name
+
+    # --- what rows look like -------------------------------------------------------------------------------
+
+    def _spec(self) -> dict[str, Any]:
+        text = self._tree.book.meta("inputs")
+        return json.loads(text) if text else {"call": "one", "columns": []}
+
+    @property
+    def call(self) -> str:
+        """How the half takes its inputs."""
+        return str(self._spec()["call"])
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Names, dtypes and shapes of one row's inputs; empty before the first row."""
+        return tuple(Column(name, dtype, tuple(shape)) for name, dtype, shape in self._spec()["columns"])
+
+    # --- looking -------------------------------------------------------------------------------------------
+
+    def slices(self) -> dict[int, Shard]:
+        """The slice files, opened and checked; rows on the suppression list may still be in them."""
+        out = {}
+        for number, record in self._tree.slices().items():
+            path = self._tree.root / "slices" / record.file
+            if not path.exists() or files.file_digest(path) != record.digest:
+                raise CorruptError(f"{path} is missing or damaged: restore it from a backup of the client's folder.")
+            out[number] = open_slice(path)
+        return out
+
+    def surviving(self) -> Iterator[tuple[bytes, Label]]:
+        """Every row that is not suppressed: its HMAC and its label."""
+        gone = self._tree.suppressed()
+        for part in self.slices().values():
+            for row, code in zip(np.asarray(part.columns[MAC_COLUMN]), part.codes, strict=True):
+                if (value := row.tobytes()) not in gone:
+                    yield value, part.labels[code]
+
+    def ids(self) -> dict[int, str | int]:
+        """Row ids and their labels."""
+        names = {value: label.name for value, label in self.surviving()}
+        return {number: names[m] for number, m in self._tree.ids().items() if m in names}
+
+    def audit(self, key: bytes) -> None:
+        """Check that every row is what its HMAC says, lies in its slice, and was not forgotten.
+
+        Raises:
+            CorruptError: naming the slice that is not what it should be.
+        """
+        gone = self._tree.suppressed()
+        for number, part in self.slices().items():
+            inputs = {column.name: part.columns[column.name] for column in self.columns}
+            labels = tuple(part.labels[code] for code in part.codes)
+            macs = row_macs(Rows(inputs, self.call, labels), key)
+            if [m.tobytes() for m in np.asarray(part.columns[MAC_COLUMN])] != macs:
+                raise CorruptError(f"slice {number} of client {self._name!r} holds rows that were altered.")
+            if any(m in gone or slice_of(m, self._config.slices) != number for m in macs):
+                raise CorruptError(f"slice {number} of client {self._name!r} holds rows that do not belong there.")
+
+    # --- taking in -----------------------------------------------------------------------------------------
+
+    def check(self, rows: Rows) -> None:
+        """Refuse rows that do not fit the earlier ones.
+
+        Raises:
+            DataError: naming what does not fit.
+        """
+        if self.columns and (self.call, self.columns) != (rows.call, rows.columns):
+            raise DataError(
+                f"client {self._name!r}: rows are {', '.join(map(str, rows.columns))}, earlier ones were "
+                f"{', '.join(map(str, self.columns))}; give rows of the same inputs, dtypes and shapes."
+            )
+
+    def add(self, rows: Rows, key: bytes) -> Added:
+        """Take rows in, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
+        macs = row_macs(rows, key)
+        suppressed, held = self._tree.suppressed(), {m: i for i, m in reversed(self._tree.ids().items())}
+        next_id = int(self._tree.book.meta("next_id") or 0)
+        ids: list[int | None] = []
+        new_ids: dict[int, bytes] = {}
+        fresh: dict[bytes, int] = {}  # mac -> row number
+        first_time = not held
+        for number, m in enumerate(macs):
+            if m in suppressed:
+                ids.append(None)
+            elif m in held and not (first_time and m in fresh):
+                ids.append(held[m])
+            else:  # on the first call every position is an id, repeated rows included
+                new_ids[next_id] = m
+                ids.append(next_id)
+                held.setdefault(m, next_id)
+                fresh.setdefault(m, number)
+                next_id += 1
+        if fresh:
+            self._store(rows, fresh, new_ids, next_id)
+        refused = sum(i is None for i in ids)
+        return Added(tuple(ids), len(fresh), len(macs) - refused - len(fresh), refused)
+
+    def _store(self, rows: Rows, fresh: Mapping[bytes, int], new_ids: Mapping[int, bytes], next_id: int) -> None:
+        spec = {"call": rows.call, "columns": [[c.name, c.dtype, list(c.shape)] for c in rows.columns]}
+        by_slice: dict[int, list[bytes]] = {}
+        for m in fresh:
+            by_slice.setdefault(slice_of(m, self._config.slices), []).append(m)
+        old = self.slices()
+        changed = {}
+        for number, members in sorted(by_slice.items()):
+            here = np.array([fresh[m] for m in members])
+            changed[number] = rewrite_slice(
+                self._tree.root / "slices",
+                rows.columns,
+                old.get(number),
+                add=(
+                    {name: array[here] for name, array in rows.inputs.items()},
+                    np.frombuffer(b"".join(members), np.uint8).reshape(-1, 32),
+                    [rows.labels[i] for i in here],
+                ),
+            )
+        self._tree.put_slices(changed, new_ids=new_ids, next_id=str(next_id), inputs=json.dumps(spec))
+
+    # --- taking out ----------------------------------------------------------------------------------------
+
+    def erase_suppressed(self) -> None:
+        """Rewrite the slices that still hold suppressed rows; what was computed from those rows goes with them."""
+        gone = self._tree.suppressed()
+        changed = {}
+        for number, part in self.slices().items() if gone else ():
+            if any(m.tobytes() in gone for m in np.asarray(part.columns[MAC_COLUMN])):
+                changed[number] = rewrite_slice(self._tree.root / "slices", self.columns, part, without=gone)
+        if changed:
+            self._tree.put_slices(changed)

@@ -1,0 +1,106 @@
+"""A client half with its throw-away local head, for pre-training (Algorithm 1, lines 4 to 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitwiper.data.rows import pack
+from splitwiper.heads import head_for, rows_of
+from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.splitting import call_with
+from splitwiper.wire import Label
+
+_SIDE = 8  # feature maps are pooled to at most this many pixels a side
+
+
+class Normaliser(nn.Module):
+    """Shift and scale of every float input, fitted on the client's surviving rows; without statistics, the identity."""
+
+    def __init__(self, statistics: Mapping[str, tuple[Tensor, ...]]) -> None:
+        super().__init__()
+        self._names = tuple(statistics)
+        for number, (mean, scale) in enumerate(statistics.values()):
+            self.register_buffer(f"mean{number}", mean)
+            self.register_buffer(f"scale{number}", scale)
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Inputs by name, normalised."""
+        out = dict(inputs)
+        for number, name in enumerate(self._names):
+            out[name] = (out[name] - self.get_buffer(f"mean{number}")) / self.get_buffer(f"scale{number}")
+        return out
+
+
+class Embedder(nn.Module):
+    """The client half as rows are stored: normalise, call the half, return the tensors that cross the cut."""
+
+    def __init__(self, half: nn.Module, call: str, normaliser: Normaliser) -> None:
+        super().__init__()
+        self.body = half
+        self.normaliser = normaliser
+        self._call = call
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The cut's tensors by name."""
+        out: dict[str, Tensor] = call_with(self.body, pack(self.normaliser(inputs), self._call))
+        return out
+
+
+class LocalNet(nn.Module):
+    """An embedder and a local head over the labels the client holds."""
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        labels: Sequence[Label],
+        *,
+        features: int,
+        dtype: torch.dtype,
+        width: int,
+        seed: int,
+        client: str,
+        before: LocalNet | None = None,
+    ) -> None:
+        super().__init__()
+        self.embedder = embedder
+        self.labels = tuple(labels)
+        self.hidden: nn.Module
+        if before is not None:
+            self.hidden = before.hidden
+        else:
+            with isolated_rng(Stream(seed, "local-head", client)):
+                self.hidden = (
+                    nn.Sequential(nn.Linear(features, width, dtype=dtype), nn.ReLU()) if width else nn.Identity()
+                )
+        self.out: nn.Linear = head_for(
+            labels,
+            inputs=width or features,
+            seed=seed,
+            purpose=f"local-head/{client}",
+            dtype=dtype,
+            known=rows_of(before.out, before.labels) if before else None,
+        )
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Logits over the client's labels."""
+        logits: Tensor = self.out(self.hidden(features_of(self.embedder(inputs))))
+        return logits
+
+
+def features_of(boundary: Mapping[str, Tensor]) -> Tensor:
+    """The cut's float tensors as one flat feature vector per row, maps pooled and sequences averaged."""
+    parts = []
+    for tensor in boundary.values():
+        if not tensor.is_floating_point():
+            continue
+        if tensor.ndim == 4:
+            kernel = [max(1, -(-side // _SIDE)) for side in tensor.shape[2:]]
+            tensor = functional.avg_pool2d(tensor, kernel, ceil_mode=True)
+        elif tensor.ndim == 3:
+            tensor = tensor.mean(dim=1)
+        parts.append(tensor.flatten(1))
+    return torch.cat(parts, dim=1)

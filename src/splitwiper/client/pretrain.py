@@ -1,0 +1,204 @@
+"""Pre-training of a client half, slice by slice (Algorithm 1, client part; Algorithm 2, steps 1 and 2).
+
+The result is a pure function of (surviving rows, client settings, root seed, client name, key, first weights). With
+S slices, stage i trains on slices 0…i from where stage i−1 ended, with a fresh optimiser, and its end is a
+checkpoint. A checkpoint's key is an HMAC of all it was computed from, so "restart from the last checkpoint that never
+saw the removed rows" is: take the last one whose key still matches.
+
+Everything here that is fitted to data is listed in `splitwiper.client.fitted`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from splitwiper.cache import Cache
+from splitwiper.client.content import rows_digest
+from splitwiper.client.fitted import labels_present, statistics
+from splitwiper.client.local_net import Embedder, LocalNet, Normaliser, features_of
+from splitwiper.config import ClientConfig, config_digest
+from splitwiper.errors import DataError
+from splitwiper.loop import fit
+from splitwiper.numerics import fingerprint, pick_device
+from splitwiper.seeding import Stream, encode, isolated_rng, mac
+from splitwiper.wire import Label, Shard
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that pre-training depends on besides the rows."""
+
+    name: str
+    seed: int
+    config: ClientConfig
+    key: bytes
+    half: nn.Module
+    """The architecture; its weights are not used."""
+    initial: Mapping[str, Tensor]
+    initial_digest: str
+    call: str
+    names: tuple[str, ...]
+    """The inputs, in the order the half takes them."""
+    floats: tuple[str, ...]
+    """Those that are floats, which the normaliser may know."""
+
+    def fingerprint(self) -> dict[str, str]:
+        """The numerics of training here and now. A state made under others is not taken up again."""
+        return fingerprint(pick_device(self.config.device), self.config.threads)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after a slice: the half's and the local head's tensors, and the labels the head knows."""
+
+    state: dict[str, Tensor]
+    labels: tuple[Label, ...]
+
+
+class Shelf(Protocol):
+    """Where checkpoints are kept. The keys are hex HMACs."""
+
+    def load(self, number: int, key: str) -> Checkpoint | None:
+        """The checkpoint after slice ``number``, if there is one under this key."""
+        ...
+
+    def save(self, number: int, key: str, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint."""
+        ...
+
+
+OnStage = Callable[[str, int, int], None]
+"""Called with (what, steps done, steps in all)."""
+
+
+def stage_key(recipe: Recipe, rows: bytes, number: int) -> str:
+    """What the state after a stage was computed from."""
+    settings = config_digest(recipe.config, seed=recipe.seed)
+    numerics = encode(part for item in sorted(recipe.fingerprint().items()) for part in item)
+    start = (recipe.initial_digest, recipe.call, numerics)
+    return mac(recipe.key, "stage", recipe.name, settings, *start, number, rows).hex()
+
+
+def final_key(recipe: Recipe, slices: Mapping[int, Shard]) -> str:
+    """What the frozen half is computed from, given the surviving slices."""
+    return stage_key(recipe, rows_digest(list(slices.values())), max(slices))
+
+
+def pretrain(
+    recipe: Recipe, slices: Mapping[int, Shard], *, shelf: Shelf | None = None, on_stage: OnStage | None = None
+) -> dict[str, Tensor]:
+    """Train the half over its non-empty slices and return its frozen state, the local head thrown away."""
+    numbers = sorted(slices)
+    rows = {n: rows_digest([slices[i] for i in numbers if i <= n]) for n in numbers}
+    net: LocalNet | None = None
+    start = 0
+    if shelf is not None:
+        for place in reversed(range(len(numbers) - 1)):
+            kept = shelf.load(numbers[place], stage_key(recipe, rows[numbers[place]], numbers[place]))
+            if kept is not None:
+                net, start = _resume(recipe, kept), place + 1
+                break
+    epochs = recipe.config.stage_epochs
+    steps = epochs * (len(numbers) - start)
+    for place in range(start, len(numbers)):
+        number = numbers[place]
+        seen = [slices[i] for i in numbers[: place + 1]]
+        labels = labels_present(seen)
+        cache = Cache(seen, labels, names=recipe.names)
+        net = _next_net(recipe, cache, labels, net)
+        done = (place - start) * epochs
+
+        def on_epoch(epoch: int, _all: int, _loss: float, done: int = done) -> None:
+            if on_stage:
+                on_stage(f"{recipe.name}: pre-training", done + epoch, steps)
+
+        fit(
+            net,
+            cache,
+            recipe.config,
+            epochs=epochs,
+            stream=Stream(recipe.seed, f"pretrain/{number}", recipe.name, rows[number]),
+            what=f"client {recipe.name!r}, pre-training",
+            on_epoch=on_epoch,
+        )
+        if place < len(numbers) - 1:
+            state = {k: v.detach().cpu().clone() for k, v in net.state_dict().items()}
+            checkpoint = Checkpoint(state, labels)
+            if shelf is not None:
+                shelf.save(number, stage_key(recipe, rows[number], number), checkpoint)
+            net = _resume(recipe, checkpoint)  # the one way from stage to stage, whether or not one is resumed
+    if net is None:
+        raise DataError(f"client {recipe.name!r} has no rows to train on.")
+    return frozen_state(net.embedder)
+
+
+def frozen_state(embedder: Embedder) -> dict[str, Tensor]:
+    """What is kept of a trained half: its own tensors and the normaliser's."""
+    return {k: v.detach().cpu().clone() for k, v in embedder.state_dict().items()}
+
+
+def thaw(recipe: Recipe, state: Mapping[str, Tensor]) -> Embedder:
+    """The frozen half, ready to embed."""
+    half = copy.deepcopy(recipe.half)
+    embedder = Embedder(half, recipe.call, _normaliser_like(state, recipe.floats, "normaliser."))
+    embedder.load_state_dict(dict(state))
+    return embedder.eval().requires_grad_(False)
+
+
+def _normaliser_like(state: Mapping[str, Tensor], floats: tuple[str, ...], prefix: str) -> Normaliser:
+    """An empty normaliser of the shape that a state has."""
+    count = sum(key.startswith(f"{prefix}mean") for key in state)
+    blank = {
+        name: (torch.empty_like(state[f"{prefix}mean{i}"]), torch.empty_like(state[f"{prefix}scale{i}"]))
+        for i, name in enumerate(floats[:count])
+    }
+    return Normaliser(blank)
+
+
+def _next_net(recipe: Recipe, cache: Cache, labels: tuple[Label, ...], before: LocalNet | None) -> LocalNet:
+    """The net of the next stage: the half goes on, the head gains rows for labels seen for the first time."""
+    normaliser = Normaliser(statistics(cache) if recipe.config.standardise else {})
+    if before is not None:
+        half = before.embedder.body
+    else:
+        half = copy.deepcopy(recipe.half)
+        half.load_state_dict(dict(recipe.initial))
+    embedder = Embedder(half, recipe.call, normaliser)
+    with torch.no_grad(), isolated_rng(Stream(recipe.seed, "probe", recipe.name)):
+        sample, _ = cache.batch(np.arange(1))
+        features = features_of(embedder.eval().cpu()(sample))
+    return LocalNet(
+        embedder,
+        labels,
+        features=features.shape[1],
+        dtype=features.dtype,
+        width=recipe.config.head_width,
+        seed=recipe.seed,
+        client=recipe.name,
+        before=before,
+    )
+
+
+def _resume(recipe: Recipe, kept: Checkpoint) -> LocalNet:
+    """A net as it stood after a checkpoint's stage; its normaliser is refitted by the next one."""
+    embedder = Embedder(copy.deepcopy(recipe.half), recipe.call, Normaliser({}))
+    width = recipe.config.head_width
+    first = kept.state["hidden.0.weight" if width else "out.weight"]
+    net = LocalNet(
+        embedder,
+        kept.labels,
+        features=first.shape[1],
+        dtype=first.dtype,
+        width=width,
+        seed=recipe.seed,
+        client=recipe.name,
+    )
+    net.load_state_dict({k: v for k, v in kept.state.items() if not k.startswith("embedder.normaliser.")})
+    return net

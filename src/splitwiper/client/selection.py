@@ -1,0 +1,86 @@
+"""Which rows a request means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+
+import numpy as np
+
+from splitwiper.client.holdings import Holdings
+from splitwiper.errors import RequestError, nearest
+from splitwiper.store import ClientTree
+from splitwiper.wire.messages import Level
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The level of a request and the HMACs of the rows it forgets."""
+
+    level: Level
+    macs: list[bytes]
+
+
+def select(
+    tree: ClientTree,
+    holdings: Holdings,
+    *,
+    classes: Sequence[str | int] | None,
+    samples: Sequence[int] | None,
+    everything: bool,
+) -> Choice:
+    """Find the rows a request means.
+
+    Raises:
+        RequestError: nothing, or more than one thing, was named, or what was named is not held.
+    """
+    name = tree.root.name
+    if (classes is not None) + (samples is not None) + everything != 1:
+        raise RequestError("say what to forget: classes=[…], samples=[…] or everything=True, and only one of them.")
+    if samples is not None:
+        return Choice("sample", _of_samples(name, tree.ids(), samples))
+    held: dict[str | int, list[bytes]] = {}
+    for value, label in holdings.surviving():
+        held.setdefault(label.name, []).append(value)
+    if classes is not None:
+        return Choice("class", _of_classes(name, held, classes))
+    if not held:
+        raise RequestError(f"client {name!r} holds no rows: there is nothing to forget.")
+    return Choice("client", [m for macs in held.values() for m in macs])
+
+
+def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[bytes]:
+    if isinstance(classes, str) or not len(classes):
+        raise RequestError(f"classes = {classes!r} must be a list of at least one label.")
+    out = []
+    for label in dict.fromkeys(c.item() if isinstance(c, np.generic) else c for c in classes):
+        if label not in held or isinstance(label, bool | float):  # True and 1.0 would find the class 1
+            known = ", ".join(sorted(map(repr, held))) or "nothing"
+            hint = nearest(str(label), map(str, held))
+            raise RequestError(
+                f"client {name!r} holds no rows of class {label!r}; it holds {known}.{hint} "
+                "Rows already forgotten are not listed."
+            )
+        out += held[label]
+    return out
+
+
+def _of_samples(name: str, ids: Mapping[int, bytes], samples: Sequence[int]) -> list[bytes]:
+    try:
+        if any(isinstance(i, bool) for i in samples):
+            raise TypeError("a truth value is not a row id")
+        wanted = [index(i) for i in samples]  # not int(): it would take 0.9 for 0
+    except TypeError as problem:
+        raise RequestError(f"samples = {samples!r} must be a list of row ids (integers).") from problem
+    if not wanted:
+        raise RequestError("samples = [] names no row; give at least one id.")
+    unknown = [i for i in wanted if i not in ids]
+    if unknown:
+        shown = ", ".join(map(str, unknown[:5])) + ("…" if len(unknown) > 5 else "")
+        span = f"{min(ids)} to {max(ids)}" if ids else "none"
+        raise RequestError(
+            f"client {name!r} holds no rows with ids {shown} ({len(unknown)} of {len(wanted)} asked for); "
+            f"ids in use: {span}, {len(ids)} in all. Rows already forgotten have no id any more."
+        )
+    return list(dict.fromkeys(ids[i] for i in wanted))

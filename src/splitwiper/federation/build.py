@@ -1,0 +1,65 @@
+"""Halves from settings: the model by import path, one example row from its description."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.config import Config
+from splitwiper.errors import ConfigError
+from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.splitting import Halves, split
+
+_KINDS = {str(t).removeprefix("torch."): t for t in (torch.float16, torch.float32, torch.float64, torch.bool)}
+_KINDS |= {str(t).removeprefix("torch."): t for t in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)}
+_LARGEST = 10**8
+_INPUT = re.compile(r"(\w+)\[([\d,\s]*)\]")
+
+
+def build_halves(config: Config) -> Halves:
+    """Cut the model that the settings name.
+
+    Raises:
+        ConfigError: there is no such factory, or it does not make a module.
+    """
+    spec = config.model
+    if not spec.factory:
+        raise ConfigError(
+            "this run's configuration does not name its model: pass the halves, Federation(path, halves), or set "
+            "factory, at and inputs under [model] in the run's federation.toml."
+        )
+    module, _, name = spec.factory.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except Exception as problem:  # whatever the user's module raises when it is imported
+        raise ConfigError(f"model.factory = {spec.factory!r} cannot be imported ({problem}).") from problem
+    with isolated_rng(Stream(config.seed, "model")):
+        try:
+            model = factory(**spec.args)
+        except Exception as problem:  # whatever the user's factory raises
+            raise ConfigError(f"model.args do not fit {spec.factory} ({problem}).") from problem
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"{spec.factory} returned a {type(model).__name__}, not an nn.Module.")
+    return split(model, at=spec.at, example=_example(config), head=spec.head or None, shared=spec.shared)
+
+
+def _example(config: Config) -> Any:
+    tensors = {name: _tensor(str(text), config.seed) for name, text in config.model.inputs.items()}
+    return next(iter(tensors.values())) if len(tensors) == 1 else tensors
+
+
+def _tensor(text: str, seed: int) -> Tensor:
+    """One row as described, say ``float32[1,8,8]``: normal deviates, or ones where the dtype is an integer."""
+    match = _INPUT.fullmatch(text.strip())
+    shape = [1, *(int(n) for n in match[2].split(",") if n.strip())] if match else []
+    if match is None or match[1] not in _KINDS or math.prod(shape) > _LARGEST:
+        raise ConfigError(f"model.inputs: {text!r} is not like 'float32[3,32,32]' or 'int64[128]'.")
+    dtype = _KINDS[match[1]]
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=Stream(seed, "example").generator()).to(dtype)
+    return torch.ones(shape, dtype=dtype)

@@ -1,0 +1,75 @@
+"""Scores: each client's whole network on its own test set, T(Concat(F_k, F_s), D_k), per label and over all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from splitwiper.wire import Label
+
+
+@dataclass(frozen=True)
+class Score:
+    """Rows and how many of them were predicted right."""
+
+    right: int = 0
+    rows: int = 0
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction that was right; not a number where there are no rows."""
+        return self.right / self.rows if self.rows else float("nan")
+
+    def __add__(self, other: Score) -> Score:
+        return Score(self.right + other.right, self.rows + other.rows)
+
+
+def total(scores: Iterable[Score]) -> Score:
+    """All scores together."""
+    return sum(scores, Score())
+
+
+@dataclass(frozen=True)
+class ClientScore:
+    """One client on its own test set."""
+
+    per_label: Mapping[Label, Score]
+
+    @property
+    def overall(self) -> Score:
+        """All its rows."""
+        return total(self.per_label.values())
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All clients on their own test sets."""
+
+    clients: Mapping[str, ClientScore]
+
+    @property
+    def per_label(self) -> dict[Label, Score]:
+        """Every label over all clients."""
+        out: dict[Label, Score] = {}
+        for client in self.clients.values():
+            for label, score in client.per_label.items():
+                out[label] = out.get(label, Score()) + score
+        return out
+
+    @property
+    def overall(self) -> Score:
+        """All rows of all clients."""
+        return total(client.overall for client in self.clients.values())
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of all rows that was right."""
+        return self.overall.accuracy
+
+
+def score(truth: Sequence[Label], predicted: Sequence[Label]) -> ClientScore:
+    """Count right answers by label."""
+    out: dict[Label, Score] = {}
+    for label, answer in zip(truth, predicted, strict=True):
+        out[label] = out.get(label, Score()) + Score(int(label == answer), 1)
+    return ClientScore(out)

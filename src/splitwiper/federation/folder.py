@@ -1,0 +1,116 @@
+"""Making and reopening a run folder."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.config import Config, config_digest, to_toml
+from splitwiper.errors import ConfigError, InputError
+from splitwiper.seeding import Stream, digest, isolated_rng
+from splitwiper.splitting import Halves, TensorSpec
+from splitwiper.store import ServerTree, files
+from splitwiper.wire import Column
+
+_FOLDERS = {"server", "clients", "pending"}
+_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.int32: "I32"}
+_DTYPES |= {torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
+
+
+def refuse_used(path: Path) -> None:
+    """A new run is made in an empty folder, or in one whose making was interrupted.
+
+    Raises:
+        InputError: there is something else.
+    """
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; give a folder for the run.")
+    names = [p.name for p in path.iterdir()] if path.is_dir() else []
+    strange = [name for name in names if name not in _FOLDERS and not name.startswith(files.TEMPORARY)]
+    if strange or any((path / "clients").glob("*/client.db")):
+        holds = f" (it holds {', '.join(sorted(strange)[:3])}…)" if strange else ""
+        raise InputError(f"{path} is not empty and not a run{holds}; give another folder.")
+
+
+def architecture(halves: Halves) -> str:
+    """What the halves are built of, whatever their weights, as this torch prints it."""
+    return f"{torch.__version__} {digest(str(halves.client), str(halves.server))}"
+
+
+def make(
+    path: Path, halves: Halves, config: Config, server: Mapping[str, Tensor], client: Mapping[str, Tensor]
+) -> None:
+    """Make a run folder; its configuration is written last and says that the making was finished."""
+    refuse_used(path)
+    columns = columns_of(halves.boundary)
+    for name in sorted(_FOLDERS):
+        files.make_folder(path / name)
+    ServerTree(path / "server").create(
+        config=to_toml(config.server),
+        initial=server,
+        client_initial=client,
+        meta={
+            "seed": str(config.seed),
+            "config": config_digest(config.server, seed=config.seed),
+            "start": config.server.start,
+            "columns": json.dumps([[c.name, c.dtype, list(c.shape)] for c in columns]),
+            "at": halves.at,
+            "architecture": architecture(halves),
+        },
+    )
+    files.write_bytes(path / "federation.toml", to_toml(config).encode())
+
+
+def columns_of(boundary: Sequence[TensorSpec]) -> tuple[Column, ...]:
+    """The tensors that cross the cut as columns of a shard."""
+    for spec in boundary:
+        if spec.dtype not in _DTYPES:
+            raise InputError(
+                f"{spec.name} crosses the cut as {spec.dtype}, which shards do not carry; cast it to float32."
+            )
+    return tuple(Column(spec.name, _DTYPES[spec.dtype], tuple(spec.shape)) for spec in boundary)
+
+
+def agree(stored: Config, given: Config | None, path: Path) -> Config:
+    """The stored settings, once those given (if any) agree with them."""
+    if given is not None and given != stored:
+        a, b = _flat(stored), _flat(given)
+        odd = [f"{key} is {a[key]!r}, given {b[key]!r}" for key in a if a[key] != b.get(key)]
+        raise ConfigError(
+            f"{path} was made with other settings ({'; '.join(odd)}). They are part of what exactness is relative to: "
+            "reopen it without a config, or start a new run."
+        )
+    return stored
+
+
+def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        out |= _flat(value, f"{prefix}{f.name}.") if dataclasses.is_dataclass(value) else {f"{prefix}{f.name}": value}
+    return out
+
+
+def drawn(half: nn.Module, stream: Stream) -> dict[str, Tensor]:
+    """First weights of a client's own, for the independent initialisation."""
+    fresh = copy.deepcopy(half)
+    with isolated_rng(stream):
+        for name, module in fresh.named_modules():
+            if not any(True for _ in module.parameters(recurse=False)):
+                continue
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+            else:
+                raise ConfigError(
+                    f"init = 'independent' cannot re-initialise {name or 'the client half'} ({type(module).__name__} "
+                    "has no reset_parameters); use init = 'shared'."
+                )
+    return dict(fresh.state_dict())

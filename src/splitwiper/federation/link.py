@@ -1,0 +1,55 @@
+"""The in-process link: the server itself, with everything that crosses metered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from splitwiper.server import Server
+from splitwiper.wire import Accepted, Request, Scores, Spent, Statement, Ticket
+
+
+class InProcessLink:
+    """Calls the server directly and keeps account of what each client spent."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.spent: dict[str, Spent] = {}
+        self.finished = False
+
+    def begin(self) -> None:
+        """Start a new account if the last piece of work, from the first request to its settling, is finished."""
+        if self.finished:
+            self.spent.clear()
+            self.finished = False
+
+    def charge(self, client: str, spent: Spent) -> None:
+        """Add to a client's account."""
+        self.spent[client] = self.spent.get(client, Spent()) + spent
+
+    def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
+        """Hand over a shard."""
+        self.charge(client, statement.spent + Spent(bytes_up=shard.stat().st_size))
+        return self._server.upload(client, shard, statement)
+
+    def withdraw(self, client: str, statement: Statement) -> None:
+        """Erase the client's shard."""
+        self.charge(client, statement.spent)
+        self._server.withdraw(client, statement)
+
+    def submit(self, request: Request) -> Ticket:
+        """Ask to be forgotten."""
+        return self._server.submit(request)
+
+    def tickets(self, client: str) -> tuple[Ticket, ...]:
+        """Every request made in this client's name."""
+        return self._server.tickets(client)
+
+    def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
+        """Run the server half."""
+        scores = self._server.predict(client, boundary)
+        up, down = (sum(t.nbytes for t in ts) for ts in (boundary.values(), (scores.logits,)))
+        self.charge(client, Spent(bytes_up=up, bytes_down=down))
+        return scores

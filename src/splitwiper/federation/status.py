@@ -1,0 +1,173 @@
+"""Status: what is there, what is unfinished, and what remains on disk and why. It only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import NotFoundError
+from splitwiper.store import ClientTree, ServerTree, files
+from splitwiper.wire import Ticket
+
+_WHY = {
+    "shards": "activations and labels of surviving rows: the server re-trains from them",
+    "models": "the server model in use",
+    "slices": "the client's surviving rows",
+    "checkpoints": "states that saw only surviving rows: a later request restarts from them",
+    "half": "the frozen client half in use",
+}
+_STRAY = "superseded or unfinished: erased by the next learn or settle"
+
+
+@dataclass(frozen=True)
+class ClientStatus:
+    """One client, as far as it can be seen."""
+
+    name: str
+    generation: int
+    rows_on_server: int
+    folder: bool
+    rows: int
+    suppressed: int
+    open_requests: int
+    work: str | None
+
+
+@dataclass(frozen=True)
+class Remains:
+    """Files of one kind, and why they are there."""
+
+    what: str
+    count: int
+    size: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run at a glance."""
+
+    path: str
+    model: str
+    """'current', 'stale', 'none' or 'empty'."""
+    exact: bool | None
+    labels: int
+    clients: tuple[ClientStatus, ...]
+    tickets: tuple[Ticket, ...]
+    work: str | None
+    todo: tuple[str, ...]
+    remains: tuple[Remains, ...]
+    ledger: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The status as plain values."""
+        return asdict(self)
+
+
+def status(path: str | Path) -> Status:
+    """Look at a run folder without changing it.
+
+    Raises:
+        NotFoundError: there is no run.
+        FormatError: it was written by a newer version.
+    """
+    root = Path(path)
+    if not (root / "federation.toml").exists():
+        raise NotFoundError(f"there is no run in {root} (or its making was interrupted: start it again).")
+    server = ServerTree(root / "server")
+    model, shards, tickets = server.model(), server.shards(), server.tickets()
+    current = server.is_current()
+    state = ("current" if model else "empty") if current else ("stale" if model else "none")
+    generations, rows = server.clients(), {s.client: s.rows for s in shards}
+    folders = {p.name for p in (root / "clients").iterdir() if (p / "client.db").exists()}
+    unfinished = {p.name for p in (root / "pending").iterdir() if not p.name.startswith(files.TEMPORARY)}
+    clients: list[ClientStatus] = []
+    copies: list[str] = []
+    remains = _remains(server.root, server.kept(), "server")
+    for name in sorted({*generations, *folders}):
+        tree = ClientTree(root / "clients" / name) if name in folders else None
+        clients.append(_client(name, tree, generations.get(name, 0), rows.get(name, 0)))
+        if tree is not None:
+            if (owner := tree.book.meta("name")) != name:
+                copies.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
+            elif differs(tree, server):
+                unfinished.add(name)
+            remains += _remains(tree.root, tree.kept(), f"clients/{name}")
+            tree.book.close()
+    todo = copies + [f"finish the work of client {name}" for name in sorted(unfinished)]
+    todo += [
+        f"settle ticket {t.id[:8]} of client {t.client}" + ("" if t.client in folders else " (its folder is not here)")
+        for t in tickets
+        if t.state != "settled"
+    ]
+    if not current:
+        todo.append("train the server model on the present shards")
+    if any(item.why == _STRAY and item.what.startswith("server/") for item in remains):
+        todo.append("erase what was superseded on the server")
+    entries = server.book.one("SELECT count(*) FROM ledger")
+    found = Status(
+        path=str(root),
+        model=state,
+        exact=model.exact if model else None,
+        labels=len(model.labels) if model else 0,
+        clients=tuple(clients),
+        tickets=tickets,
+        work=server.book.holder(),
+        todo=tuple(todo),
+        remains=tuple(remains),
+        ledger=int(entries[0]) if entries else 0,
+    )
+    server.book.close()
+    return found
+
+
+def differs(tree: ClientTree, server: ServerTree) -> bool:
+    """Whether a client's book, or the server's, tells of work that was not done: a crash, an older copy of either."""
+    name = tree.root.name
+    if tree.book.meta("name") != name:
+        return False  # a copy of another client's folder is not worked on
+    tickets = [ticket for ticket in server.tickets() if ticket.client == name]
+    held = next((shard.digest for shard in server.shards() if shard.client == name), "")
+    return (
+        tree.is_behind()
+        or bool(tree.unknown(tickets) or tree.unheard(tickets))
+        or (tree.book.meta("accepted") or "") != held
+    )
+
+
+def _client(name: str, tree: ClientTree | None, generation: int, rows: int) -> ClientStatus:
+    if tree is None:
+        return ClientStatus(name, generation, rows, False, 0, 0, 0, None)
+    suppressed = tree.book.one("SELECT count(*) FROM suppressed")
+    return ClientStatus(
+        name,
+        generation,
+        rows,
+        True,
+        sum(record.rows for record in tree.slices().values()),
+        int(suppressed[0]) if suppressed else 0,
+        len(tree.requests("open", "sent")),
+        tree.book.holder(),
+    )
+
+
+def _remains(root: Path, kept: Mapping[str, set[str]], where: str) -> list[Remains]:
+    out = []
+    for folder, names in {**kept, "incoming": set[str]()}.items():
+        present = _sizes(root / folder)
+        for chosen, why in ((names & present.keys(), _WHY.get(folder, "")), (present.keys() - names, _STRAY)):
+            if chosen:
+                out.append(Remains(f"{where}/{folder}", len(chosen), sum(present[n] for n in chosen), why))
+    return out
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The files of a folder; those that another process erases meanwhile are gone."""
+    out = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with suppress(FileNotFoundError):
+            out[path.name] = path.stat().st_size
+    return out

@@ -1,0 +1,5 @@
+"""The server's side of the protocol. It never imports the client's, nor anything only clients may know."""
+
+from splitwiper.server.server import Server
+
+__all__ = ["Server"]

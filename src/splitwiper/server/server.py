@@ -1,0 +1,148 @@
+"""The server: it accepts shards, keeps tickets, trains, and predicts. It is the in-process end of a `Link`."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from splitwiper.config import ServerConfig, from_dict, read_toml
+from splitwiper.errors import CorruptError, NotFoundError
+from splitwiper.numerics import fingerprint, pick_device, reproducible
+from splitwiper.seeding import state_digest
+from splitwiper.server.training import Trained, loaded, train
+from splitwiper.splitting import ServerHalf
+from splitwiper.store import ModelRecord, ServerTree, ShardRecord, files, manifest_digest
+from splitwiper.wire import Accepted, Column, Label, Receipt, Request, Scores, Statement, Ticket, open_shard
+from splitwiper.wire.labels import in_order
+from splitwiper.wire.shard import check_shard
+
+Progress = Callable[[str, int, int], None]
+
+
+class Server:
+    """The server over its own folder."""
+
+    def __init__(self, tree: ServerTree, half: ServerHalf, progress: Progress | None = None) -> None:
+        self.tree = tree
+        self.config = from_dict(ServerConfig, read_toml(tree.root / "config.toml"))
+        self.seed = int(tree.book.meta("seed") or 0)
+        self.columns = tuple(
+            Column(name, dtype, tuple(shape)) for name, dtype, shape in json.loads(tree.book.meta("columns") or "[]")
+        )
+        self._half = half
+        self._progress = progress
+        self._ready: tuple[str, ServerHalf] | None = None
+
+    # --- the link ------------------------------------------------------------------------------------------
+
+    def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
+        """Check a shard and make it the client's; the one before is erased."""
+        with self.tree.staging(shard) as staged:
+            opened = open_shard(staged)
+            check_shard(opened, self.columns)
+            record = self.tree.accept(client, staged, opened, statement)
+        return Accepted(record.digest, record.generation)
+
+    def withdraw(self, client: str, statement: Statement) -> None:
+        """Erase the client's shard; nothing replaces it."""
+        self.tree.withdraw(client, statement, answers=statement.tickets)
+
+    def submit(self, request: Request) -> Ticket:
+        """Record a request to be forgotten."""
+        return self.tree.submit(request)
+
+    def tickets(self, client: str) -> tuple[Ticket, ...]:
+        """Every request made in this client's name, and where it stands."""
+        return tuple(ticket for ticket in self.tree.tickets() if ticket.client == client)
+
+    def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
+        """Run the server half on activations."""
+        model = self.tree.model()
+        if model is None:
+            what = (
+                "its training was interrupted: call settle (or learn) to finish it"
+                if self.tree.shards()
+                else "nobody holds any rows: learn first"
+            )
+            raise NotFoundError(f"there is no model to predict with; {what}.")
+        if self._ready is None or self._ready[0] != model.file:
+            self._ready = (model.file, loaded(self._half, self.tree.weights(model), model.labels))
+        with reproducible(torch.device("cpu"), self.config.threads), torch.inference_mode():
+            logits = self._ready[1].logits({name: tensor.cpu() for name, tensor in boundary.items()})
+        return Scores(model.labels, logits)
+
+    # --- training ------------------------------------------------------------------------------------------
+
+    def train(self) -> tuple[Receipt, ...]:
+        """Bring the model up to date with the manifest, settle the tickets it answers, and return their receipts."""
+        with self.tree.book.lease("server training"):
+            self.tree.sweep()
+            while not (self.tree.is_current() and self._is_whole(self.tree.model())):
+                receipts = self._train_once()
+                if receipts is not None:  # None: a shard changed under way, so train on the new manifest
+                    return receipts
+        return ()
+
+    def _is_whole(self, model: ModelRecord | None) -> bool:
+        """Whether the model in use, if there is one, can be read; if not, it is trained again."""
+        try:
+            return model is None or bool(self.tree.weights(model))
+        except CorruptError:
+            return False
+
+    def _train_once(self) -> tuple[Receipt, ...] | None:
+        shards = self.tree.shards()
+        manifest = manifest_digest(shards)
+        if not shards:
+            return self.tree.publish(None, None, manifest=manifest)
+        start = time.perf_counter()
+        old = self.tree.model()
+        go_on = self.config.start == "warm" and self._is_whole(old)
+        warm = (self.tree.weights(old), old.labels) if old and go_on else None
+        trained, labels = self.compute(shards, warm=warm)
+        value = state_digest(trained.state)
+        same = old is not None and (old.digest, old.manifest) == (value, manifest)  # receipts go on to vouch for it
+        record = ModelRecord(
+            file=files.random_name("model"),
+            digest=value,
+            manifest=manifest,
+            salt=old.salt if old and same else secrets.token_bytes(32),
+            labels=labels,
+            exact=warm is None,
+            fingerprint=self.fingerprint(),
+            seconds=time.perf_counter() - start,
+            losses=trained.losses,
+        )
+        return self.tree.publish(record, trained.state, manifest=manifest)
+
+    def compute(
+        self, shards: Sequence[ShardRecord], *, warm: tuple[Mapping[str, Tensor], tuple[Label, ...]] | None = None
+    ) -> tuple[Trained, tuple[Label, ...]]:
+        """Train on a manifest, without keeping anything."""
+        labels = in_order(label for shard in shards for label in shard.labels)
+        trained = train(
+            self._half,
+            self.tree.initial(),
+            [self.tree.open(record) for record in shards],
+            labels,
+            config=self.config,
+            seed=self.seed,
+            manifest=manifest_digest(shards),
+            warm=warm,
+            on_epoch=self._on_epoch,
+        )
+        return trained, labels
+
+    def _on_epoch(self, done: int, total: int, _loss: float) -> None:
+        if self._progress:
+            self._progress("server: training", done, total)
+
+    def fingerprint(self) -> dict[str, str]:
+        """The numerics of training here and now."""
+        return fingerprint(pick_device(self.config.device), self.config.threads)

@@ -1,0 +1,93 @@
+"""Small real federations for tests, and the comparison that says "bit for bit"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
+from splitwiper.models import mlp
+from splitwiper.seeding import state_digest
+from splitwiper.store import ClientTree, ServerTree
+from splitwiper.store.tensors import load_state
+
+FEATURES = 6
+Table = tuple[np.ndarray, np.ndarray]
+
+
+def table(seed: int, names: tuple[str, ...], rows: int = 24) -> Table:
+    """Rows around one centre per label."""
+    draw = np.random.default_rng(seed)
+    labels = np.array([names[i % len(names)] for i in range(rows)])
+    centres = {name: np.random.default_rng(sum(map(ord, name))).normal(size=FEATURES) for name in names}
+    values = np.stack([centres[label] for label in labels]) + 0.3 * draw.normal(size=(rows, FEATURES))
+    return values.astype(np.float32), labels
+
+
+def three() -> dict[str, Table]:
+    """Three clients: 'bird' lies with north alone, 'cat' with everybody."""
+    return {
+        "north": table(1, ("bird", "cat", "dog"), 30),
+        "south": table(2, ("cat", "dog")),
+        "west": table(3, ("cat", "eel")),
+    }
+
+
+def halves(seed: int = 0) -> Halves:
+    torch.manual_seed(seed)
+    return split(mlp(FEATURES, 3, hidden=12, cut=8), at="stem", example=torch.zeros(1, FEATURES))
+
+
+def settings(*, slices: int = 1, start: str = "initial", **client: object) -> Config:
+    return Config(
+        seed=5,
+        server=ServerConfig(epochs=2, batch=16, start=start),
+        client=ClientConfig(epochs=2, batch=8, slices=slices, head_width=4, **client),
+    )
+
+
+def without(data: Table, keep: np.ndarray) -> Table:
+    return data[0][keep], data[1][keep]
+
+
+def state_of(path: Path) -> dict[str, object]:
+    """Everything a run holds that is a function of data and context: weights, shards, slices, checkpoints."""
+    server = ServerTree(path / "server")
+    model = server.model()
+    out: dict[str, object] = {
+        "model": {k: v.numpy().tobytes() for k, v in server.weights(model).items()} if model else None,
+        "labels": model.labels if model else (),
+        "manifest": [(s.client, s.digest, s.rows) for s in server.shards()],
+        "shards": {s.client: (server.root / "shards" / s.file).read_bytes() for s in server.shards()},
+    }
+    held = {s.client for s in server.shards()}
+    for folder in sorted((path / "clients").iterdir()):
+        tree = ClientTree(folder)
+        if not (folder / "client.db").exists():
+            continue
+        if folder.name not in held:
+            assert not tree.slices() and not tree.checkpoints() and tree.half() is None
+            continue
+        half = tree.half()
+        assert half is not None
+        out[folder.name] = {
+            "half": state_digest(load_state(folder / "half" / half[0].file)),
+            "slices": {n: (folder / "slices" / r.file).read_bytes() for n, r in tree.slices().items()},
+            "checkpoints": {
+                n: (r.key, state_digest(load_state(folder / "checkpoints" / r.file)))
+                for n, r in tree.checkpoints().items()
+            },
+        }
+        tree.book.close()
+    server.book.close()
+    return out
+
+
+def assert_same(one: Federation, other: Federation) -> None:
+    """Two runs hold the same bits."""
+    a, b = state_of(one.path), state_of(other.path)
+    assert a.keys() == b.keys()
+    for key in a:
+        assert a[key] == b[key], f"{key} differs"

@@ -1,0 +1,41 @@
+"""Exactness on a GPU : deterministic algorithms, two equal runs, unlearned equals never-had."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from federation.runs import Table, assert_same, settings, without
+from splitwiper import Config, Federation, split
+from splitwiper.models import digits_cnn
+
+pytestmark = pytest.mark.gpu
+
+
+def images(seed: int, rows: int) -> Table:
+    draw = np.random.default_rng(seed)
+    return draw.normal(size=(rows, 1, 8, 8)).astype(np.float32), np.arange(rows) % 4
+
+
+def on_gpu(config: Config) -> Config:
+    return replace(config, server=replace(config.server, device="cuda"), client=replace(config.client, device="cuda"))
+
+
+@pytest.mark.parametrize("slices", [1, 3])
+def test_unlearned_equals_never_had_on_a_gpu(tmp_path: Path, slices: int) -> None:
+    torch.manual_seed(0)
+    halves = split(digits_cnn(), at="stem", example=torch.zeros(1, 1, 8, 8))
+    data = {"north": images(1, 300), "south": images(2, 200)}
+    had = Federation(tmp_path / "had", halves, on_gpu(settings(slices=slices)))
+    had.learn(data)
+    again = had.twin(tmp_path / "again")
+    again.learn(data)
+    assert_same(had, again)
+    never = had.twin(tmp_path / "never")
+    never.learn({**data, "north": without(data["north"], data["north"][1] != 3)})
+    receipt = had.unlearn("north", classes=[3])
+    assert_same(had, never)
+    assert had.verify(receipt).exact and had.verify().exact
+    assert receipt.fingerprint["server"]["device"].startswith("cuda")

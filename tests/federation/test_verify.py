@@ -1,0 +1,163 @@
+"""The four answers of verify, each for its own reason."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from federation.runs import halves, settings, three
+from splitwiper import Federation, Receipt
+from splitwiper.store.tensors import load_state, save_state
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[Federation, Receipt]:
+    fed = Federation(tmp_path / "run", halves(), settings(slices=2))
+    fed.learn(three())
+    return fed, fed.unlearn("north", classes=["bird"])
+
+
+def test_exact_names_what_was_recomputed(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+    found = fed.verify(receipt)
+    assert found.exact and found.outcome == "exact"
+    assert [check.what for check in found.checks] == ["ledger", "state", "client north", "server"]
+    assert [c.what for c in fed.verify().checks] == [
+        "ledger",
+        "state",
+        "client north",
+        "client south",
+        "client west",
+        "server",
+    ]
+
+
+def test_verify_leaves_the_run_as_it_was(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+    before = {p: p.read_bytes() for p in sorted(fed.path.rglob("*.safetensors"))}
+    fed.verify(receipt)
+    fed.verify()
+    assert {p: p.read_bytes() for p in sorted(fed.path.rglob("*.safetensors"))} == before
+
+
+def test_a_receipt_survives_a_file(run: tuple[Federation, Receipt], tmp_path: Path) -> None:
+    fed, receipt = run
+    receipt.save(tmp_path / "receipt.json")
+    assert Receipt.load(tmp_path / "receipt.json") == receipt == fed.receipt(receipt.ticket)
+    assert fed.verify(Receipt.load(tmp_path / "receipt.json")).exact
+    assert fed.receipts() == (receipt,)
+
+
+def test_mismatch_when_the_model_was_swapped(run: tuple[Federation, Receipt]) -> None:
+    """An operator who puts another model in, with all digests adjusted, is found out by recomputing."""
+    from splitwiper.seeding import state_digest
+
+    fed, _ = run
+    tree = fed._server.tree
+    model = tree.model()
+    assert model is not None
+    state = {k: v + 1e-7 if v.is_floating_point() else v for k, v in tree.weights(model).items()}
+    save_state(tree.root / "models" / model.file, state)
+    with tree.book.change() as db:
+        db.execute("UPDATE model SET digest = ?", (state_digest(state),))
+    found = fed.verify()
+    assert found.outcome == "mismatch" and "server half differs" in found.reason
+
+
+def test_mismatch_when_a_client_half_was_trained_on_more(run: tuple[Federation, Receipt]) -> None:
+    from splitwiper.seeding import state_digest
+
+    fed, receipt = run
+    tree = fed._client("north").tree
+    half = tree.half()
+    assert half is not None
+    path = tree.root / "half" / half[0].file
+    state = {k: v * 1.0001 for k, v in load_state(path).items()}
+    save_state(path, state)
+    with tree.book.change() as db:
+        db.execute("UPDATE half SET digest = ?", (state_digest(state),))
+    assert "client half differs" in fed.verify(receipt).reason
+
+
+def test_mismatch_when_the_receipt_was_altered(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+    altered = dataclasses.replace(receipt, client="south")
+    found = fed.verify(altered)
+    assert found.outcome == "mismatch" and "altered" in found.reason
+    stranger = dataclasses.replace(receipt, ticket="0" * 32)
+    assert "never settled" in fed.verify(stranger).reason
+
+
+def test_mismatch_when_the_ledger_was_altered(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+    db = fed._server.tree.book.db
+    db.execute("DROP TRIGGER ledger_no_update")
+    db.execute("UPDATE ledger SET body = replace(body, 'north', 'south') WHERE seq = 2")
+    found = fed.verify(receipt)
+    assert found.outcome == "mismatch" and "entry 2" in found.reason
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_not_comparable_under_other_numerics(run: tuple[Federation, Receipt], side: str) -> None:
+    fed, _ = run
+    book, name = (fed._server.tree.book, "model") if side == "server" else (fed._client("west").tree.book, "half")
+    row = book.one(f"SELECT fingerprint FROM {name}")
+    other = {**json.loads(row[0]), "torch": "1.0.0", "instruction_set": "NEON"}
+    with book.change() as db:
+        db.execute(f"UPDATE {name} SET fingerprint = ?", (json.dumps(other),))
+    found = fed.verify()
+    assert found.outcome == "not_comparable" and "torch was 1.0.0" in found.reason
+
+
+def test_the_number_of_threads_is_set_as_it_was(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+    assert receipt.fingerprint["server"]["threads"] == "1"
+    try:
+        torch.set_num_threads(2)
+        assert fed.verify(receipt).exact
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_unverifiable_when_the_key_was_destroyed(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+    (fed.path / "clients" / "north" / "key").unlink()
+    found = fed.verify(receipt)
+    assert found.outcome == "unverifiable" and "destroyed" in found.reason
+
+
+def test_unverifiable_when_a_later_request_replaced_the_model(run: tuple[Federation, Receipt]) -> None:
+    fed, first = run
+    second = fed.unlearn("south", samples=[0])
+    found = fed.verify(first)
+    assert found.outcome == "unverifiable" and "replaced" in found.reason
+    assert fed.verify(second).exact
+
+
+def test_unverifiable_while_work_is_open(run: tuple[Federation, Receipt]) -> None:
+    fed, _ = run
+    fed.submit("south", samples=[1])
+    with fed._server.tree.book.change() as db:
+        db.execute("DELETE FROM model")
+    assert "settle first" in fed.verify().reason
+
+
+def test_receipts_and_ledger_name_nothing_that_was_forgotten(run: tuple[Federation, Receipt]) -> None:
+    from splitwiper.store import ledger
+
+    fed, receipt = run
+    text = json.dumps(receipt.to_dict()) + json.dumps(ledger.entries(fed._server.tree.book))
+    assert "bird" not in text
+    digests = {s.digest for s in fed._server.tree.shards()} | {fed._server.tree.model().digest}
+    assert not any(value in text for value in digests)
+    assert set(receipt.context) == {
+        "server_config",
+        "server_initial",
+        "client_config",
+        "client_initial",
+        "client_key",
+        "codebook",
+    }

@@ -1,0 +1,104 @@
+"""What any link promises. Every implementation runs through these tests."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from federation.runs import halves, settings, three
+from splitwiper import Federation, Label
+from splitwiper.errors import DataError, NotFoundError
+from splitwiper.wire import Column, Link, Request, Spent, Statement, write_shard
+
+Shards = Callable[..., Path]
+
+
+@pytest.fixture(params=["in-process"])
+def link(request: pytest.FixtureRequest, tmp_path: Path) -> Link:
+    """A link to a fresh server whose cut sends eight floats a row."""
+    return Federation(tmp_path / "run", halves(), settings())._link
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Shards:
+    def make(rows: int = 6, *, width: int = 8, value: float = 0.5, labels: tuple[str, ...] = ("cat", "dog")) -> Path:
+        path = tmp_path / f"{rows}-{width}-{value}-{len(labels)}.safetensors"
+        file = io.BytesIO()
+        column = Column("activation", "F32", (width,))
+        codes = (np.arange(rows) % len(labels)).astype(np.int32)
+        block = ({"activation": np.full((rows, width), value, np.float32)}, codes)
+        write_shard(file, columns=[column], rows=rows, labels=[Label("", n) for n in labels], blocks=[block])
+        path.write_bytes(file.getvalue())
+        return path
+
+    return make
+
+
+def said(*tickets: str) -> Statement:
+    return Statement("c", "i", "k", {}, tickets, Spent(seconds=1.0))
+
+
+def test_an_upload_may_be_repeated(link: Link, shard: Shards) -> None:
+    first = link.upload("north", shard(), said())
+    assert link.upload("north", shard(), said()) == first
+    assert first.generation == 1
+    second = link.upload("north", shard(7), said())
+    assert second.generation == 2 and second.digest != first.digest
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [({"width": 9}, "the cut sends"), ({"value": float("nan")}, "NaN"), ({"value": float("inf")}, "infinite")],
+)
+def test_a_bad_shard_is_refused_and_the_good_one_stays(
+    link: Link, shard: Shards, kind: dict[str, float], message: str
+) -> None:
+    good = link.upload("north", shard(), said())
+    with pytest.raises(DataError, match=message):
+        link.upload("north", shard(**kind), said())
+    assert link.upload("north", shard(), said()) == good
+
+
+def test_a_label_table_may_not_name_what_no_row_has(link: Link, shard: Shards) -> None:
+    with pytest.raises(DataError, match="table of 3 labels"):
+        link.upload("north", shard(2, labels=("a", "b", "c")), said())
+
+
+def test_withdrawing_may_be_repeated(link: Link, shard: Shards) -> None:
+    link.upload("north", shard(), said())
+    link.withdraw("north", said())
+    link.withdraw("north", said())
+    assert link.upload("north", shard(), said()).generation == 3
+
+
+def test_requests_move_from_accepted_to_erased(link: Link, shard: Shards) -> None:
+    link.upload("north", shard(), said())
+    request = Request("t1", "north", "class")
+    assert link.submit(request).state == "accepted"
+    assert link.submit(request) == link.submit(request)
+    link.upload("north", shard(5), said("t1"))
+    assert [t.state for t in link.tickets("north")] == ["erased"]
+
+
+def test_a_client_sees_and_answers_its_own_tickets_alone(link: Link, shard: Shards) -> None:
+    link.upload("north", shard(), said())
+    link.upload("south", shard(7), said())
+    link.submit(Request("t1", "north", "class"))
+    assert link.tickets("south") == ()
+    link.upload("south", shard(8), said("t1"))
+    assert [t.state for t in link.tickets("north")] == ["accepted"]
+
+
+def test_prediction_needs_a_model(link: Link) -> None:
+    with pytest.raises(NotFoundError, match="learn first"):
+        link.predict("north", {"activation": torch.zeros(2, 8)})
+
+
+def test_prediction_gives_a_row_per_input_and_a_column_per_label(tmp_path: Path) -> None:
+    fed = Federation(tmp_path / "other", halves(), settings())
+    fed.learn(three())
+    scores = fed._link.predict("north", {"activation": torch.zeros(5, 8)})
+    assert scores.logits.shape == (5, len(scores.labels)) and scores.labels == fed.labels
