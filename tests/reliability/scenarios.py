@@ -1,0 +1,94 @@
+"""What a process was doing when it died, and what its user does next.
+
+A scenario *prepares* a folder, *acts* on it (telling `ack` after each call that returned), and *recovers* by making
+the same calls again. A request counts as acknowledged when `submit` returned its ticket. One that was never
+acknowledged may or may not have been recorded: its user settles what is there, asks again, and is told so
+(`RequestError`: no such rows any more) where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reliability.stage import config, halves, place_keys, reopen, rows
+from splitwiper import Federation
+from splitwiper.errors import RequestError
+
+Ack = Callable[[str], None]
+ALL = {"east": rows("east", "aab"), "north": rows("north", "abc"), "south": rows("south", "bbc")}
+REQUESTS = {"north": {"classes": ["c"]}, "south": {"samples": [0]}}
+MORE = {"south": rows("south", "ca", part=1), "west": rows("west", "ab")}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    prepare: Callable[[Path], None]
+    act: Callable[[Path, Ack], None]
+    recover: Callable[[Path, list[str]], None]
+    tickets: int
+    """Settled tickets at the end."""
+    steps: int
+    """Fewer steps than this would mean that some no longer announce themselves."""
+    deaths: int
+    """Fewer different images of the folder than this would mean that steps no longer change it."""
+
+
+# --- create a federation and learn three clients ------------------------------------------------------------
+
+
+def _start_and_learn(path: Path, ack: Ack) -> None:
+    fed = Federation(path, halves(), config())
+    ack("made")
+    fed.learn(ALL)
+    ack("learned")
+
+
+# --- two requests from two clients, settled together --------------------------------------------------------
+
+
+def learned(path: Path, slices: int = 3) -> None:
+    place_keys(path)
+    Federation(path, halves(), config(slices)).learn({name: ALL[name] for name in REQUESTS})
+
+
+def _ask_and_settle(path: Path, ack: Ack) -> None:
+    fed = reopen(path)
+    for name, what in REQUESTS.items():
+        ack(f"{name} {fed.submit(name, **what).id}")
+    fed.settle()
+    ack("settled")
+
+
+def _settle_and_ask_again(path: Path, acked: list[str]) -> None:
+    fed = reopen(path)
+    fed.settle()
+    for name in REQUESTS.keys() - {line.split()[0] for line in acked}:
+        try:
+            fed.submit(name, **REQUESTS[name])
+        except RequestError:
+            continue  # it had been recorded
+    fed.settle()
+
+
+# --- more rows and a late joiner, while a request is open ---------------------------------------------------
+
+
+def _learned_and_asked(path: Path) -> None:
+    learned(path, slices=1)
+    reopen(path).submit("north", classes=["a"])
+
+
+def _learn_more(path: Path, ack: Ack) -> None:
+    reopen(path).learn(MORE)
+    ack("learned")
+
+
+SCENARIOS = {
+    "learn": Scenario(
+        place_keys, _start_and_learn, lambda path, _: _start_and_learn(path, lambda _: None), 0, 300, 100
+    ),
+    "settle": Scenario(learned, _ask_and_settle, _settle_and_ask_again, 2, 150, 50),
+    "join": Scenario(_learned_and_asked, _learn_more, lambda path, _: _learn_more(path, lambda _: None), 1, 200, 80),
+}

@@ -1,0 +1,136 @@
+"""What the reliability tests share: a tiny run, and what can be read off its folder from outside."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
+from splitwiper.models import mlp
+
+FEATURES = 4
+NAMES = ("east", "north", "south", "west")
+Rows = tuple[np.ndarray[Any, np.dtype[np.float32]], list[str]]
+
+
+@functools.cache
+def halves() -> Halves:
+    """The network, cut; the same first weights in every process."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        return split(mlp(FEATURES, 3, hidden=6, cut=4), at="stem", example=torch.zeros(1, FEATURES))
+
+
+def config(slices: int = 1, **client: Any) -> Config:
+    """Settings that train in milliseconds."""
+    return Config(
+        seed=3,
+        server=ServerConfig(epochs=1, batch=16, threads=1),
+        client=ClientConfig(epochs=1, batch=16, head_width=0, slices=slices, threads=1, **client),
+    )
+
+
+def rows(name: str, labels: str, *, part: int = 0) -> Rows:
+    """Rows of a client, one per letter of ``labels``: a pure function of the arguments."""
+    seed = int.from_bytes(hashlib.sha256(f"{name}/{part}".encode()).digest()[:4], "big")
+    draw = np.random.default_rng(seed)
+    return draw.normal(size=(len(labels), FEATURES)).astype(np.float32), list(labels)
+
+
+def place_keys(path: Path) -> None:
+    """Lay out fixed client keys before the run is made, so that two runs can be equal bit for bit."""
+    for name in NAMES:
+        folder = path / "clients" / name
+        folder.mkdir(parents=True)
+        (folder / "key").write_text(hashlib.sha256(name.encode()).hexdigest(), encoding="ascii")
+
+
+def reopen(path: Path) -> Federation:
+    return Federation(path, halves())
+
+
+def scratch() -> Path:
+    """A folder for throw-away runs; in memory where the system has such a place, since nothing pulls the plug here."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="splitwiper-", dir=memory if memory.is_dir() else None))
+
+
+def query(database: Path, sql: str) -> list[dict[str, Any]]:
+    """Read a book without going through the package."""
+    with closing(sqlite3.connect(database)) as db:
+        db.row_factory = sqlite3.Row
+        return [dict(row) for row in db.execute(sql)]
+
+
+def is_made(database: Path) -> bool:
+    return database.exists() and bool(query(database, "PRAGMA user_version")[0]["user_version"])
+
+
+def bits(path: Path) -> dict[str, Any]:
+    """Everything that must be equal bit for bit: rows, ids, suppression, halves, shards and the model.
+
+    Salts, tickets, times and file names are random and left out.
+    """
+    out: dict[str, Any] = {}
+    server = path / "server" / "server.db"
+    if is_made(server):
+        for record in query(server, "SELECT client, file, digest, rows, labels FROM shards ORDER BY client"):
+            data = (path / "server" / "shards" / record.pop("file")).read_bytes()
+            assert hashlib.sha256(data).hexdigest() == record["digest"]
+            out[f"shard {record['client']}"] = record
+        out["model"] = query(server, "SELECT digest, manifest, labels, exact FROM model")
+    for folder in sorted((path / "clients").iterdir()) if (path / "clients").is_dir() else ():
+        book = folder / "client.db"
+        if is_made(book):
+            out[f"client {folder.name}"] = {
+                "ids": _hashed(query(book, "SELECT id, hex(mac) FROM ids ORDER BY id")),
+                "slices": query(book, "SELECT slice, digest, rows FROM slices ORDER BY slice"),
+                "checkpoints": query(book, "SELECT slice, key, digest FROM checkpoints ORDER BY slice"),
+                "half": query(book, "SELECT key, digest FROM half"),
+                "suppressed": _hashed(query(book, "SELECT hex(mac) FROM suppressed ORDER BY mac")),
+            }
+    return out
+
+
+def _hashed(values: list[dict[str, Any]]) -> str:
+    return f"{len(values)}: {hashlib.sha256(json.dumps(values).encode()).hexdigest()}"
+
+
+_FIXED = {
+    "server": {"config.toml", "initial.safetensors", "client-initial.safetensors", "server.db"},
+    "client": {"config.toml", "initial.safetensors", "key", "client.db"},
+}
+_POINTERS = {
+    "shards": "SELECT file FROM shards",
+    "models": "SELECT file FROM model",
+    "slices": "SELECT file FROM slices",
+    "checkpoints": "SELECT file FROM checkpoints",
+    "half": "SELECT file FROM half",
+}
+
+
+def strays(path: Path) -> list[str]:
+    """Files of a run that are neither fixed nor pointed to by a book, and pointers to files that are not there."""
+    wanted = {Path("federation.toml")}
+    trees = [(path / "server", "server", "server.db")]
+    trees += [(folder, "client", "client.db") for folder in sorted((path / "clients").iterdir())]
+    for tree, kind, book in trees:
+        if not (tree / book).exists():
+            wanted.add(tree.relative_to(path) / "key")  # laid out by the test, not joined
+            continue
+        wanted |= {tree.relative_to(path) / name for name in _FIXED[kind]}
+        tables = {row["name"] for row in query(tree / book, "SELECT name FROM sqlite_master")}
+        for folder, sql in _POINTERS.items():
+            if sql.split()[-1] in tables:
+                wanted |= {tree.relative_to(path) / folder / row["file"] for row in query(tree / book, sql)}
+    present = {p.relative_to(path) for p in path.rglob("*") if p.is_file()}
+    return [f"stray {p}" for p in sorted(present - wanted)] + [f"missing {p}" for p in sorted(wanted - present)]

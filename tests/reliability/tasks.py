@@ -1,0 +1,98 @@
+"""What the forked workers do; each runs in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from reliability.stage import reopen, rows
+from splitwiper.errors import BusyError, RequestError
+from splitwiper.store import ServerTree, files
+
+
+def learn_parts(run: str, client: str, parts: list[int]) -> dict[str, int]:
+    """Learn rows part by part, each until nobody is in the way."""
+    busy = 0
+    for part in parts:
+        busy += _patiently(lambda part=part: reopen(Path(run)).learn({client: rows(client, "abc", part=part)}))
+    return {"busy": busy, "learned": len(parts)}
+
+
+def forget_and_settle(run: str, client: str, samples: list[int]) -> dict[str, int]:
+    """Forget rows one by one."""
+    busy = 0
+    for sample in samples:
+        fed = reopen(Path(run))
+        ticket = fed.submit(client, samples=[sample])
+        busy += _patiently(fed.settle)
+        busy += _patiently(lambda ticket=ticket: _settled(Path(run), ticket.id))
+    return {"busy": busy, "forgot": len(samples)}
+
+
+def _settled(run: Path, ticket: str) -> None:
+    """Settle until a ticket is: another process may have taken it along."""
+    fed = reopen(run)
+    while not any(r.ticket == ticket for r in fed.receipts()):
+        fed.settle()
+
+
+def _patiently(call: Any) -> int:
+    """Call until nobody is in the way; how often somebody was."""
+    for turn in range(2000):
+        try:
+            call()
+        except BusyError as problem:
+            assert "run this again" in str(problem) or "try again" in str(problem) or "took over" in str(problem)
+            time.sleep(0.005)
+        else:
+            return turn
+    raise AssertionError("somebody was in the way for ever")
+
+
+def hold(run: str, sign: str) -> None:
+    """Hold the server's lease, give a sign, and go on with a change once the sign is gone."""
+    tree = ServerTree(Path(run) / "server")
+    with tree.book.lease("holding"):
+        Path(sign).touch()
+        while Path(sign).exists():
+            time.sleep(0.002)
+        with tree.book.change() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('mark', 'of the one that was fenced')")
+
+
+def follow(run: str, plan: str, acks: str, at: int, phase: str) -> None:
+    """Carry out a plan from a line on, noting each acknowledged operation, and in `phase` what is being done."""
+    operations = json.loads(Path(plan).read_text(encoding="utf-8"))
+    log = os.open(acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    now = os.open(phase, os.O_WRONLY | os.O_CREAT)
+    current = ""
+
+    def watcher(kind: str, _path: Path) -> None:
+        os.pwrite(now, f"{current} {kind}".ljust(64).encode(), 0)
+
+    with files.watch(watcher):
+        for number, operation in enumerate(operations[at:], start=at):
+            current = operation["do"]
+            os.pwrite(now, f"{current} computing".ljust(64).encode(), 0)
+            answer = carry_out(Path(run), operation, again=number == at)
+            os.write(log, (json.dumps([number, answer]) + "\n").encode())
+
+
+def carry_out(run: Path, operation: dict[str, Any], *, again: bool) -> Any:
+    """One operation. Asking `again` what a killed process may have asked already is answered by RequestError."""
+    fed = reopen(run)
+    if operation["do"] == "settle":
+        return len(fed.settle())
+    client = operation["client"]
+    if operation["do"] == "learn":
+        added = fed.learn({client: rows(client, operation["labels"], part=operation["part"])}).added[client]
+        return [added.new, added.held, added.refused]
+    try:
+        return fed.submit(client, **operation["what"]).id
+    except RequestError:
+        if not again:
+            raise
+        return "recorded"

@@ -1,0 +1,87 @@
+"""A process dies at every single step that changes the disk; the same calls then end in the same bits.
+
+Dying is `os._exit`: no clean-up, no finally. Each scenario dies before and after every write, fsync, rename,
+removal and commit of it, and is finished by another process each time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reliability.scenarios import SCENARIOS
+
+ZYGOTE = Path(__file__).with_name("zygote.py")
+KINDS = {"write", "fsync", "rename", "fsync-folder", "unlink", "commit"}
+
+
+def campaign(*arguments: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The undisturbed run, and what became of each death."""
+    done = subprocess.run(
+        [sys.executable, str(ZYGOTE), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    quiet, *cases = map(json.loads, done.stdout.splitlines())
+    return quiet, cases
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_dying_at_any_step_loses_nothing(name: str) -> None:
+    quiet, cases = campaign(name)
+    images = [taken for _, taken in quiet["steps"]]
+    assert len(cases) == 1 + sum(a != b for a, b in pairwise(images))
+    check(name, quiet, cases)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_dying_at_any_step_images_repeated_or_not(name: str) -> None:
+    quiet, cases = campaign(name, "every")
+    assert len(cases) == len(quiet["steps"])
+    check(name, quiet, cases)
+
+
+def check(name: str, quiet: dict[str, Any], cases: list[dict[str, Any]]) -> None:
+    scenario = SCENARIOS[name]
+    steps = [event for event, _ in quiet["steps"]]
+    kinds = Counter(event.split()[0] for event in steps)
+    assert len(steps) >= scenario.steps
+    assert len(cases) >= scenario.deaths
+    assert {kind.split(":")[0] for kind in kinds} >= KINDS
+    assert all(kinds[f"{kind}:before"] == kinds[f"{kind}:after"] > 0 for kind in KINDS)
+    assert quiet["after"]["strays"] == quiet["after"]["todo"] == []
+    assert quiet["before"] != quiet["after"]["bits"]
+    assert [case["event"] for case in cases] == [steps[case["step"] - 1] for case in cases]
+    problems = [f"step {c['step']} ({c['event']}): {p}" for c in cases for p in _problems(c, quiet, scenario.tickets)]
+    assert not problems, f"{len(problems)} of {len(cases)}:\n" + "\n".join(problems[:40])
+
+
+def _problems(case: dict[str, Any], quiet: dict[str, Any], tickets: int) -> list[str]:
+    if "failure" in case:
+        return [f"it cannot be looked at, or not finished: {case['failure']}"]
+    out, after, wanted = [], case["after"], quiet["after"]["bits"]
+    idle = after["found"] in (None, quiet["before"], wanted, {"model": []})
+    if not idle and not after["explained"]:
+        out.append("status does not say that work is unfinished")
+    if after["bits"] != wanted:
+        out.append(f"other bits: {[key for key in wanted if after['bits'].get(key) != wanted[key]]}")
+    out += after["strays"] + [f"still to do: {what}" for what in after["todo"]]
+    promised = {line.split()[1] for line in case["acked"] if " " in line}
+    if not promised <= after["tickets"].keys() or set(after["tickets"].values()) - {"settled"}:
+        out.append(f"acknowledged {promised}, tickets are {after['tickets']}")
+    if len(after["tickets"]) != tickets:
+        out.append(f"{len(after['tickets'])} tickets, not {tickets}")
+    return out
