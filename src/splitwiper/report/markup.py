@@ -1,0 +1,59 @@
+"""HTML and SVG that is safe by construction: text is escaped unless it is already :class:`Markup`."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+# Control characters and lone surrogates are not text; direction overrides could make a name read as another one.
+_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+class Markup(str):
+    """Text that is already HTML or SVG and is passed on unchanged."""
+
+    __slots__ = ()
+
+
+def clean(text: str) -> str:
+    r"""Replace what no document can or should contain by a visible mark.
+
+    >>> clean("a\x00b") == "a\ufffdb"
+    True
+    """
+    return _UNFIT.sub("\ufffd", text)
+
+
+def escape(text: str) -> Markup:
+    """Escape text; leave markup alone.
+
+    >>> escape("<b>")
+    '&lt;b&gt;'
+    """
+    return text if isinstance(text, Markup) else Markup(html.escape(clean(text), quote=True))
+
+
+def join(parts: Iterable[str]) -> Markup:
+    """Concatenate, escaping whatever is plain text."""
+    return Markup("".join(escape(part) for part in parts))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return html.escape(clean(str(value)), quote=True)
+
+
+def el(name: str, *children: str, **attributes: object) -> Markup:
+    """One element. ``class_`` means class, ``aria_label`` aria-label; attributes that are ``None`` are left out.
+
+    >>> el("td", "1 < 2", class_="n", title=None)
+    '<td class="n">1 &lt; 2</td>'
+    """
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{given}>{join(children)}</{name}>")

@@ -1,0 +1,62 @@
+"""The whole document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from splitwiper.report.clients import costs, holdings
+from splitwiper.report.evidence import checks, guarantees, remains, technical
+from splitwiper.report.headline import key_figures, masthead
+from splitwiper.report.learning import accuracy, loss
+from splitwiper.report.markup import Markup, el, join
+from splitwiper.report.story import Story
+from splitwiper.report.style import CSS
+
+SECTIONS: tuple[Callable[[Story], Markup], ...] = (
+    key_figures,
+    accuracy,
+    costs,
+    holdings,
+    loss,
+    checks,
+    remains,
+    guarantees,
+    technical,
+)
+"""The page below the verdict, in order."""
+
+# The policy makes the browser enforce what the page promises: nothing is loaded, nothing is run.
+_META = Markup(
+    '<meta charset="utf-8">\n'
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    '<meta name="color-scheme" content="light dark">\n'
+)
+
+
+def render(story: Story) -> str:
+    """The report as one HTML document.
+
+    A pure function: the same story gives the same bytes. The page loads nothing and runs nothing.
+    """
+    head = el("head", _META, el("title", story.title), "\n", el("style", Markup(CSS)))
+    footer = el("footer", el("p", "Written by SplitWiper. This page is complete in itself: it loads nothing."))
+    main = el("main", masthead(story), *(join(("\n", part(story))) for part in SECTIONS), "\n", footer)
+    return f"<!DOCTYPE html>\n{el('html', head, el('body', main), lang='en-GB')}\n"
+
+
+def write_report(path: Path, story: Story, *, write: Callable[[Path, str], object] | None = None) -> Path:
+    """Write the report to ``path`` and return it.
+
+    Args:
+        path: The file; its folder must exist.
+        story: What to tell.
+        write: How to put text into a file; plain UTF-8 unless given.
+    """
+    text = render(story)
+    if write is None:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    else:
+        write(path, text)
+    return path
