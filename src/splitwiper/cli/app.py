@@ -1,0 +1,55 @@
+"""The program ``splitwiper``: its commands and its help. Nothing heavy is imported until a command runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from splitwiper.cli.demo import demo
+from splitwiper.cli.exits import TABLE, guarded
+from splitwiper.cli.learn import learn
+from splitwiper.cli.predict import predict
+from splitwiper.cli.status import status
+from splitwiper.cli.unlearn import receipt, settle, unlearn
+from splitwiper.cli.verify import verify
+
+app = typer.Typer(
+    name="splitwiper",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (demo, learn, unlearn, settle, receipt, predict, verify, status):
+    app.command(no_args_is_help=_command is not demo)(guarded(_command))
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from splitwiper import __version__
+
+        typer.echo(f"splitwiper {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog=TABLE)
+def _root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Split learning that can forget: exact, verifiable unlearning between organisations.
+
+    Start with 'splitwiper demo'; 'splitwiper COMMAND --help' shows examples.
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark, and nothing fails
+    app()

@@ -1,0 +1,169 @@
+"""``splitwiper demo``: five clients learn digits, one forgets a class, and the result is verified."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import OUTCOMES, when_interrupted
+from splitwiper.cli.opening import open_run
+from splitwiper.cli.progress import Bars
+from splitwiper.errors import InputError
+
+if TYPE_CHECKING:
+    from splitwiper.cli.story import Forgetting
+    from splitwiper.config import Config
+
+CLIENTS = ("north", "south", "east", "west", "centre")
+OWNER = "north"
+FORGOTTEN = "three"
+DEFAULT = Path("runs/demo")
+
+
+def demo(
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", help="A new folder for the run. Default: runs/demo, then runs/demo-2 and so on."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all randomness.", min=0)] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Five clients learn digits; one forgets a class, exactly.
+
+    Needs no data, no network and no settings. Shows accuracy before and after,
+    what every client spent, verifies the receipt by recomputing, and writes a
+    report as a web page.
+
+    Example:
+      splitwiper demo --run runs/first
+    """
+    began = time.perf_counter()
+    folder = _fresh(run)
+    with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts anew, in another folder."):
+        from splitwiper.cli.story import forget_class, write_story
+
+        told = forget_class(
+            open_run(folder, bars, _config(seed)), clients=CLIENTS, owner=OWNER, name=FORGOTTEN, seed=seed
+        )
+        report = write_story(folder / "report.html", told)
+    found = _result(told, folder, report, time.perf_counter() - began)
+    if as_json:
+        show.emit(found)
+    else:
+        _print(told, found)
+    raise typer.Exit(OUTCOMES[told.verification.outcome])
+
+
+def _fresh(run: Path | None) -> Path:
+    """An empty folder to work in; nobody's run is touched."""
+    if run is not None:
+        if run.exists() and (not run.is_dir() or any(run.iterdir())):
+            raise InputError(f"{run} is not an empty folder; give another --run, or leave it out for a fresh one.")
+        return run
+    number = 1
+    while True:
+        folder = DEFAULT if number == 1 else DEFAULT.with_name(f"{DEFAULT.name}-{number}")
+        try:
+            folder.mkdir(mode=0o700, parents=True)  # taken in one step: two demos at once get two folders
+            return folder
+        except FileExistsError:
+            number += 1
+
+
+def _config(seed: int) -> Config:
+    from splitwiper.config import ClientConfig, Config, ModelConfig, ServerConfig
+
+    return Config(
+        seed=seed,
+        model=ModelConfig(
+            factory="splitwiper.models:digits_cnn", inputs={"x": "float32[1,8,8]"}, at="stem", head="head"
+        ),
+        server=ServerConfig(epochs=20, threads=1),
+        client=ClientConfig(epochs=10, threads=1, keys="seeded"),
+    )
+
+
+def _result(told: Forgetting, folder: Path, report: Path, elapsed: float) -> dict[str, Any]:
+    mine, others = told.unlearn[OWNER], [spent for name, spent in told.unlearn.items() if name != OWNER]
+    return {
+        "run": folder,
+        "report": report,
+        "forgotten_accuracy_before": told.before.forgotten,
+        "forgotten_accuracy_after": told.after.forgotten,
+        "retained_accuracy_before": told.before.retained,
+        "retained_accuracy_after": told.after.retained,
+        "requester": OWNER,
+        "forgotten_class": FORGOTTEN,
+        "forgotten_rows": told.rows_before[OWNER] - told.rows_after[OWNER],
+        "requester_seconds": mine.seconds,
+        "requester_bytes": mine.bytes_up + mine.bytes_down,
+        "others_seconds": sum(spent.seconds for spent in others),
+        "others_bytes": sum(spent.bytes_up + spent.bytes_down for spent in others),
+        "server_seconds": told.receipt.server_seconds,
+        "exact": told.verification.exact,
+        "outcome": told.verification.outcome,
+        "ticket": told.receipt.ticket,
+        "clients": {
+            name: {
+                "rows_before": told.rows_before[name],
+                "rows_after": told.rows_after[name],
+                "learn": told.learned.spent[name],
+                "unlearn": told.unlearn[name],
+            }
+            for name in told.unlearn
+        },
+        "seed": told.seed,
+        "seconds_total": elapsed,
+    }
+
+
+def _print(told: Forgetting, found: dict[str, Any]) -> None:
+    out = show.output()
+    show.line(
+        out,
+        f"{len(CLIENTS)} clients learned handwritten digits together. Only {OWNER} held any {FORGOTTEN!r}; it then "
+        f"forgot that class ({show.plural(found['forgotten_rows'], 'row')}).",
+    )
+    out.print()
+    out.print(
+        show.table(
+            ("test accuracy", ">before", ">after"),
+            (
+                (
+                    f"forgotten: {FORGOTTEN}",
+                    show.percent(told.before.forgotten),
+                    show.percent(told.after.forgotten),
+                ),
+                ("retained: all others", show.percent(told.before.retained), show.percent(told.after.retained)),
+            ),
+        )
+    )
+    out.print()
+    rows = []
+    for name, spent in told.unlearn.items():
+        learned = told.learned.spent[name]
+        rows.append(
+            (
+                name,
+                show.count(told.rows_after[name]),
+                show.seconds(learned.seconds),
+                show.size(learned.bytes_up + learned.bytes_down),
+                show.seconds(spent.seconds),
+                show.size(spent.bytes_up + spent.bytes_down),
+            )
+        )
+    server = (told.learned.server_seconds, told.receipt.server_seconds)
+    rows.append(
+        ("server", show.count(sum(told.rows_after.values())), show.seconds(server[0]), "", show.seconds(server[1]), "")
+    )
+    out.print(show.table(("spent by", ">rows left", ">to learn", ">sent", ">to forget", ">sent"), rows, last="total"))
+    out.print()
+    show.verdict(out, told.verification)
+    out.print()
+    show.line(out, f"Report:  {found['report']}")
+    show.line(out, f"Run:     {found['run']} (look at it: splitwiper status {found['run']})")
+    show.line(out, f"Took     {show.seconds(found['seconds_total'])}.")

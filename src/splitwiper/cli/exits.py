@@ -1,0 +1,107 @@
+"""Exit codes, and how errors are told: one message that names the remedy, and no traceback.
+
+What nobody foresaw keeps its traceback: it is a bug.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+import typer
+from rich.text import Text
+
+from splitwiper.cli.show import errors, line
+from splitwiper.errors import BusyError, InputError, NotFoundError, SplitWiperError, StoreError, TrainingError
+
+OUTCOMES = {"exact": 0, "mismatch": 3, "not_comparable": 4, "unverifiable": 5}
+"""Exit codes of `splitwiper verify`."""
+STORE = 7
+INTERRUPTED = 130
+_KINDS: tuple[tuple[type[SplitWiperError], int], ...] = (
+    (InputError, 2),
+    (NotFoundError, 6),
+    (StoreError, STORE),
+    (BusyError, 8),
+    (TrainingError, 9),
+)
+TABLE = """Exit codes:
+
+    0  done; for verify: exact
+    1  an unforeseen error, with its traceback
+    2  wrong usage, settings or data
+    3  verify: mismatch, the recomputed bits differ
+    4  verify: not comparable, the numerics here are others
+    5  verify: unverifiable, something needed is gone
+    6  no such run, client, ticket or model
+    7  the run folder: damaged, another format, or the disk is full
+    8  busy: another process works on the run
+    9  training went wrong
+  130  interrupted or declined; nothing acknowledged is lost
+"""
+_TRANSLATED = (("everything=True", "--everything"), ("label=", "--label "))
+"""What the library's remedies are called on the command line."""
+GO_ON = "Nothing acknowledged is lost: run the same command again and it goes on from there."
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def exit_code(problem: BaseException) -> int:
+    """The exit code of an error raised on purpose.
+
+    >>> exit_code(BusyError("in use"))
+    8
+    """
+    return next((code for kind, code in _KINDS if isinstance(problem, kind)), 1)
+
+
+def words(problem: Exception) -> str:
+    """What an error says, in the words of the command line."""
+    text = str(problem)
+    if isinstance(problem, OSError) and problem.strerror:
+        text = problem.strerror
+        if not isinstance(problem, SplitWiperError) and problem.filename:
+            text = f"{problem.filename}: {text[:1].lower()}{text[1:]}. Check the path and your rights to it."
+    for library, here in _TRANSLATED:
+        text = text.replace(library, here)
+    return text
+
+
+def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The command, with errors raised on purpose turned into a message and an exit code."""
+
+    @functools.wraps(command)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return command(*args, **kwargs)
+        except SplitWiperError as problem:
+            _tell("error", words(problem))
+            raise typer.Exit(exit_code(problem)) from problem
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            if not problem.filename:
+                raise
+            _tell("error", words(problem))
+            raise typer.Exit(STORE) from problem
+        except KeyboardInterrupt as stop:
+            _tell("interrupted", str(stop) or GO_ON)
+            raise typer.Exit(INTERRUPTED) from stop
+
+    return run
+
+
+@contextmanager
+def when_interrupted(advice: str) -> Iterator[None]:
+    """Give other advice than `GO_ON` if the user interrupts this."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(advice) from stop
+
+
+def _tell(kind: str, text: str) -> None:
+    line(errors(), Text(f"{kind}: ", "bold red"), Text(text, "red" if kind == "error" else ""))

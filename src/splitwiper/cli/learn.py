@@ -1,0 +1,141 @@
+"""``splitwiper learn``: start a run from a configuration file, or go on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.opening import open_run
+from splitwiper.cli.progress import Bars
+from splitwiper.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from splitwiper.data.rows import Data
+    from splitwiper.federation import Federation, Learned, Score
+
+
+def learn(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file: the model, settings and clients.")],
+    run: Annotated[Path, typer.Option("--run", help="The run folder: made if it is not there, else gone on with.")],
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Takes the place of the file's seed.", min=0, show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    r"""Learn from clients' data files, in a new run or one that is there.
+
+    Running it again changes nothing; new rows and clients are added. Rows that
+    were forgotten are refused if they come back. Data files are .npz (arrays
+    inputs and labels) or .csv (a header, numbers, labels in the last column),
+    relative to the configuration file.
+
+    Example:
+      splitwiper learn ward.toml --run runs/ward
+
+    where ward.toml reads:
+
+      seed = 1
+      model.factory = "splitwiper.models:mlp"
+      model.args = {inputs = 4, outputs = 3}
+      model.inputs = {x = "float32\[4]"}
+      model.at = "stem"
+      model.head = "head"
+      clients.north = {data = "north.csv", test = "north-test.csv"}
+      clients.south = {data = "south.csv"}
+    """
+    with Bars(quiet=as_json) as bars:
+        from splitwiper.cli.settings import read_settings
+
+        settings = read_settings(config, seed=seed)
+        train, test = settings.read(bars)
+        federation = open_run(run, bars, settings.config)
+        learned = federation.learn(train, tasks=settings.tasks)
+        scores, unknown = _evaluate(federation, test)
+        state = federation.status().model
+    found = {**_result(run, learned, scores, state), "test_rows_of_unknown_labels": unknown}
+    if as_json:
+        show.emit(found)
+    else:
+        _print(found, learned, scores)
+
+
+def _evaluate(federation: Federation, test: Mapping[str, Data]) -> tuple[dict[str, Score | None], int]:
+    """Each client on its own test set, and how many test rows have labels that nobody holds.
+
+    A client has no score where it has no model, because all its rows were forgotten.
+    """
+    scores: dict[str, Score | None] = {}
+    unknown = 0
+    for name, data in test.items():
+        try:
+            found = federation.evaluate({name: data})
+        except NotFoundError:
+            scores[name] = None
+            continue
+        scores[name] = found.overall
+        unknown += sum(score.rows for label, score in found.per_label.items() if label not in federation.labels)
+    return scores, unknown
+
+
+def _overall(scores: Mapping[str, Score | None]) -> float:
+    from splitwiper.federation.evaluate import total
+
+    return total(score for score in scores.values() if score is not None).accuracy
+
+
+def _result(run: Path, learned: Learned, scores: Mapping[str, Score | None], state: str) -> dict[str, Any]:
+    return {
+        "run": run,
+        "model": state,
+        "accuracy": _overall(scores) if scores else None,
+        "server_seconds": learned.server_seconds,
+        "trained": bool(learned.losses),
+        "settled": [receipt.ticket for receipt in learned.receipts],
+        "clients": {
+            name: {
+                "new": added.new,
+                "held": added.held,
+                "refused": added.refused,
+                "spent": learned.spent[name],
+                "accuracy": score.accuracy if (score := scores.get(name)) else None,
+            }
+            for name, added in learned.added.items()
+        },
+    }
+
+
+def _print(found: Mapping[str, Any], learned: Learned, scores: Mapping[str, Score | None]) -> None:
+    out = show.output()
+    rows = []
+    for name, added in learned.added.items():
+        spent, score = learned.spent[name], scores.get(name)
+        cells = [name, show.count(added.new), show.count(added.held), show.count(added.refused)]
+        cells += [show.seconds(spent.seconds), show.size(spent.bytes_up + spent.bytes_down)]
+        rows.append(cells + [show.percent(score.accuracy) if score else "–"] * bool(scores))
+    columns = ("client", ">new rows", ">held", ">refused", ">time", ">sent", ">accuracy")
+    out.print(show.table(columns if scores else columns[:-1], rows))
+    out.print()
+    if scores:
+        show.line(out, f"Accuracy on all test rows: {show.percent(_overall(scores))}.")
+    if unknown := found["test_rows_of_unknown_labels"]:
+        show.line(
+            out, f"{show.plural(unknown, 'test row')} of labels that nobody holds, say forgotten ones, count as wrong."
+        )
+    if learned.losses:
+        epochs = show.plural(len(learned.losses), "epoch")
+        show.line(
+            out,
+            f"The server trained {epochs} in {show.seconds(learned.server_seconds)}; the loss fell to "
+            f"{learned.losses[-1]:.3g}.",
+        )
+    else:
+        show.line(out, "Nothing new: the model was already trained on exactly these rows.")
+    if learned.receipts:
+        show.line(out, f"{show.plural(len(learned.receipts), 'open request')} settled on the way.")
+    if any(added.refused for added in learned.added.values()):
+        show.line(out, "Refused rows were forgotten earlier and stay forgotten.")
+    show.line(out, f"Run: {found['run']}")

@@ -1,0 +1,119 @@
+"""``splitwiper predict``: the whole network on new rows, the client's half first, then the server's."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli.opening import open_run
+from splitwiper.cli.progress import Bars
+from splitwiper.cli.unlearn import Json, Run
+from splitwiper.errors import InputError
+
+if TYPE_CHECKING:
+    from splitwiper.data.files import Inputs
+    from splitwiper.federation import Federation
+
+ROWS = 4096
+"""Rows predicted between two steps of the progress bar; a multiple of the batch rows are embedded in."""
+MOST = 3
+"""Probabilities shown in the table."""
+
+
+def predict(
+    run: Run,
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whose half to use.")],
+    inputs: Annotated[Path, typer.Argument(metavar="INPUTS", help="An .npz file (array inputs) or a .csv file.")],
+    proba: Annotated[bool, typer.Option("--proba", help="Give probabilities too.")] = False,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="COLUMN", help="A column of a .csv file to leave out.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write all of it here, as .csv or .json.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the labels of new rows.
+
+    They go through the client's half, then the server's. Nothing is kept.
+
+    Example:
+      splitwiper predict runs/ward south new.csv --proba
+      splitwiper predict runs/ward south new.npz --out answers.csv
+    """
+    if out is not None and (out.suffix.lower() not in (".csv", ".json") or not out.parent.is_dir()):
+        raise InputError(f"cannot write to {out}: give a .csv or .json file in a folder that exists.")
+    with Bars(quiet=as_json) as bars, when_interrupted("Predicting changes nothing: run it again."):
+        from splitwiper.data.files import read_inputs
+
+        federation = open_run(run, bars)
+        bars("reading data", 0, 0)
+        found = _predict(federation, client, read_inputs(inputs, label=label), bars, proba=proba)
+    if out is not None:
+        from splitwiper.store import files
+
+        text = show.to_json(found) + "\n" if out.suffix.lower() == ".json" else _csv(found)
+        files.write_bytes(out, text.encode())
+    if as_json:
+        show.emit(found)
+    elif out is not None:
+        show.line(show.output(), f"{show.plural(len(found['predictions']), 'prediction')} written to {out}.")
+    else:
+        show.output().print(_table(found))
+
+
+def _predict(federation: Federation, client: str, inputs: Inputs, bars: Bars, *, proba: bool) -> dict[str, Any]:
+    count = min(len(array) for array in inputs.values()) if isinstance(inputs, dict) else len(inputs)
+    predictions: list[str | int] = []
+    probabilities: list[list[float]] = []
+    for start in range(0, max(count, 1), ROWS):
+        bars(f"{client}: predicting", start, count)
+        part = slice(start, start + ROWS)
+        rows = {name: array[part] for name, array in inputs.items()} if isinstance(inputs, dict) else inputs[part]
+        predictions += federation.predict(client, rows)
+        if proba:
+            probabilities += federation.predict_proba(client, rows).tolist()
+    found: dict[str, Any] = {"run": federation.path, "client": client, "predictions": predictions}
+    if proba:
+        found |= {"labels": [label._asdict() for label in federation.labels], "probabilities": probabilities}
+    return found
+
+
+def _headings(found: Mapping[str, Any]) -> list[str]:
+    """The labels as text, with their task where there are several."""
+    labels = found["labels"]
+    several = len({label["task"] for label in labels}) > 1
+    return [f"{label['task']}:{label['name']}" if several else str(label["name"]) for label in labels]
+
+
+def _csv(found: Mapping[str, Any]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    extra = [f"p({name})" for name in _headings(found)] if "labels" in found else []
+    writer.writerow(["row", "prediction", *extra])
+    for number, prediction in enumerate(found["predictions"]):
+        writer.writerow([number, prediction, *(found["probabilities"][number] if extra else ())])
+    return text.getvalue()
+
+
+def _table(found: Mapping[str, Any]) -> Any:
+    if "labels" not in found:
+        return show.table((">row", "prediction"), ((str(n), str(p)) for n, p in enumerate(found["predictions"])))
+    names = _headings(found)
+    rows = (
+        (str(number), str(prediction), _likely(names, found["probabilities"][number]))
+        for number, prediction in enumerate(found["predictions"])
+    )
+    return show.table((">row", "prediction", "most likely"), rows)
+
+
+def _likely(names: Sequence[str], shares: Sequence[float]) -> str:
+    best = sorted(range(len(names)), key=lambda i: -shares[i])[:MOST]
+    return ", ".join(f"{names[i]} {show.percent(shares[i])}" for i in best)

@@ -1,0 +1,129 @@
+"""What users see: tables that fit 80 columns and lose nothing, plain text in pipes, and one JSON object."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from splitwiper import formats
+
+if TYPE_CHECKING:
+    from splitwiper.federation import Verification
+
+STYLES = {"exact": "bold green", "mismatch": "bold red", "not_comparable": "bold yellow", "unverifiable": "bold yellow"}
+"""How the outcomes of a verification look."""
+
+
+def output() -> Console:
+    """Where results go."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def errors() -> Console:
+    """Where errors and progress go."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str = "", last: str = "") -> Table:
+    """A table whose cells wrap and are never cut off.
+
+    Args:
+        columns: their headings; a leading ``>`` aligns a column to the right.
+        rows: the cells.
+        title: a line above.
+        last: what the last row is set apart as: ``"total"`` draws a line above it.
+    """
+    out = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    for heading in columns:
+        right = heading.startswith(">")
+        out.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+    listed = list(rows)
+    for number, row in enumerate(listed):
+        out.add_row(*row, end_section=bool(last) and number == len(listed) - 2)
+    return out
+
+
+def line(console: Console, *parts: str | Text, style: str = "") -> None:
+    """A line of prose; in a pipe it is left whole."""
+    console.print(Text.assemble(*parts), style=style or None, soft_wrap=not console.is_terminal)
+
+
+def percent(share: float) -> str:
+    """A share as a percentage."""
+    return formats.percent(share).replace("\xa0", " ")
+
+
+def seconds(value: float) -> str:
+    """A duration."""
+    return formats.seconds(value).replace("\xa0", " ")
+
+
+def size(value: int) -> str:
+    """A number of bytes."""
+    return formats.size(value).replace("\xa0", " ")
+
+
+def plural(number: int, word: str) -> str:
+    """A count with its noun."""
+    return formats.plural(number, word).replace("\xa0", " ")
+
+
+def count(value: int) -> str:
+    """A whole number."""
+    return formats.count(value)
+
+
+def emit(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on standard output."""
+    typer.echo(to_json(value))
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    """Values as JSON; what is not a number becomes null.
+
+    >>> to_json({"accuracy": float("nan"), "run": Path("runs/demo")})
+    '{"accuracy": null, "run": "runs/demo"}'
+    """
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain(dataclasses.asdict(value))
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def verdict(console: Console, found: Verification) -> None:
+    """What a verification found, check by check."""
+    console.print(
+        table(
+            ("verified", "outcome", "detail"),
+            ((c.what, Text(c.outcome, STYLES[c.outcome]), c.detail) for c in found.checks),
+        )
+    )
+    console.print()
+    line(console, Text(f"{found.outcome.replace('_', ' ').capitalize()}: ", STYLES[found.outcome]), f"{found.reason}.")

@@ -1,0 +1,140 @@
+"""``splitwiper status``: what is there, what is unfinished, what remains on disk and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.unlearn import Json, Run
+from splitwiper.errors import AbsentClientError, CorruptError, NotFoundError, nearest
+
+if TYPE_CHECKING:
+    from splitwiper.federation import Status
+
+MODEL = {
+    "current": "trained on the present shards",
+    "stale": "stale: settle trains it on the present shards",
+    "none": "none: settle trains it on the present shards",
+    "empty": "none: nobody holds rows",
+}
+
+
+def status(
+    run: Run,
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="NAME", help="List this client's row ids and labels instead.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a run holds, what is unfinished, and what is on disk.
+
+    Changes nothing, and needs neither the model's code nor the data.
+
+    Example:
+      splitwiper status runs/ward
+      splitwiper status runs/ward --client north
+    """
+    from splitwiper.federation.status import status as look
+
+    found = look(run)
+    if client is not None:
+        _rows(run, found, client, as_json=as_json)
+    elif as_json:
+        show.emit(found.to_dict())
+    else:
+        _print(found)
+
+
+def _rows(run: Path, found: Status, client: str, *, as_json: bool) -> None:
+    rows = row_labels(run, found, client)
+    if as_json:
+        show.emit({"run": run, "client": client, "rows": [{"id": i, "label": label} for i, label in rows.items()]})
+        return
+    out = show.output()
+    out.print(show.table((">id", "label"), ((str(i), str(label)) for i, label in rows.items())))
+    out.print()
+    show.line(out, f"{client} holds {show.plural(len(rows), 'row')}.")
+
+
+def row_labels(run: Path, found: Status, client: str) -> dict[int, str | int]:
+    """A client's row ids and their labels, read without the model.
+
+    Raises:
+        NotFoundError: there is no such client.
+        AbsentClientError: its folder is not here.
+        CorruptError: a file of it is damaged.
+    """
+    import numpy as np
+
+    from splitwiper.client.content import MAC_COLUMN, open_slice
+    from splitwiper.store import ClientTree, files
+
+    known = {c.name: c for c in found.clients}
+    if client not in known:
+        raise NotFoundError(f"there is no client {client!r} in {run}.{nearest(client, known)}")
+    if not known[client].folder:
+        raise AbsentClientError(f"the folder of client {client!r} is not here; its rows live there alone.")
+    tree = ClientTree(run / "clients" / client)
+    names: dict[bytes, str | int] = {}
+    for record in tree.slices().values():
+        path = tree.root / "slices" / record.file
+        if not path.exists() or files.file_digest(path) != record.digest:
+            raise CorruptError(f"{path} is missing or damaged: restore it from a backup of the client's folder.")
+        part = open_slice(path)
+        for row, code in zip(np.asarray(part.columns[MAC_COLUMN]), part.codes, strict=True):
+            names[row.tobytes()] = part.labels[code].name
+    return {number: names[mac] for number, mac in tree.ids().items()}
+
+
+def _print(found: Status) -> None:
+    out = show.output()
+    show.line(out, f"Run:    {found.path}")
+    start = "" if found.exact is None else f", {show.plural(found.labels, 'label')}"
+    start += ", by a warm start: not exact" if found.exact is False else ""
+    show.line(out, f"Model:  {MODEL[found.model]}{start}")
+    show.line(out, f"Ledger: {show.count(found.ledger)} entries")
+    if found.work:
+        show.line(out, f"Work:   {found.work}")
+    out.print()
+    rows = [
+        (
+            c.name,
+            show.count(c.rows) if c.folder else "folder not here",
+            show.count(c.rows_on_server),
+            show.count(c.suppressed),
+            show.count(c.open_requests),
+            show.count(c.generation),
+        )
+        for c in found.clients
+    ]
+    headings = ("client", ">rows", ">on server", ">suppressed", ">open requests", ">generation")
+    out.print(show.table(headings, rows) if rows else "No client has joined yet.")
+    for c in found.clients:
+        if c.work:
+            show.line(out, f"{c.name}: {c.work}")
+    if found.tickets:
+        out.print()
+        out.print(
+            show.table(
+                ("ticket", "client", "level", "state", "received"),
+                ((t.id[:8], t.client, t.level, t.state, t.received) for t in found.tickets),
+            )
+        )
+    if found.remains:
+        out.print()
+        out.print(
+            show.table(
+                ("on disk", ">files", ">size", "why"),
+                ((r.what, show.count(r.count), show.size(r.size), r.why) for r in found.remains),
+            )
+        )
+    out.print()
+    if found.todo:
+        show.line(out, f"Unfinished (splitwiper settle {found.path} does it):", style="bold yellow")
+        for what in found.todo:
+            show.line(out, f"  - {what}")
+    else:
+        show.line(out, "Nothing is unfinished.")

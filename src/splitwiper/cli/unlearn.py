@@ -1,0 +1,269 @@
+"""``splitwiper unlearn`` and ``splitwiper settle``: ask to forget, and have it done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import INTERRUPTED, when_interrupted
+from splitwiper.cli.opening import open_run
+from splitwiper.cli.progress import Bars
+from splitwiper.errors import BusyError, InputError, NotFoundError, RequestError
+
+if TYPE_CHECKING:
+    from splitwiper.federation import Federation
+    from splitwiper.wire import Receipt, Ticket
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def unlearn(
+    run: Run,
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="The client that asks.")],
+    classes: Annotated[
+        list[str] | None, typer.Option("--class", metavar="NAME", help="Forget a class. May be repeated.")
+    ] = None,
+    samples: Annotated[
+        list[int] | None, typer.Option("--sample", metavar="ID", help="Forget a row by its id. May be repeated.")
+    ] = None,
+    samples_file: Annotated[
+        Path | None, typer.Option("--samples-file", metavar="FILE", help="Forget the rows with these ids, one a line.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--everything", help="Forget all the client ever sent.")] = False,
+    submit_only: Annotated[
+        bool, typer.Option("--submit-only", help="Only ask; a later settle answers all requests at once.")
+    ] = False,
+    receipt: Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Write the receipt here.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --everything.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Forget a client's classes, rows or everything, exactly.
+
+    Only that client and the server work. What is named is suppressed at once and
+    for ever: it is refused if it comes back. The ids of rows are shown by
+    'splitwiper status RUN --client NAME'.
+
+    Example:
+      splitwiper unlearn runs/ward north --class bird --receipt bird.json
+      splitwiper unlearn runs/ward north --sample 17 --sample 18
+      splitwiper unlearn runs/ward north --everything --yes
+    """
+    ids = _one_thing(classes, samples, samples_file, everything)
+    _check_receipt(receipt, submit_only)
+    if everything and not yes and not _on_terminal():
+        raise InputError("--everything cannot be undone: add --yes to go on without being asked.")
+    if everything and not yes:
+        show.line(show.errors(), f"All that {client} ever sent to {run} will be forgotten. This cannot be undone.")
+        if not typer.confirm("Go on?", err=True):
+            show.line(show.errors(), "Nothing was forgotten.")
+            raise typer.Exit(INTERRUPTED)
+    with Bars(quiet=as_json) as bars:
+        federation = open_run(run, bars)
+        ticket = _submit(federation, client, classes, ids, everything)
+        if submit_only:
+            settled: tuple[Receipt, ...] = ()
+        else:
+            with when_interrupted(
+                f"The request is accepted (ticket {ticket.id[:8]}) and not lost: finish it with "
+                f"'splitwiper settle {run}'."
+            ):
+                try:
+                    settled = federation.settle()
+                except BusyError as problem:
+                    raise BusyError(
+                        f"the request is accepted (ticket {ticket.id[:8]}) and its rows are suppressed: do not ask "
+                        f"again. But {problem} Whoever works on the run finishes it, or 'splitwiper settle {run}' "
+                        f"does; then 'splitwiper receipt {run} {ticket.id[:8]}' shows what was done."
+                    ) from problem
+            settled = settled or tuple(r for r in federation.receipts() if r.ticket == ticket.id)  # by another process
+    mine = next((r for r in settled if r.ticket == ticket.id), None)
+    if receipt is not None and mine is not None:
+        _save(mine, receipt)
+    _tell(run, ticket, mine, settled, receipt, as_json=as_json)
+
+
+def settle(run: Run, as_json: Json = False) -> None:
+    """Settle all open requests with one re-training.
+
+    Also finishes whatever was interrupted.
+
+    Example:
+      splitwiper unlearn runs/ward north --class bird --submit-only
+      splitwiper unlearn runs/ward south --sample 3 --submit-only
+      splitwiper settle runs/ward
+    """
+    with Bars(quiet=as_json) as bars:
+        federation = open_run(run, bars)
+        settled = federation.settle()
+        state = federation.status().model
+    if as_json:
+        show.emit({"run": run, "model": state, "receipts": [receipt.to_dict() for receipt in settled]})
+        return
+    out = show.output()
+    if not settled:
+        show.line(out, f"No request was open; the model of {run} is {state}.")
+        return
+    _print_receipts(run, settled)
+
+
+def receipt(
+    run: Run,
+    ticket: Annotated[str, typer.Argument(metavar="TICKET", help="The ticket, or the first letters of it.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the receipt here.")] = None,
+) -> None:
+    """Print the receipt of a settled request, or write it to a file.
+
+    Example:
+      splitwiper receipt runs/ward 1f9a27c4 --out bird.json
+    """
+    from splitwiper.store import ServerTree
+
+    if not (run / "federation.toml").exists():
+        raise NotFoundError(f"there is no run in {run}. Check the path.")
+    tree = ServerTree(run / "server")
+    fitting = [t for t in tree.tickets() if t.id.startswith(ticket)]
+    if len(fitting) != 1:
+        known = ", ".join(t.id[:8] for t in tree.tickets()) or "none"
+        raise NotFoundError(f"{len(fitting) or 'no'} tickets in {run} begin with {ticket!r}; it has: {known}.")
+    found = tree.receipt(fitting[0].id)
+    if out is None:
+        show.emit(found.to_dict())
+        return
+    _check_receipt(out, submit_only=False)
+    _save(found, out)
+    show.line(show.output(), f"Receipt: {out}")
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _one_thing(
+    classes: Sequence[str] | None, samples: Sequence[int] | None, samples_file: Path | None, everything: bool
+) -> list[int] | None:
+    """Check that one thing is named; row ids, if that is what it is."""
+    named = [bool(classes), bool(samples), samples_file is not None, everything]
+    if sum(named) != 1:
+        raise InputError(
+            f"{'nothing is' if not any(named) else 'more than one kind of thing is'} named to forget: give --class, "
+            "--sample, --samples-file or --everything, one of the four."
+        )
+    if samples_file is None:
+        return list(samples) if samples else None
+    if not samples_file.is_file():
+        raise InputError(f"there is no file {samples_file}; give one with a row id on each line.")
+    ids = []
+    for number, text in enumerate(samples_file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        if text.strip():
+            try:
+                ids.append(int(text))
+            except ValueError:
+                raise InputError(
+                    f"{samples_file}, line {number}: {text.strip()!r} is not a row id; write one whole number a line."
+                ) from None
+    if not ids:
+        raise InputError(f"{samples_file} names no row; write one id a line.")
+    return ids
+
+
+def _check_receipt(receipt: Path | None, submit_only: bool) -> None:
+    """What would go wrong after the work is done is found before it begins."""
+    if receipt is None:
+        return
+    if submit_only:
+        raise InputError("--submit-only makes no receipt: leave --receipt out, or let the request be settled now.")
+    if receipt.is_dir() or not receipt.parent.is_dir():
+        raise InputError(f"the receipt cannot be written to {receipt}: give a file in a folder that exists.")
+
+
+def _submit(
+    federation: Federation, client: str, classes: Sequence[str] | None, ids: list[int] | None, everything: bool
+) -> Ticket:
+    try:
+        names = None if not classes else resolve(classes, set(federation.rows(client).values()), client)
+        return federation.submit(client, classes=names, samples=ids, everything=everything)
+    except RequestError as problem:
+        waiting = [t for t in federation.status().tickets if t.client == client and t.state != "settled"]
+        if not waiting:
+            raise
+        raise RequestError(
+            f"{problem} A request of {client!r} is waiting already (ticket {waiting[-1].id[:8]}): if it is this one, "
+            f"finish it with 'splitwiper settle {federation.path}'."
+        ) from problem
+
+
+def resolve(names: Sequence[str], held: set[str | int], client: str) -> list[str | int]:
+    """Labels from their text: an integer where that is what the client holds.
+
+    >>> resolve(["3", "bird"], {3, "bird", "cat"}, "north")
+    [3, 'bird']
+    """
+    out: list[str | int] = []
+    for name in names:
+        fitting = [label for label in held if str(label) == name]
+        if len(fitting) > 1:
+            raise RequestError(
+                f"client {client!r} holds both the number {name} and the text {name!r}; name the rows with --sample "
+                "(their ids: splitwiper status RUN --client NAME)."
+            )
+        out.append(fitting[0] if fitting else name)
+    return out
+
+
+def _save(receipt: Receipt, path: Path) -> None:
+    import json
+
+    from splitwiper.store import files
+
+    files.write_bytes(path, (json.dumps(receipt.to_dict(), indent=2) + "\n").encode())
+
+
+def _tell(
+    run: Path,
+    ticket: Ticket,
+    mine: Receipt | None,
+    settled: Sequence[Receipt],
+    path: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        found: dict[str, Any] = {"run": run, "ticket": ticket.id, "client": ticket.client, "level": ticket.level}
+        found |= {"state": "settled" if mine else ticket.state, "settled": [r.ticket for r in settled]}
+        found |= {"receipt": mine.to_dict() if mine else None, "receipt_file": path}
+        show.emit(found)
+        return
+    if mine is not None:
+        _print_receipts(run, settled, path)
+        return
+    show.line(show.output(), f"Accepted: ticket {ticket.id}.")
+    show.line(show.output(), f"The rows are suppressed. Have them forgotten with: splitwiper settle {run}")
+
+
+def _print_receipts(run: Path, settled: Sequence[Receipt], path: Path | None = None) -> None:
+    """The receipts, and what the one re-training that answers them all cost everyone."""
+    out = show.output()
+    out.print(
+        show.table(
+            ("ticket", "client", "level", "re-trained from"),
+            ((r.ticket, r.client, r.level, "initial weights" if r.exact else "warm: not exact") for r in settled),
+        )
+    )
+    out.print()
+    last = settled[-1]
+    rows = [
+        (name, show.seconds(spent.seconds), show.size(spent.bytes_up + spent.bytes_down))
+        for name, spent in last.spent.items()
+    ]
+    rows.append(("server", show.seconds(last.server_seconds), ""))
+    out.print(show.table(("spent by", ">time", ">sent"), rows, last="total"))
+    out.print()
+    if path is not None:
+        show.line(out, f"Receipt: {path}")
+    show.line(out, f"Prove it by recomputing: splitwiper verify {run} {last.ticket[:8]}")
