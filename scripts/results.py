@@ -1,0 +1,88 @@
+"""Run the demo, keep its figures and its output in ``results/``, and write the README's blocks from those files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "results" / "demo.json"
+OUTPUT = ROOT / "results" / "demo.txt"
+
+
+def demo(*options: str) -> str:
+    """What one run of the demo prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [Path(sys.executable).parent / "splitwiper", "demo", "--run", f"{folder}/run", *options]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
+
+
+def measure() -> dict[str, Any]:
+    """One run of the demo, with the machine it ran on."""
+    figures: dict[str, Any] = json.loads(demo("--json"))
+    for path in ("run", "report", "ticket"):
+        del figures[path]
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"],  # noqa: S607
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    return {
+        **figures,
+        "commit": commit,
+        "date": datetime.now(UTC).date().isoformat(),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "versions": {name: version(name) for name in ("splitwiper", "torch", "numpy")}
+        | {"python": platform.python_version()},
+    }
+
+
+def table(figures: dict[str, Any]) -> str:
+    """The README's table."""
+    rows = [
+        ("accuracy on the forgotten class", figures["forgotten_accuracy_before"], figures["forgotten_accuracy_after"]),
+        ("accuracy on everything else", figures["retained_accuracy_before"], figures["retained_accuracy_after"]),
+    ]
+    lines = ["| | before | after forgetting |", "|---|---|---|"]
+    lines += [f"| {what} | {100 * before:.1f} % | {100 * after:.1f} % |" for what, before, after in rows]
+    lines += [
+        f"| work and bytes of the other {len(figures['clients']) - 1} clients | | "
+        f"{figures['others_seconds']:g} s, {figures['others_bytes']} bytes |",
+        f"| recomputed and equal, bit for bit | | {'yes' if figures['exact'] else 'no'} |",
+    ]
+    return "\n".join(lines)
+
+
+def readme(text: str, figures: dict[str, Any], output: str) -> str:
+    """The README with its blocks in place."""
+    for name, block in (("table", table(figures)), ("output", f"```text\n{output}\n```")):
+        mark = f"<!-- results:{name} -->"
+        before, _, after = text.split(mark)
+        text = f"{before}{mark}\n{block}\n{mark}{after}"
+    return text
+
+
+def main() -> None:
+    """Measure, keep, write."""
+    FIGURES.parent.mkdir(exist_ok=True)
+    FIGURES.write_text(json.dumps(measure(), indent=2) + "\n", encoding="utf-8")
+    lines = [line.rstrip() for line in demo().splitlines()]
+    OUTPUT.write_text("\n".join(line for line in lines if not line.startswith(("Report:", "Run:"))), encoding="utf-8")
+    page = ROOT / "README.md"
+    figures, output = json.loads(FIGURES.read_text(encoding="utf-8")), OUTPUT.read_text(encoding="utf-8")
+    page.write_text(readme(page.read_text(encoding="utf-8"), figures, output.strip()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What the README shows is what comes out."""
+
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def test_every_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = blocks("python")
+    assert len(found) == 2
+    space: dict[str, object] = {}
+    for block in found:
+        exec(compile(block, "README.md", "exec"), space)
+    assert (tmp_path / "receipt.json").exists()
+
+
+def test_every_console_line_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "own-data"
+    shutil.copytree(ROOT / "examples" / "own-data", folder, ignore=shutil.ignore_patterns("*.csv", "runs"))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    (block,) = blocks("console")
+    lines = [line.removeprefix("$ ") for line in block.splitlines()]
+    assert len(lines) == 6
+    for line in lines:
+        done = subprocess.run(
+            line.split(),
+            cwd=folder,
+            env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+def test_results_are_those_of_the_kept_files() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "results.py"))
+    figures = json.loads((ROOT / "results" / "demo.json").read_text(encoding="utf-8"))
+    output = (ROOT / "results" / "demo.txt").read_text(encoding="utf-8")
+    assert script["readme"](TEXT, figures, output.strip()) == TEXT, "run `make results`"
+
+
+def test_every_link_leads_somewhere() -> None:
+    for page in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+            assert target.startswith("https://") or (ROOT / target).exists(), f"{page}: {target}"

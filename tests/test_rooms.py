@@ -1,0 +1,74 @@
+"""Imports go one way, and the client's and the server's side meet in `wire` alone."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import splitwiper
+
+ROOT = Path(splitwiper.__file__).parent
+# from the foundation outwards: a room may import those before it
+ORDER = [
+    "errors",
+    "formats",
+    "seeding",
+    "numerics",
+    "config",
+    "wire",
+    "cache",
+    "heads",
+    "loop",
+    "splitting",
+    "models",
+    "data",
+    "store",
+    "client",
+    "server",
+    "federation",
+    "report",
+    "cli",
+]
+APART = {("client", "server"), ("server", "client")}
+
+
+def imports(path: Path) -> set[str]:
+    """The rooms a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "splitwiper" and len(parts) > 1 and parts[1] in ORDER:
+                found.add(parts[1])
+    return found
+
+
+def files() -> list[Path]:
+    return [p for p in sorted(ROOT.rglob("*.py")) if p != ROOT / "__init__.py"]
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def test_every_room_is_listed() -> None:
+    assert {room_of(p) for p in files()} == set(ORDER)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_to_the_foundation(path: Path) -> None:
+    room = room_of(path)
+    for other in imports(path) - {room}:
+        assert ORDER.index(other) < ORDER.index(room), f"{room} may not import {other}"
+        assert (room, other) not in APART, f"{room} and {other} share only wire"
+
+
+def test_the_check_sees_a_wrong_import(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("from splitwiper.server import Server\nimport splitwiper.cli\n", encoding="utf-8")
+    assert imports(wrong) == {"server", "cli"}
