@@ -173,7 +173,7 @@ class Federation:
     def _join(self, name: str, task: str) -> Client:
         """An existing client, or a new one that starts from the federation's first weights."""
         tree = ClientTree(self.path / "clients" / name)
-        if not (tree.root / "client.db").exists() or tree.book.meta("task") is None:
+        if not (tree.root / "client.db").exists():
             if any(shard.client == name for shard in self._server.tree.shards()):
                 self._client(name)  # raises: the server holds its shard, but its folder is gone
             tree.create(
@@ -347,17 +347,10 @@ class Federation:
         absent: list[str] = []
         failed: dict[str, SplitWiperError] = {}
         for name in sorted(marked | behind | {t.client for t in open_tickets}):
-            tree = ClientTree(self.path / "clients" / name)
-            if (tree.root / "client.db").exists() and tree.book.meta("task") is not None:
-                client = self._client(name)
-                try:
-                    client.sync(again=name in behind)
-                except FencedError:
-                    raise
-                except (DataError, TrainingError, CorruptError, BusyError) as problem:
-                    failed[name] = problem
+            if name in self._joined():
+                if trouble := self._bring_up(name, again=name in behind):
+                    failed[name] = trouble
                     continue
-                self._link.charge(name, client.take_spent())
             elif name in self._server.tree.clients():
                 absent.append(name)
             files.erase(self.path / "pending" / name)
@@ -367,9 +360,9 @@ class Federation:
                 self._server.tree.withdraw(ticket.client, None, answers=answers)
         receipts = self._server.train()
         self._link.finished = True
-        for name, trouble in failed.items():
+        for name, problem in failed.items():
             if name in named if named is not None else not receipts:
-                raise trouble
+                raise problem
         waiting = [t for t in self._server.tree.tickets() if t.state == "accepted" and t.client in absent]
         if waiting and named is None and not receipts:
             names = sorted({t.client for t in waiting})
@@ -378,6 +371,18 @@ class Federation:
                 "settle again, or forget the whole client (everything=True), which needs only the server."
             )
         return receipts
+
+    def _bring_up(self, name: str, *, again: bool) -> SplitWiperError | None:
+        """Bring one client up to date; what stops it alone is returned, so that others need not wait."""
+        try:
+            client = self._client(name)
+            client.sync(again=again)
+        except FencedError:
+            raise
+        except (DataError, TrainingError, CorruptError, BusyError) as problem:
+            return problem
+        self._link.charge(name, client.take_spent())
+        return None
 
     def _is_behind(self, name: str) -> bool:
         """Whether a client's own book, or the server's, tells of work it has not done."""
