@@ -138,9 +138,11 @@ def test_130_an_interrupted_request_is_not_lost(call, ward: Path, monkeypatch: p
 
 def test_130_a_real_interrupt_and_the_same_command_again(call_json, place: Path, tmp_path: Path) -> None:
     config, run = place / "ward.toml", tmp_path / "run"
-    long = config.read_text(encoding="utf-8").replace("epochs = 12", "epochs = 300")
+    long = config.read_text(encoding="utf-8").replace("epochs = 12", "epochs = 600")
     config.write_text(long, encoding="utf-8")
-    program = "from splitwiper.cli import main; main()"
+    # a shell's background job has interrupts switched off, and its children with it
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    program += "from splitwiper.cli import main; main()"
     words = [sys.executable, "-c", program, "learn", str(config), "--run", str(run)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         shards = run / "server" / "shards"
