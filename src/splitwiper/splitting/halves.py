@@ -37,12 +37,8 @@ class Facade(nn.Module):
         return self
 
 
-class ClientHalf(Facade):
-    """The model up to the cut: from the model's inputs to the tensors that cross.
-
-    Calling it with the model's own arguments returns a dict of tensors by boundary name, in boundary order, with
-    rows in dimension 0.
-    """
+class _Planned(Facade):
+    """A half made by a plan."""
 
     _plan: Plan
 
@@ -54,6 +50,14 @@ class ClientHalf(Facade):
     def boundary(self) -> tuple[TensorSpec, ...]:
         """What crosses the cut."""
         return self._plan.boundary
+
+
+class ClientHalf(_Planned):
+    """The model up to the cut: from the model's inputs to the tensors that cross.
+
+    Calling it with the model's own arguments returns a dict of tensors by boundary name, in boundary order, with
+    rows in dimension 0.
+    """
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Compute what crosses the cut."""
@@ -80,19 +84,8 @@ class ClientHalf(Facade):
         return sent
 
 
-class ServerHalf(Facade):
+class ServerHalf(_Planned):
     """The model after the cut: from the tensors that crossed to what the model returns."""
-
-    _plan: Plan
-
-    def __init__(self, core: nn.Module, plan: Plan) -> None:
-        super().__init__(core)
-        self.__dict__["_plan"] = plan
-
-    @property
-    def boundary(self) -> tuple[TensorSpec, ...]:
-        """What crosses the cut."""
-        return self._plan.boundary
 
     @property
     def head_name(self) -> str:
