@@ -29,6 +29,7 @@ def test_labels_are_names_or_integers() -> None:
         np.arange(4, dtype=np.uint8),
     ):
         assert len(as_rows((X, labels), task="t").labels) == 4
+    assert as_rows((X, ["名\u200d😀", "", "a b", "'; --"]), task="t").labels[0].name == "名\u200d😀"
     assert as_rows((X, torch.tensor([3, 3, 3, 3])), task="t").labels[0] == Label("t", 3)
 
 
@@ -39,6 +40,10 @@ def test_labels_are_names_or_integers() -> None:
         ((X[:0], []), "no rows"),
         ((X, [1.0, 2.0, 3.0, 4.0]), "label 1.0 is neither a name nor an integer"),
         ((X, [True, False, True, False]), "label True"),
+        ((X, ["line\nbreak"] * 4), "control characters"),
+        ((X, ["\ud800"] * 4), "control characters"),
+        ((X, ["x" * 1001] * 4), "longer than 1,000 characters"),
+        ((X, [2**70] * 4), "beyond 64 bits"),
         ((X, np.zeros((4, 2))), "one label per row"),
         ((np.array([[1.0, np.nan]] * 4), [1] * 4), r"NaN or infinite values in 4 rows \(first: row 0\)"),
         ((X.astype("complex64"), [1] * 4), "dtype complex64"),

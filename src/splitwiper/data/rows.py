@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 import torch
@@ -125,8 +126,8 @@ def _label(value: Any, task: str) -> Label:
         raise DataError(f"label {value!r} is neither a name nor an integer; convert labels with astype(int) or str.")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise DataError("a label is an integer beyond 64 bits; give a shorter one, or a name.")
-    if isinstance(value, str) and (len(value) > 1000 or not value.isprintable()):
-        raise DataError(f"label {value[:40]!r}… is longer than 1,000 characters, or holds some that cannot be printed.")
+    if isinstance(value, str) and (len(value) > 1000 or any(category(c) in ("Cc", "Cs") for c in value)):
+        raise DataError(f"label {value[:40]!r}… is longer than 1,000 characters, or holds control characters.")
     return Label(task, value)
 
 
