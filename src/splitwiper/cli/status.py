@@ -9,7 +9,7 @@ import typer
 
 from splitwiper.cli import show
 from splitwiper.cli.unlearn import Json, Run
-from splitwiper.errors import AbsentClientError, CorruptError, NotFoundError, nearest
+from splitwiper.errors import AbsentClientError, NotFoundError, nearest
 
 if TYPE_CHECKING:
     from splitwiper.federation import Status
@@ -67,10 +67,9 @@ def row_labels(run: Path, found: Status, client: str) -> dict[int, str | int]:
         AbsentClientError: its folder is not here.
         CorruptError: a file of it is damaged.
     """
-    import numpy as np
-
-    from splitwiper.client.content import MAC_COLUMN, open_slice
-    from splitwiper.store import ClientTree, files
+    from splitwiper.client.holdings import Holdings
+    from splitwiper.config import ClientConfig, from_dict, read_toml
+    from splitwiper.store import ClientTree
 
     known = {c.name: c for c in found.clients}
     if client not in known:
@@ -78,15 +77,7 @@ def row_labels(run: Path, found: Status, client: str) -> dict[int, str | int]:
     if not known[client].folder:
         raise AbsentClientError(f"the folder of client {client!r} is not here; its rows live there alone.")
     tree = ClientTree(run / "clients" / client)
-    names: dict[bytes, str | int] = {}
-    for record in tree.slices().values():
-        path = tree.root / "slices" / record.file
-        if not path.exists() or files.file_digest(path) != record.digest:
-            raise CorruptError(f"{path} is missing or damaged: restore it from a backup of the client's folder.")
-        part = open_slice(path)
-        for row, code in zip(np.asarray(part.columns[MAC_COLUMN]), part.codes, strict=True):
-            names[row.tobytes()] = part.labels[code].name
-    return {number: names[mac] for number, mac in tree.ids().items()}
+    return Holdings(tree, from_dict(ClientConfig, read_toml(tree.root / "config.toml"))).ids()
 
 
 def _print(found: Status) -> None:

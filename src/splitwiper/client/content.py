@@ -19,7 +19,7 @@ from splitwiper.data.rows import Rows
 from splitwiper.seeding import encode
 from splitwiper.store import files
 from splitwiper.store.client_tree import FileRecord
-from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
+from splitwiper.wire import Column, Label, Shard, write_shard
 from splitwiper.wire.labels import in_order
 from splitwiper.wire.shard import DTYPES
 
@@ -109,8 +109,3 @@ def rewrite_slice(
     with files.atomic_file(path) as file:
         write_shard(file, columns=[*columns, _MAC], rows=len(places), labels=present, blocks=blocks())
     return FileRecord(path.name, files.file_digest(path), rows=len(places))
-
-
-def open_slice(path: Path) -> Shard:
-    """Open a slice file; it is laid out as a shard with the rows' HMACs as one more column."""
-    return open_shard(path)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from splitwiper.client.content import MAC_COLUMN, open_slice, rewrite_slice, row_macs, slice_of
+from splitwiper.client.content import MAC_COLUMN, rewrite_slice, row_macs, slice_of
 from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.store import ClientTree, files
-from splitwiper.wire import Column, Label, Shard
+from splitwiper.wire import Column, Label, Shard, open_shard
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Holdings:
             path = self._tree.root / "slices" / record.file
             if not path.exists() or files.file_digest(path) != record.digest:
                 raise CorruptError(f"{path} is missing or damaged: restore it from a backup of the client's folder.")
-            out[number] = open_slice(path)
+            out[number] = open_shard(path)  # a shard with the rows' HMACs as one more column
         return out
 
     def surviving(self) -> Iterator[tuple[bytes, Label]]:
