@@ -18,6 +18,8 @@ ORDER = [
     "wire",
     "cache",
     "heads",
+    "feeding",
+    "stepping",
     "loop",
     "splitting",
     "models",

@@ -1,6 +1,8 @@
 """Cache, heads and loop: the parts both sides train with."""
 
 import io
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +10,15 @@ import pytest
 import torch
 from torch import nn
 
+from splitwiper import feeding, numerics
 from splitwiper.cache import Cache
 from splitwiper.config import Recipe
 from splitwiper.errors import ConfigError, TrainingError
 from splitwiper.heads import head_for, rows_of
-from splitwiper.loop import fit, make_optimizer, schedule
+from splitwiper.loop import finish, fit, schedule, state_of, training
 from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import Stream
+from splitwiper.stepping import make_optimizer
 from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
 
 A, B, C = (Label("", name) for name in "abc")
@@ -125,3 +129,61 @@ def test_devices_that_are_not_there() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="sees no GPU"):
             pick_device("cuda")
+
+
+def test_no_more_threads_than_the_process_may_keep_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "cpu.max"
+    limit.write_text("150000 100000\n")
+    assert numerics._cores(limit) == min(2, len(os.sched_getaffinity(0)))
+    limit.write_text("50000 100000\n")
+    assert numerics._cores(limit) == 1
+    limit.write_text("max 100000\n")
+    assert numerics._cores(limit) == len(os.sched_getaffinity(0)) == numerics._cores(tmp_path / "none")
+    monkeypatch.setattr(numerics, "_cores", lambda: 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with reproducible(torch.device("cpu"), 0):
+            assert torch.get_num_threads() == 1
+        with reproducible(torch.device("cpu"), 2), reproducible(torch.device("cpu"), 0):
+            assert torch.get_num_threads() == 2  # as asked further out, say by verify
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("bytes_ahead", [0, 1 << 40])
+def test_reading_ahead_changes_nothing(cache: Cache, monkeypatch: pytest.MonkeyPatch, bytes_ahead: int) -> None:
+    before, _ = trained(cache, Stream(1, "t"))
+    monkeypatch.setattr(feeding, "_AHEAD", bytes_ahead)
+    after, _ = trained(cache, Stream(1, "t"))
+    assert all(torch.equal(before[k], after[k]) for k in before)
+
+
+def test_a_batch_that_cannot_be_read_is_an_error_and_no_deadlock(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "_AHEAD", 0)
+    cache._shards[1] = replace(cache._shards[1], columns={})
+    with pytest.raises(KeyError):
+        trained(cache, Stream(1, "t"))
+
+
+def test_half_precision_follows_the_weights(cache: Cache) -> None:
+    """Casts must not outlive a step: a net that saw its first weights all along would hardly learn."""
+    _, full = trained(cache, Stream(1, "t"), lr=0.5)
+    _, half = trained(cache, Stream(1, "t"), lr=0.5, precision="bfloat16")
+    assert half == pytest.approx(full, rel=0.1)
+
+
+def test_pausing_work_can_be_left_and_taken_up(cache: Cache) -> None:
+    torch.manual_seed(0)
+    nets = [Net(), Net()]
+    nets[1].load_state_dict(nets[0].state_dict())
+    work = [training(n, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test") for n in nets]
+    for _ in range(3):
+        next(work[0])
+        torch.rand(3)
+        next(work[1])
+    losses = [finish(w) for w in work]
+    assert losses[0] == losses[1] and len(losses[0]) == 3
+    assert all(torch.equal(a, b) for a, b in zip(*(state_of(n).values() for n in nets), strict=True))
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -1,29 +1,49 @@
-"""Shuffled batches from memory-mapped shards: the one way rows reach a training loop, on clients and server."""
+"""Memory-mapped shards as one table: the one way rows reach a training loop, on clients and server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.wire import Label, Shard
+from splitwiper.wire import Column, Label, Shard
+from splitwiper.wire.codecs import Ranges, decode, is_coded
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Parts = dict[str, Tensor]
+"""A batch as shards store it: columns by name, `CODE`, and `OWNER` where ranges differ from shard to shard."""
+CODE, OWNER = "@code", "@owner"
 
 
 class Cache:
     """Several shards as one table. Rows are numbered in the order of the shards.
 
     Batches are copied into memory that torch aligned: results do not depend on where a file happened to be mapped.
+
+    Args:
+        shards: the files, all written with the same codec.
+        labels: the labels that codes of the whole table stand for.
+        names: the columns to hand out, in this order, whatever the order in the files.
+        columns: the columns as the cut sends them; needed only to decode.
     """
 
-    def __init__(self, shards: Sequence[Shard], labels: Sequence[Label], *, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        labels: Sequence[Label],
+        *,
+        names: Sequence[str],
+        columns: Sequence[Column] = (),
+    ) -> None:
         self._shards = [s for s in shards if s.rows]
         self._starts = np.cumsum([0, *(s.rows for s in self._shards)])
-        self.names = tuple(names)  # in the order asked for, whatever the order in the files
+        self.names = tuple(names)
+        self._columns = {c.name: c for c in columns}
+        self.codec = self._shards[0].codec if self._shards else "none"
         table = {label: code for code, label in enumerate(labels)}
         # code of the shard's own table -> code of the whole table
         self._codes = [np.array([table[x] for x in s.labels], np.int64) for s in self._shards]
@@ -31,32 +51,90 @@ class Cache:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def blocks(self, name: str, rows: int = 4096) -> Iterator[Array]:
-        """A column in row order, in blocks whose size does not depend on how rows lie in shards."""
-        for start in range(0, len(self), rows):
-            yield self._gather(name, np.arange(start, min(start + rows, len(self)))).numpy()
+    # --- stored rows ---------------------------------------------------------------------------------------
+
+    def buffers(self, rows: int, device: torch.device | None = None, *, pinned: bool = False) -> Parts:
+        """Empty tensors for a batch of that many rows."""
+        first = self._shards[0]
+        kinds = {name: (first.columns[name].dtype, first.columns[name].shape[1:]) for name in self.names}
+        kinds[CODE] = (np.dtype(np.int64), ())
+        if first.ranges:
+            kinds[OWNER] = (np.dtype(np.int64), ())
+        return {
+            name: torch.empty((rows, *shape), dtype=torch_dtype(kind), device=device, pin_memory=pinned)
+            for name, (kind, shape) in kinds.items()
+        }
+
+    @property
+    def width(self) -> int:
+        """Bytes a row takes in a batch."""
+        return sum(t.nbytes for t in self.buffers(1).values())
+
+    def gather(self, index: Array, out: Mapping[str, Tensor]) -> None:
+        """Copy the rows at ``index``, in that order, into CPU tensors. Sorted indices are fastest."""
+        owner = np.searchsorted(self._starts, index, side="right") - 1
+        edges = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(index)]
+        arrays = {name: out[name].numpy() for name in out}
+        for start, stop in pairwise(edges):
+            if start == stop:
+                continue
+            number = int(owner[start])
+            shard, local = self._shards[number], index[start:stop] - self._starts[number]
+            for name in self.names:  # mode="clip" writes straight into `out`; indices are in range
+                np.take(shard.columns[name], local, axis=0, out=arrays[name][start:stop], mode="clip")
+            arrays[CODE][start:stop] = self._codes[number][shard.codes[local]]
+            if OWNER in arrays:
+                arrays[OWNER][start:stop] = number
+
+    def decoder(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Callable[[Parts], dict[str, Tensor]]:
+        """A function from stored parts to the tensors that cross the cut, computed on ``device``."""
+        columns = [(name, self._columns.get(name)) for name in self.names]
+        tables = {
+            name: Ranges(*(torch.stack([getattr(s.ranges[name], k) for s in self._shards]) for k in ("low", "step")))
+            for name in self._shards[0].ranges
+        }
+        shifted = {name: bool(r.low.any()) for name, r in tables.items()}
+        tables = {name: Ranges(r.low.to(device), r.step.to(device)) for name, r in tables.items()}
+
+        def run(parts: Parts) -> dict[str, Tensor]:
+            out = {}
+            for name, column in columns:
+                if column is None or not is_coded(column, self.codec):
+                    out[name] = parts[name]
+                else:
+                    out[name] = decode(
+                        parts[name],
+                        column,
+                        self.codec,
+                        tables.get(name),
+                        owner=parts.get(OWNER),
+                        dtype=dtype,
+                        shifted=shifted.get(name, True),
+                    )
+            return out
+
+        return run
+
+    # --- decoded rows, on the CPU --------------------------------------------------------------------------
 
     def batch(self, index: Array) -> tuple[dict[str, Tensor], Tensor]:
         """The rows at ``index``, in that order, and their label codes."""
-        codes = torch.empty(len(index), dtype=torch.int64)
-        for number, here, local in self._places(index):
-            codes.numpy()[here] = self._codes[number][self._shards[number].codes[local]]
-        return {name: self._gather(name, index) for name in self.names}, codes
+        parts = self.buffers(len(index))
+        self.gather(index, parts)
+        return self.decoder(torch.device("cpu"))(parts), parts[CODE]
 
-    def _places(self, index: Array) -> Iterator[tuple[int, Array, Array]]:
-        """For each shard with rows at ``index``: its number, where they go, and their numbers in the shard."""
-        owner = np.searchsorted(self._starts, index, side="right") - 1
-        for number in np.unique(owner).tolist():
-            here = np.flatnonzero(owner == number)
-            yield number, here, index[here] - self._starts[number]
+    def blocks(self, name: str, rows: int = 4096) -> Iterator[Array]:
+        """A stored column in row order, in blocks whose size does not depend on how rows lie in shards."""
+        for start in range(0, len(self), rows):
+            index = np.arange(start, min(start + rows, len(self)))
+            parts = self.buffers(len(index))
+            self.gather(index, parts)
+            yield parts[name].numpy()
 
-    def _gather(self, name: str, index: Array) -> Tensor:
-        like = self._shards[0].columns[name]
-        kind = torch.from_numpy(np.empty(0, like.dtype)).dtype
-        out = torch.empty((len(index), *like.shape[1:]), dtype=kind)
-        for number, here, local in self._places(index):
-            out.numpy()[here] = self._shards[number].columns[name][local]
-        return out
+
+def torch_dtype(kind: np.dtype[Any]) -> torch.dtype:
+    """The torch dtype of a NumPy one."""
+    return torch.from_numpy(np.empty(0, kind)).dtype
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

@@ -21,6 +21,9 @@ from splitwiper.seeding import digest
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "onecycle")
+PRECISIONS = ("float32", "bfloat16")
+CODECS = ("none", "float16", "bfloat16", "int8", "int4")
+TRANSFERS = ("none", "zstd")
 _T = TypeVar("_T")
 
 
@@ -73,9 +76,12 @@ class Recipe:
     schedule: str = "cosine"
     clip: float = 0.0
     """Largest gradient norm; 0 leaves gradients as they are."""
+    precision: str = "float32"
+    """What layers compute in. 'bfloat16' keeps weights, losses and sums in float32, and is much faster on a GPU."""
     device: str = "cpu"
     threads: int = 0
-    """Threads torch computes with; 0 takes torch's setting. The number is part of the fingerprint."""
+    """Threads torch computes with; 0 takes torch's setting, or the cores this process may use if they are fewer. The
+    number is part of the fingerprint."""
 
     def __post_init__(self) -> None:
         _typed(self)
@@ -87,6 +93,7 @@ class Recipe:
         _bounded(self, "clip", 0)
         _choice(self, "optimizer", OPTIMIZERS)
         _choice(self, "schedule", SCHEDULES)
+        _choice(self, "precision", PRECISIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +126,11 @@ class ClientConfig(Recipe):
     """Hidden width of the throw-away local head; 0 makes it linear."""
     standardise: bool = False
     """Shift and scale each input feature by the mean and deviation of the client's own surviving rows."""
+    codec: str = "none"
+    """How activations are written down: 'none' as computed, 'float16', 'bfloat16', 'int8' or 'int4' with fewer bytes.
+    The ranges of integers are fitted to the client's surviving rows."""
+    transfer: str = "none"
+    """'zstd' compresses uploads on their way; what arrives and is stored is the same file."""
     keys: str = "random"
     """'random': each client's key comes from the operating system; 'seeded': from the root seed and its name, so that
     an experiment can be repeated bit for bit. A seeded key is no secret: whoever knows the seed knows it."""
@@ -129,6 +141,8 @@ class ClientConfig(Recipe):
         super().__post_init__()
         _choice(self, "init", ("shared", "independent"))
         _choice(self, "keys", ("random", "seeded"))
+        _choice(self, "codec", CODECS)
+        _choice(self, "transfer", TRANSFERS)
         _bounded(self, "slices", 1, high=10_000)
         _bounded(self, "slice_epochs", 0, high=10**6)
         _bounded(self, "head_width", 0, high=10**5)

@@ -24,7 +24,11 @@ Each message gives the offending value and the remedy. Only the command line tur
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from typing import TypeVar
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class SplitWiperError(Exception):
@@ -97,3 +101,12 @@ def nearest(word: str, known: Iterable[str], *, most: int = 3) -> str:
     if not close:
         return ""
     return f" Did you mean {' or '.join(repr(c) for c in close)}?"
+
+
+def let_go(problem: _Error) -> _Error:
+    """An error to be raised later, without what its frames hold on to: open files, rows, weights."""
+    link: BaseException | None = problem
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    return problem

@@ -1,23 +1,37 @@
-"""The training loop, the same for client halves and the server half."""
+"""The training loop, the same for client halves and the server half, on the CPU and on a GPU.
+
+`training` is the loop. It pauses after each epoch's work is handed to the device, so that several small nets can share
+a GPU, each on its own stream; `fit` runs one to its end. `feeding` knows how rows reach the device, `stepping` what is
+done with a batch.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from splitwiper.cache import Cache, to_device
+from splitwiper.cache import Cache
 from splitwiper.config import Recipe
 from splitwiper.errors import TrainingError
+from splitwiper.feeding import feed_for
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.stepping import Step
 
 OnEpoch = Callable[[int, int, float], None]
 """Called after each epoch with (epochs done, epochs in all, mean loss)."""
+_T = TypeVar("_T")
+Pausing = Generator[None, None, _T]
+"""Work that pauses now and then, so that other work can go on meanwhile, and returns a result."""
+_GRAPHS_FROM = 12
+"""Steps from which capturing CUDA graphs pays."""
+_log = logging.getLogger("splitwiper")
 
 
 def fit(
@@ -38,63 +52,106 @@ def fit(
     Raises:
         TrainingError: the loss stopped being finite, or a layer could not take a batch.
     """
+    return finish(training(net, rows, recipe, epochs=epochs, stream=stream, what=what, on_epoch=on_epoch))
+
+
+def finish(work: Pausing[_T]) -> _T:
+    """Run work to its end."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+
+def training(
+    net: nn.Module,
+    rows: Cache,
+    recipe: Recipe,
+    *,
+    epochs: int,
+    stream: Stream,
+    what: str,
+    on_epoch: OnEpoch | None = None,
+) -> Pausing[tuple[float, ...]]:
+    """`fit`, with a pause after each epoch."""
     device = pick_device(recipe.device)
+    if device.type != "cuda":
+        return (yield from _epochs(net, rows, recipe, device, epochs, stream, what, on_epoch))
+    first = state_of(net)
+    try:
+        return (yield from _epochs(net, rows, recipe, device, epochs, stream, what, on_epoch))
+    except torch.OutOfMemoryError as problem:
+        full = str(problem).partition(".")[0]
+    _log.warning("%s: %s; starting over with batches streamed from disk.", what, full)
+    torch.cuda.empty_cache()
+    net.load_state_dict(first)
+    try:
+        return (yield from _epochs(net, rows, recipe, device, epochs, stream, what, on_epoch, resident=False))
+    except torch.OutOfMemoryError as problem:
+        raise TrainingError(
+            f"{what}: the GPU's memory is full even with batches streamed from disk ({problem}). Lower batch "
+            f"({recipe.batch}) in a new run, or use another GPU."
+        ) from problem
+
+
+def _epochs(
+    net: nn.Module,
+    rows: Cache,
+    recipe: Recipe,
+    device: torch.device,
+    epochs: int,
+    stream: Stream,
+    what: str,
+    on_epoch: OnEpoch | None,
+    *,
+    resident: bool = True,
+) -> Pausing[tuple[float, ...]]:
+    lane = torch.cuda.Stream(device) if device.type == "cuda" else None
     count = math.ceil(len(rows) / recipe.batch)
+    with reproducible(device, recipe.threads), torch.cuda.stream(lane):
+        net.to(device)
+        half = torch.bfloat16 if lane and recipe.precision == "bfloat16" else torch.float32
+        feed = feed_for(rows, device, math.ceil(len(rows) / count), dtype=half, resident=resident)
+        step = Step(net.train(), feed.decode, recipe, device, what=what, graphs=epochs * count >= _GRAPHS_FROM)
     losses: list[float] = []
-    with reproducible(device, recipe.threads):
-        net.to(device).train()
-        optimizer = make_optimizer(net, recipe)
-        for epoch in range(epochs):
-            order, noise = (
-                Stream(stream.seed, f"{stream.purpose}/{use}/{epoch}", stream.name, stream.content)
-                for use in ("order", "noise")
+    for epoch in range(epochs):
+        order, noise = (
+            Stream(stream.seed, f"{stream.purpose}/{use}/{epoch}", stream.name, stream.content)
+            for use in ("order", "noise")
+        )
+        # batches of equal size, give or take one: no straggler of a single row for batch norm to stumble over; sorted
+        # within, since the order in a batch means nothing to training and much to reading
+        batches = [np.sort(part) for part in np.array_split(order.permutation(len(rows)), count)]
+        # epoch by epoch, so that what on_epoch draws shifts nothing
+        with reproducible(device, recipe.threads), torch.cuda.stream(lane), isolated_rng(noise):
+            before = _drawn(device)
+            step.total.zero_()
+            for number, parts in enumerate(feed.epoch(batches)):
+                step(parts, recipe.lr * schedule(recipe.schedule, (epoch * count + number) / (epochs * count)))
+            if lane and not torch.equal(before, _drawn(device)):
+                lane.synchronize()  # the GPU has one generator: whoever draws from it finishes first
+        yield
+        if lane:
+            lane.synchronize()
+        mean = float(step.total) / len(rows)
+        if not math.isfinite(mean):
+            raise TrainingError(
+                f"{what}: the loss is {mean} after epoch {epoch + 1}. Lower lr ({recipe.lr:g}), set clip "
+                "(say 1.0), or scale the inputs (standardise = true), in a new run; in one that learned before, "
+                "forget the rows that were added last."
             )
-            # batches of equal size, give or take one: no straggler of a single row for batch norm to stumble over
-            batches = np.array_split(order.permutation(len(rows)), count)
-            total = torch.zeros((), device=device)
-            with isolated_rng(noise):  # epoch by epoch, so that what on_epoch draws shifts nothing
-                for number, index in enumerate(batches):
-                    rate = recipe.lr * schedule(recipe.schedule, (epoch * count + number) / (epochs * count))
-                    total += _step(net, rows, index, optimizer, rate, recipe, device, what) * len(index)
-            mean = float(total) / len(rows)
-            if not math.isfinite(mean):
-                raise TrainingError(
-                    f"{what}: the loss is {mean} after epoch {epoch + 1}. Lower lr ({recipe.lr:g}), set clip "
-                    "(say 1.0), or scale the inputs (standardise = true), in a new run; in one that learned before, "
-                    "forget the rows that were added last."
-                )
-            losses.append(mean)
-            if on_epoch:
-                on_epoch(epoch + 1, epochs, mean)
-        net.eval()
+        losses.append(mean)
+        if on_epoch:
+            on_epoch(epoch + 1, epochs, mean)
+    net.eval()
     return tuple(losses)
 
 
-def _step(
-    net: nn.Module,
-    rows: Cache,
-    index: np.ndarray[tuple[int], np.dtype[np.int64]],
-    optimizer: torch.optim.Optimizer,
-    rate: float,
-    recipe: Recipe,
-    device: torch.device,
-    what: str,
-) -> Tensor:
-    """One batch; its mean loss."""
-    inputs, codes = rows.batch(index)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.zero_grad(set_to_none=True)
-    try:
-        logits = net(to_device(inputs, device))
-    except (RuntimeError, ValueError, IndexError) as problem:
-        raise TrainingError(f"{what}: a batch of {len(index)} rows could not be computed ({problem}).") from problem
-    loss = functional.cross_entropy(logits, codes.to(device))
-    loss.backward()
-    if recipe.clip:
-        nn.utils.clip_grad_norm_(net.parameters(), recipe.clip)
-    optimizer.step()
-    return loss.detach()
+def _drawn(device: torch.device) -> Tensor:
+    """Where the device's generator stands."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.empty(0)
 
 
 def schedule(name: str, progress: float) -> float:
@@ -112,16 +169,6 @@ def schedule(name: str, progress: float) -> float:
     return 1.0
 
 
-def make_optimizer(net: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The optimiser a recipe names, over the parameters that train."""
-    parameters = [p for p in net.parameters() if p.requires_grad]
-    if recipe.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            lr=recipe.lr,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=recipe.momentum > 0,
-        )
-    kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=recipe.lr, betas=(recipe.momentum, 0.999), weight_decay=recipe.weight_decay)
+def state_of(net: nn.Module) -> dict[str, Tensor]:
+    """A net's tensors on the CPU, in the layout that files have."""
+    return {k: v.detach().cpu().contiguous().clone() for k, v in net.state_dict().items()}

@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,11 @@ from splitwiper.errors import ConfigError
 
 _SWITCHES = re.compile(r"(?!MKL_NUM_THREADS)(MKL|ONEDNN|DNNL|ATEN|CUBLAS|NVIDIA_TF32)_\w+")
 """Environment variables by which a user makes torch's libraries compute otherwise."""
+
+
+_FILL = "fill_uninitialized_memory"
+_asked: ContextVar[bool] = ContextVar("asked", default=False)
+"""Whether a number of threads was asked for further out, as `verify` does: it holds for what is nested."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -35,11 +41,19 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def device_at_hand(name: str) -> torch.device:
+    """The device a configuration asks for, or the CPU where it is absent: for work whose bits nobody compares."""
+    try:
+        return pick_device(name)
+    except ConfigError:
+        return torch.device("cpu")
+
+
 @contextmanager
 def reproducible(device: torch.device, threads: int) -> Iterator[None]:
     """Pin everything of torch that the bits of a result depend on and a caller may have set; restore it afterwards.
 
-    Deterministic algorithms, the number of threads (0: as torch is set), the default dtype, no autocast, no inference
+    Deterministic algorithms, the number of threads (see `thread_count`), the default dtype, no autocast, no inference
     mode. What cannot be pinned is in the fingerprint.
     """
     before = (
@@ -48,16 +62,18 @@ def reproducible(device: torch.device, threads: int) -> Iterator[None]:
         torch.backends.cudnn.benchmark,
         torch.get_num_threads(),
         torch.get_default_dtype(),
+        getattr(torch.utils.deterministic, _FILL),
     )
+    token = _asked.set(_asked.get() or bool(threads))
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.cuda.init()  # so that isolated_rng saves and restores the GPU's generator too
     try:
         torch.use_deterministic_algorithms(True)
+        setattr(torch.utils.deterministic, _FILL, False)  # a pass over memory for every new tensor
         torch.backends.cudnn.benchmark = False
         torch.set_default_dtype(torch.float32)
-        if threads:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(thread_count(threads))
         with (
             torch.autocast(device.type, enabled=False),
             torch.inference_mode(False),
@@ -65,10 +81,32 @@ def reproducible(device: torch.device, threads: int) -> Iterator[None]:
         ):
             yield
     finally:
+        _asked.reset(token)
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         torch.backends.cudnn.benchmark = before[2]
         torch.set_num_threads(before[3])
         torch.set_default_dtype(before[4])
+        setattr(torch.utils.deterministic, _FILL, before[5])
+
+
+def thread_count(threads: int) -> int:
+    """Threads to compute with: as asked, or for 0 as torch is set, but no more than this process may keep busy.
+
+    Torch counts the machine's cores; a container may be allowed a few of them, and threads that wait for each other's
+    turn are slower than one.
+    """
+    now = torch.get_num_threads()
+    return threads or (now if _asked.get() else min(now, _cores()))
+
+
+def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores this process may use: those it is bound to, and what its control group is allowed."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        allowed, period = quota.read_text(encoding="ascii").split()
+        return min(bound, max(1, round(int(allowed) / int(period))))
+    except (OSError, ValueError):  # no control group, or no limit ("max")
+        return bound
 
 
 def fingerprint(device: torch.device, threads: int) -> dict[str, str]:
@@ -81,11 +119,12 @@ def fingerprint(device: torch.device, threads: int) -> dict[str, str]:
         "cuda": torch.version.cuda or "none",
         "machine": f"{platform.machine()} {_cpu_model()}".strip(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
-        "threads": str(threads or torch.get_num_threads()),
+        "threads": str(thread_count(threads)),
         "world_size": "1",
         "deterministic": "true",
         "mkldnn": str(torch.backends.mkldnn.is_available() and getattr(torch.backends.mkldnn, "enabled", True)).lower(),
         "matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn": f"{torch.backends.cudnn.version()} tf32={torch.backends.cudnn.allow_tf32}" if gpu else "none",
         "environment": " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if _SWITCHES.fullmatch(k)),
     }
 

@@ -90,7 +90,9 @@ def isolated_rng(stream: Stream) -> Iterator[None]:
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     python, numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(stream.number)
+        torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms a call
+        if devices:
+            torch.cuda.manual_seed_all(stream.number)
         random.seed(stream.number)
         np.random.seed(stream.number % 2**32)
         try:

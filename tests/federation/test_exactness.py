@@ -205,7 +205,7 @@ def test_history_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_restart_from_the_last_checkpoint_that_never_saw_the_rows(tmp_path: Path) -> None:
-    config = settings(slices=6)
+    config = settings(slices=6, keys="seeded")
     fed = Federation(tmp_path / "run", halves(), config)
     fed.learn(three())
     tree = fed._client("north").tree

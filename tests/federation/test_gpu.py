@@ -39,3 +39,20 @@ def test_unlearned_equals_never_had_on_a_gpu(tmp_path: Path, slices: int) -> Non
     assert_same(had, never)
     assert had.verify(receipt).exact and had.verify().exact
     assert receipt.fingerprint["server"]["device"].startswith("cuda")
+
+
+@pytest.mark.parametrize("codec", ["none", "int4"])
+def test_half_precision_and_codes_are_exact_too(tmp_path: Path, codec: str) -> None:
+    torch.manual_seed(0)
+    halves = split(digits_cnn(), at="stem", example=torch.zeros(1, 1, 8, 8))
+    base = on_gpu(settings(codec=codec, precision="bfloat16"))
+    config = replace(base, server=replace(base.server, precision="bfloat16"))
+    data = {name: images(seed, rows) for name, seed, rows in (("north", 1, 300), ("south", 2, 200), ("west", 3, 90))}
+    had = Federation(tmp_path / "had", halves, config)
+    had.learn(data)
+    never = had.twin(tmp_path / "never")
+    never.learn({**data, "north": without(data["north"], data["north"][1] != 3)})
+    receipt = had.unlearn("north", classes=[3])
+    assert_same(had, never)
+    assert had.verify(receipt).exact and had.verify().exact
+    assert had.predict("south", data["south"][0][:5]) == never.predict("south", data["south"][0][:5])

@@ -81,7 +81,7 @@ def test_nobody_takes_over_in_the_middle_of_an_upload(run: Path, quiet: Path, mo
         return db
 
     def asleep(kind: str, path: Path) -> None:
-        if kind == "rename:before" and path.parent.name == "incoming" and not outcome:
+        if kind == "link:before" and path.parent.name == "incoming" and not outcome:
             outcome.append("asleep")
             monkeypatch.setattr(book_module.time, "time", lambda: now + 3600)
             other = reopen(run)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
+from splitwiper.cache import to_device
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
+from splitwiper.numerics import device_at_hand
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.wire import Column
 
@@ -19,6 +22,9 @@ BATCH = 256
 
 def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module, columns: Sequence[Column]) -> None:
     """Refuse rows with labels outside the closed set, or that the client half cannot take.
+
+    Every row is tried. That is done where the client trains, except for rows with integers that may be places in a
+    table: a place that is not there is an error on the CPU, and the end of the process on a GPU.
 
     Raises:
         DataError: naming what does not fit.
@@ -31,17 +37,19 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
                 f"{list(config.labels)}.{nearest(str(label.name), map(str, known))}"
             )
     shown = ", ".join(map(str, rows.columns))
-    embedder = Embedder(half, rows.call, Normaliser({})).cpu().eval()
-    for start in range(0, len(rows), BATCH):
-        sample = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in rows.inputs.items()}
-        try:
-            with torch.inference_mode(), isolated_rng(Stream(0, "probe")):
-                boundary = embedder(sample)
-        except (RuntimeError, ValueError, TypeError, IndexError) as problem:
-            raise DataError(
-                f"client {client!r}: the client half cannot take rows of {shown}; between rows {start} and "
-                f"{start + BATCH} it says: {problem}."
-            ) from problem
+    wide = any(array.dtype.kind in "iu" and array.dtype.itemsize > 1 for array in rows.inputs.values())
+    device = torch.device("cpu") if wide else device_at_hand(config.device)
+    embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
+    with torch.inference_mode(), isolated_rng(Stream(0, "probe")):
+        for start in range(0, len(rows), BATCH):
+            part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in rows.inputs.items()}
+            try:
+                boundary = embedder(to_device(part, device))
+            except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+                raise DataError(
+                    f"client {client!r}: the client half cannot take rows of {shown}; between rows {start} and "
+                    f"{start + BATCH} it says: {problem}."
+                ) from problem
     for column in columns:
         got = tuple(boundary[column.name].shape[1:])
         if got != column.shape:

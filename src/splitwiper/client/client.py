@@ -11,26 +11,30 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from splitwiper.cache import to_device
 from splitwiper.client import pretrain as training
 from splitwiper.client.checking import check_rows
 from splitwiper.client.checkpoints import Recorder, TreeShelf
-from splitwiper.client.embed import BATCH, embed
+from splitwiper.client.embed import BATCH, embed, ranges_of, with_ranges
 from splitwiper.client.holdings import Added, Holdings
 from splitwiper.client.selection import Choice, select
 from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
 from splitwiper.data.rows import Array, Rows, as_inputs
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, TrainingError
-from splitwiper.numerics import reproducible
+from splitwiper.loop import Pausing, finish
+from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.seeding import digest, mac
 from splitwiper.store import ClientTree, files
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Column, Link, Request, Scores, Shard, Spent, Statement, Ticket
+from splitwiper.wire.codecs import pack
 
+_T = TypeVar("_T")
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
 
@@ -151,15 +155,21 @@ class Client:
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    def add(self, rows: Rows) -> Added:
+    def add(self, rows: Rows, *, checked: bool = False) -> Added:
         """Take rows in. `sync` does the rest.
+
+        Args:
+            rows: what to take in.
+            checked: whether `check` or `check_rows` has just passed them.
 
         Raises:
             DataError: rows that do not fit the earlier ones, the half, or the closed set of labels.
         """
         with self._timed(), self.tree.book.lease("adding rows"):
             self._obey()
-            self.check(rows)
+            if not checked:
+                self.check(rows)
+            self.holdings.check(rows)  # under the lease: another process may have added others meanwhile
             return self.holdings.add(rows, self._key())
 
     def check(self, rows: Rows) -> None:
@@ -238,50 +248,75 @@ class Client:
         Returns:
             Whether anything was sent.
         """
-        with self._timed(), self.tree.book.lease("pre-training"):
-            self.tree.sweep()
-            self._obey()
-            tickets = self.send_requests()  # before the suppression list is read: a ticket's rows are on it
-            self.holdings.erase_suppressed()
-            slices = self.holdings.slices()
-            if not slices:
-                sent = bool(tickets) or bool(self.tree.book.meta("uploaded"))
-                if sent:
-                    self._withdraw(tickets)
-                self._done(tickets, "", "")
-                return sent
-            recipe = self._recipe()
-            wanted = digest("shard", training.final_key(recipe, slices))
-            try:
-                state = self._train(recipe, slices)
-                if not (again or tickets or self.tree.book.meta("uploaded") != wanted or self.tree.is_behind()):
-                    return False
-                outgoing = self._shard(recipe, state, slices)
-            except (DataError, TrainingError):
-                if tickets:  # what is left cannot be trained on, but what is to be forgotten goes all the same
-                    self._withdraw(tickets)
-                    self.tree.mark(tickets, "done")
-                raise
-            with self.tree.book.change():  # a process that lost its lease must not bring old rows back
-                accepted = self._link.upload(self.name, outgoing, self.statement(tickets))
-            files.erase(outgoing)
-            self._done(tickets, wanted, accepted.digest)
-            return True
+        return finish(self.syncing(again=again))
+
+    def syncing(self, *, again: bool = False) -> Pausing[bool]:
+        """`sync`, with pauses in which other clients can go on."""
+        with self.tree.book.lease("pre-training"):
+            return (yield from self._paused(self._syncing(again)))
+
+    def _paused(self, work: Pausing[_T]) -> Pausing[_T]:
+        """Work whose pauses are not this client's time."""
+        while True:
+            with self._timed():
+                try:
+                    next(work)
+                except StopIteration as end:
+                    result: _T = end.value
+                    return result
+            yield
+
+    def _syncing(self, again: bool) -> Pausing[bool]:
+        self.tree.sweep()
+        self._obey()
+        tickets = self.send_requests()  # before the suppression list is read: a ticket's rows are on it
+        self.holdings.erase_suppressed()
+        slices = self.holdings.slices()
+        if not slices:
+            sent = bool(tickets) or bool(self.tree.book.meta("uploaded"))
+            if sent:
+                self._withdraw(tickets)
+            self._done(tickets, "", "")
+            return sent
+        recipe = self._recipe()
+        wanted = digest("shard", training.final_key(recipe, slices))
+        try:
+            state = yield from self._train(recipe, slices)
+            if not (again or tickets or self.tree.book.meta("uploaded") != wanted or self.tree.is_behind()):
+                return False
+            outgoing = self._shard(recipe, state, slices)
+        except (DataError, TrainingError):
+            if tickets:  # what is left cannot be trained on, but what is to be forgotten goes all the same
+                self._withdraw(tickets)
+                self.tree.mark(tickets, "done")
+            raise
+        with self.tree.book.change():  # a process that lost its lease must not bring old rows back
+            accepted = self._link.upload(self.name, outgoing, self.statement(tickets))
+        files.erase(outgoing)
+        self._done(tickets, wanted, accepted.digest)
+        return True
 
     def _withdraw(self, tickets: Sequence[str]) -> None:
         with self.tree.book.change():  # nobody takes over between the fence and the server's word
             self._link.withdraw(self.name, self.statement(tickets))
 
-    def _train(self, recipe: training.Recipe, slices: Mapping[int, Shard]) -> dict[str, Tensor]:
+    def _train(self, recipe: training.Recipe, slices: Mapping[int, Shard]) -> Pausing[dict[str, Tensor]]:
         """The frozen half: the one at hand if it was computed from exactly these rows, else a new one."""
         key = training.final_key(recipe, slices)
         half = self.tree.half()
         if half is not None and half[0].key == key:
             with suppress(CorruptError):  # what is damaged is computed again
                 return load_state(self.tree.root / "half" / half[0].file, half[0].digest)
-        state = training.pretrain(recipe, slices, shelf=TreeShelf(self.tree), on_stage=self._progress)
+        state = yield from self._frozen(recipe, slices, TreeShelf(self.tree))
         self.tree.put_half(key, state, recipe.fingerprint())
         return state
+
+    def _frozen(
+        self, recipe: training.Recipe, slices: Mapping[int, Shard], shelf: training.Shelf
+    ) -> Pausing[dict[str, Tensor]]:
+        """The half's frozen state, computed anew as far as the shelf has nothing."""
+        state = yield from training.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
+        return with_ranges(recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
 
     def _shard(self, recipe: training.Recipe, state: Mapping[str, Tensor], slices: Mapping[int, Shard]) -> Path:
         """Embed every surviving row into a shard file in the outbox."""
@@ -303,7 +338,7 @@ class Client:
             recipe, slices = self._recipe(), self.holdings.slices()
             self.holdings.audit(recipe.key)
             shelf = Recorder()
-            state = training.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
+            state = finish(self._frozen(recipe, slices, shelf))
             if shelf.digests != {n: record.digest for n, record in self.tree.checkpoints().items()}:
                 raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
             path = self._shard(recipe, state, slices)
@@ -324,13 +359,15 @@ class Client:
         named = self._fitting(inputs)
         path, remedy = self.tree.root / "half" / half[0].file, f"`reupload({self.name!r})` computes it again"
         state = load_state(path, half[0].digest, remedy=remedy)
-        embedder = training.thaw(self._recipe(), state)
+        device, ranges = device_at_hand(self.config.device), ranges_of(state)
+        embedder = training.thaw(self._recipe(), state).to(device)
         count = len(next(iter(named.values())))
         answers: list[Scores] = []
-        with reproducible(torch.device("cpu"), self.config.threads), torch.inference_mode():
+        with reproducible(device, self.config.threads), torch.inference_mode():
             for start in range(0, max(count, 1), BATCH):
                 part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in named.items()}
-                answers.append(self._link.predict(self.name, embedder(part)))
+                sent = pack(embedder(to_device(part, device)), self._columns, self.config.codec, ranges)
+                answers.append(self._link.predict(self.name, sent))
         return Scores(answers[0].labels, torch.cat([a.logits for a in answers]))
 
     def _fitting(self, inputs: Any) -> dict[str, Array]:

@@ -20,8 +20,8 @@ from splitwiper.seeding import encode
 from splitwiper.store import files
 from splitwiper.store.client_tree import FileRecord
 from splitwiper.wire import Column, Label, Shard, write_shard
+from splitwiper.wire.columns import DTYPES
 from splitwiper.wire.labels import in_order
-from splitwiper.wire.shard import DTYPES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MAC_COLUMN = "@mac"

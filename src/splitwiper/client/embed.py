@@ -1,8 +1,9 @@
-"""Embedding: the frozen half's activations of every row, computed once, written as the shard."""
+"""Embedding: the frozen half's activations of every row, computed once, coded, and written as the shard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,57 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.cache import Cache, to_device
+from splitwiper.cache import CODE, Cache, to_device
 from splitwiper.client.content import MAC_COLUMN, rows_digest, sort_order
-from splitwiper.client.fitted import labels_present
-from splitwiper.client.pretrain import Recipe, thaw
+from splitwiper.client.fitted import Spread, labels_present
+from splitwiper.client.pretrain import RANGES, Recipe, thaw
 from splitwiper.errors import DataError
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
+from splitwiper.wire.codecs import Ranges, encode, has_ranges
 
 Array = np.ndarray[Any, np.dtype[Any]]
+OnBatch = Callable[[str, int, int], None]
 BATCH = 256
 """Rows embedded at a time. Fixed, because a row's last bits may depend on the batch it is computed in."""
+
+
+def with_ranges(
+    recipe: Recipe,
+    state: Mapping[str, Tensor],
+    slices: Sequence[Shard],
+    *,
+    columns: Sequence[Column],
+    on_batch: OnBatch | None = None,
+) -> dict[str, Tensor]:
+    """A frozen state, with the ranges that its activations are coded with, fitted to the surviving rows.
+
+    Raises:
+        DataError: an activation is NaN or infinite.
+    """
+    coded = [c for c in columns if has_ranges(c, recipe.config.codec)]
+    if not coded:
+        return dict(state)
+    spreads = {c.name: Spread(c) for c in coded}
+    with closing(_activations(recipe, state, slices, on_batch, "fitting ranges")) as batches:
+        for boundary, _ in batches:
+            for name, spread in spreads.items():
+                spread.add(boundary[name])
+    out = dict(state)
+    for name, spread in spreads.items():
+        if not spread.finite:
+            raise _not_finite(recipe.name, name)
+        ranges = spread.ranges(recipe.config.codec)
+        out |= {f"{RANGES}{name}.low": ranges.low, f"{RANGES}{name}.step": ranges.step}
+    return out
+
+
+def ranges_of(state: Mapping[str, Tensor]) -> dict[str, Ranges]:
+    """The ranges in a frozen state, by column."""
+    names = [k.removeprefix(RANGES).removesuffix(".low") for k in state if k.startswith(RANGES) and k.endswith(".low")]
+    return {name: Ranges(state[f"{RANGES}{name}.low"], state[f"{RANGES}{name}.step"]) for name in names}
 
 
 def embed(
@@ -32,35 +71,62 @@ def embed(
     slices: Sequence[Shard],
     *,
     columns: Sequence[Column],
-    on_batch: Callable[[str, int, int], None] | None = None,
+    on_batch: OnBatch | None = None,
 ) -> None:
     """Write the shard of a client's surviving rows, in the order of their HMACs.
 
     Raises:
-        DataError: an activation is NaN or infinite, or does not fit the cut.
+        DataError: an activation is NaN or infinite, does not fit the cut, or is beyond what the codec can hold.
     """
-    labels = labels_present(slices)
-    cache = Cache(slices, labels, names=recipe.names)
-    order = sort_order(np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices]))
-    device, embedder, name = pick_device(recipe.config.device), thaw(recipe, state), recipe.name
-    noise = Stream(recipe.seed, "embed", name, rows_digest(slices))  # for halves that draw even when evaluating
+    codec, ranges = recipe.config.codec, ranges_of(state)
 
     def blocks() -> Iterator[tuple[Mapping[str, Array], Array]]:
-        for start in range(0, len(order), BATCH):
-            inputs, codes = cache.batch(order[start : start + BATCH])
-            with torch.no_grad():
-                boundary = embedder.to(device).eval()(to_device(inputs, device))
-            out = {column.name: boundary[column.name].cpu().numpy() for column in columns}
-            for column, values in ((c, out[c.name]) for c in columns):
-                if values.dtype.kind == "f" and not np.isfinite(values).all():
-                    raise DataError(
-                        f"client {name!r}: {column.name} has NaN or infinite values after pre-training; "
-                        "lower lr, set clip, or scale the inputs (standardise = true), in a new run; in this one, "
-                        "forget the rows that were added last."
-                    )
-            if on_batch:
-                on_batch(f"{name}: embedding", min(start + BATCH, len(order)), len(order))
+        for boundary, codes in batches:
+            out = {}
+            for column in columns:
+                values = boundary[column.name]
+                sent = encode(values, column, codec, ranges.get(column.name))
+                for kind in (values, sent):
+                    if kind.is_floating_point() and not bool(torch.isfinite(kind).all()):
+                        raise _not_finite(recipe.name, column.name, codec)
+                out[column.name] = sent.cpu().numpy()
             yield out, codes.numpy().astype(np.int32)
 
-    with reproducible(device, recipe.config.threads), isolated_rng(noise), files.atomic_file(path) as file:
-        write_shard(file, columns=columns, rows=len(order), labels=labels, blocks=blocks())
+    batches = _activations(recipe, state, slices, on_batch, "embedding")
+    with closing(batches), files.atomic_file(path) as file:
+        write_shard(
+            file,
+            columns=columns,
+            rows=sum(s.rows for s in slices),
+            labels=labels_present(slices),
+            blocks=blocks(),
+            codec=codec,
+            ranges=ranges,
+        )
+
+
+def _activations(
+    recipe: Recipe, state: Mapping[str, Tensor], slices: Sequence[Shard], on_batch: OnBatch | None, what: str
+) -> Generator[tuple[dict[str, Tensor], Tensor], None, None]:
+    """Activations and label codes of every surviving row, batch by batch, in the order of their HMACs."""
+    cache = Cache(slices, labels_present(slices), names=recipe.names)
+    order = sort_order(np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices]))
+    device, embedder = pick_device(recipe.config.device), thaw(recipe, state)
+    noise = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))  # for halves that draw even when evaluating
+    with reproducible(device, recipe.config.threads), isolated_rng(noise), torch.no_grad():
+        embedder.to(device)
+        for start in range(0, len(order), BATCH):
+            parts = cache.buffers(len(order[start : start + BATCH]))
+            cache.gather(order[start : start + BATCH], parts)
+            codes = parts.pop(CODE)
+            yield embedder(to_device(parts, device)), codes
+            if on_batch:
+                on_batch(f"{recipe.name}: {what}", min(start + BATCH, len(order)), len(order))
+
+
+def _not_finite(client: str, column: str, codec: str = "none") -> DataError:
+    other = " or take the codec bfloat16," if codec == "float16" else ""
+    return DataError(
+        f"client {client!r}: {column} has NaN or infinite values after pre-training; lower lr, set clip,{other} "
+        "or scale the inputs (standardise = true), in a new run; in this one, forget the rows that were added last."
+    )

@@ -4,6 +4,7 @@
 |---|---|---|
 | labels the local head and the shard know | `labels_present` | the slices a stage has seen |
 | shift and scale of the inputs | `statistics` | the slices a stage has seen |
+| ranges of integer codes | `Spread` | all surviving rows' activations |
 | row order, batches, steps of the schedule | `content.rows_digest`, row counts | the slices a stage has seen |
 
 Everything else that shapes training (settings, first weights, the key) is fixed in the context.
@@ -18,8 +19,12 @@ import torch
 from torch import Tensor
 
 from splitwiper.cache import Cache
-from splitwiper.wire import Label, Shard
+from splitwiper.wire import Column, Label, Shard
+from splitwiper.wire.codecs import Ranges, by_channel, channels, fit_range
 from splitwiper.wire.labels import in_order
+
+_REACH = {"int8": 12.0, "int4": 5.0}
+"""Deviations from the mean that the levels of a code reach; what lies further out is clipped."""
 
 
 def labels_present(slices: Sequence[Shard]) -> tuple[Label, ...]:
@@ -40,3 +45,35 @@ def statistics(cache: Cache) -> dict[str, tuple[Tensor, ...]]:
         scale = np.where(scale == 0, 1.0, scale)
         out[name] = tuple(torch.from_numpy(np.asarray(v, kind).copy()) for v in (mean, scale))
     return out
+
+
+class Spread:
+    """Extent, mean and deviation of every channel of a column, gathered batch by batch."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self._count = 0
+        self._sums = torch.zeros(2, channels(column), dtype=torch.float64)  # of values, of squares
+        self._low = torch.full((channels(column),), torch.inf)
+        self._high = -self._low
+
+    def add(self, values: Tensor) -> None:
+        """Take a batch in."""
+        table, every = by_channel(values.float(), self._column), (0, 1, 3)  # all but the channels
+        wide = table.double()
+        self._sums += torch.stack([wide.sum(dim=every), wide.square().sum(dim=every)]).cpu()
+        self._low = torch.minimum(self._low, table.amin(dim=every).cpu())
+        self._high = torch.maximum(self._high, table.amax(dim=every).cpu())
+        self._count += table.numel() // table.shape[2]
+
+    @property
+    def finite(self) -> bool:
+        """Whether every value was."""
+        return bool(torch.isfinite(self._sums).all())
+
+    def ranges(self, codec: str) -> Ranges:
+        """Ranges that reach to the ends, but not so far that a few outliers cost all others their levels."""
+        mean, square = self._sums / self._count
+        reach = _REACH[codec] * (square - mean.square()).clamp(min=0).sqrt()
+        low, high = torch.maximum(self._low, (mean - reach).float()), torch.minimum(self._high, (mean + reach).float())
+        return fit_range(low, high, codec)

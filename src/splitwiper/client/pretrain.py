@@ -25,7 +25,8 @@ from splitwiper.client.fitted import labels_present, statistics
 from splitwiper.client.local_net import Embedder, LocalNet, Normaliser, features_of
 from splitwiper.config import ClientConfig, config_digest
 from splitwiper.errors import DataError
-from splitwiper.loop import fit
+from splitwiper.loop import Pausing, state_of
+from splitwiper.loop import training as fitting
 from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.seeding import Stream, encode, isolated_rng, mac
 from splitwiper.wire import Label, Shard
@@ -74,6 +75,8 @@ class Shelf(Protocol):
         ...
 
 
+RANGES = "ranges."
+"""Before the names of a frozen state's tensors that are not the half's: the ranges its activations are coded with."""
 OnStage = Callable[[str, int, int], None]
 """Called with (what, steps done, steps in all)."""
 
@@ -93,8 +96,11 @@ def final_key(recipe: Recipe, slices: Mapping[int, Shard]) -> str:
 
 def pretrain(
     recipe: Recipe, slices: Mapping[int, Shard], *, shelf: Shelf | None = None, on_stage: OnStage | None = None
-) -> dict[str, Tensor]:
-    """Train the half over its non-empty slices and return its frozen state, the local head thrown away."""
+) -> Pausing[dict[str, Tensor]]:
+    """Train the half over its non-empty slices and return its frozen state, the local head thrown away.
+
+    It pauses after each epoch, so that several clients can share a GPU.
+    """
     numbers = sorted(slices)
     rows = {n: rows_digest([slices[i] for i in numbers if i <= n]) for n in numbers}
     net: LocalNet | None = None
@@ -119,7 +125,7 @@ def pretrain(
             if on_stage:
                 on_stage(f"{recipe.name}: pre-training", done + epoch, steps)
 
-        fit(
+        yield from fitting(
             net,
             cache,
             recipe.config,
@@ -129,26 +135,20 @@ def pretrain(
             on_epoch=on_epoch,
         )
         if place < len(numbers) - 1:
-            state = {k: v.detach().cpu().clone() for k, v in net.state_dict().items()}
-            checkpoint = Checkpoint(state, labels)
+            checkpoint = Checkpoint(state_of(net), labels)
             if shelf is not None:
                 shelf.save(number, stage_key(recipe, rows[number], number), checkpoint)
             net = _resume(recipe, checkpoint)  # the one way from stage to stage, whether or not one is resumed
     if net is None:
         raise DataError(f"client {recipe.name!r} has no rows to train on.")
-    return frozen_state(net.embedder)
-
-
-def frozen_state(embedder: Embedder) -> dict[str, Tensor]:
-    """What is kept of a trained half: its own tensors and the normaliser's."""
-    return {k: v.detach().cpu().clone() for k, v in embedder.state_dict().items()}
+    return state_of(net.embedder)
 
 
 def thaw(recipe: Recipe, state: Mapping[str, Tensor]) -> Embedder:
     """The frozen half, ready to embed."""
     half = copy.deepcopy(recipe.half)
     embedder = Embedder(half, recipe.call, _normaliser_like(state, recipe.floats, "normaliser."))
-    embedder.load_state_dict(dict(state))
+    embedder.load_state_dict({k: v for k, v in state.items() if not k.startswith(RANGES)})
     return embedder.eval().requires_grad_(False)
 
 

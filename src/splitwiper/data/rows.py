@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from splitwiper.errors import DataError
 from splitwiper.wire import Column, Label
-from splitwiper.wire.shard import DTYPES
+from splitwiper.wire.columns import DTYPES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Data = tuple[Any, Any] | Dataset[Any]
@@ -65,7 +65,7 @@ def as_rows(data: Data, *, task: str) -> Rows:
             f"cannot read data of type {type(data).__name__}: give (inputs, labels) or a map-style torch Dataset."
         )
     named, call = as_inputs(inputs)
-    names = tuple(_label(value, task) for value in _listed(labels))
+    names = _labels(_listed(labels), task)
     lengths = {name: len(array) for name, array in named.items()} | {"labels": len(names)}
     if len(set(lengths.values())) > 1:
         raise DataError(f"inputs and labels have different numbers of rows: {lengths}.")
@@ -99,7 +99,7 @@ def _array(values: Any, what: str) -> Array:
         array = array + array.dtype.type(0)  # minus zero is zero: one row, not two
     if array.ndim < 1:
         raise DataError(f"{what} have no row dimension: dimension 0 counts rows.")
-    finite = np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+    finite = np.isfinite(array).all(axis=tuple(range(1, array.ndim))) if array.dtype.kind == "f" else np.True_
     if not finite.all():
         bad = np.flatnonzero(~finite)
         raise DataError(
@@ -117,6 +117,13 @@ def _listed(labels: Any) -> Sequence[Any]:
             raise DataError(f"labels have shape {list(labels.shape)}; give one label per row.")
         return list(labels.tolist())
     return list(labels)
+
+
+def _labels(values: Sequence[Any], task: str) -> tuple[Label, ...]:
+    known = {(type(v), v): _label(v, task) for v in {v for v in values if type(v) in (str, int)}}  # few, and repeated
+    return tuple(
+        known.get((type(v), v)) or _label(v, task) if type(v) in (str, int) else _label(v, task) for v in values
+    )
 
 
 def _label(value: Any, task: str) -> Label:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -27,14 +26,18 @@ from splitwiper.errors import (
     NotFoundError,
     SplitWiperError,
     TrainingError,
+    let_go,
     nearest,
 )
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, score
 from splitwiper.federation.folder import agree, architecture, columns_of, drawn, make, refuse_used
 from splitwiper.federation.link import InProcessLink
+from splitwiper.federation.sources import NAME, Reader, Source, check_names
 from splitwiper.federation.status import Status, differs, status
 from splitwiper.federation.verify import Verification, verify
+from splitwiper.loop import Pausing
+from splitwiper.numerics import pick_device
 from splitwiper.seeding import Stream, seeded_key
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
@@ -44,7 +47,8 @@ from splitwiper.wire import Label, Receipt, Request, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LANES = 8
+"""Clients that pre-train on one GPU at the same time."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,12 @@ class Federation:
             if halves is None and config is None:
                 raise NotFoundError(f"there is no run in {self.path}. Learn first, or give halves to start one.")
             self.config = config or Config()
+            self._check_devices()
             self.halves = halves or build_halves(self.config)
             make(self.path, self.halves, self.config, self.halves.server.state_dict(), self.halves.client.state_dict())
         tree = ServerTree(self.path / "server")
         self._server = Server(tree, self.halves.server, progress)
-        self._link = InProcessLink(self._server)
+        self._link = InProcessLink(self._server, self.config.client.transfer)
         self._check_halves()
 
     # --- making and opening --------------------------------------------------------------------------------
@@ -159,22 +164,25 @@ class Federation:
         return tuple(sorted({*self._server.tree.clients(), *self._joined()}))
 
     def _joined(self) -> list[str]:
-        return [n for n in self._folders() if (self.path / "clients" / n / "client.db").exists()]
+        return [n for n in self._folders() if self._has_joined(n)]
+
+    def _has_joined(self, name: str) -> bool:
+        return (self.path / "clients" / name / "client.db").exists()
 
     def _client(self, name: str) -> Client:
         """An existing client, for work."""
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise NotFoundError(f"there is no client {name!r}: names have letters, digits, '.', '_' and '-' alone.")
         tree = ClientTree(self.path / "clients" / name)
-        if not (tree.root / "client.db").exists() and name not in self._server.tree.clients():
+        if not self._has_joined(name) and not self._server.tree.knows(name):
             raise NotFoundError(f"there is no client {name!r}.{nearest(name, self.clients)}")
         return Client(tree, self.halves.client_for(name), self._server.columns, self._link, self._progress)
 
     def _join(self, name: str, task: str) -> Client:
         """An existing client, or a new one that starts from the federation's first weights."""
         tree = ClientTree(self.path / "clients" / name)
-        if not (tree.root / "client.db").exists():
-            if any(shard.client == name for shard in self._server.tree.shards()):
+        if not self._has_joined(name):
+            if self._server.tree.shard(name) is not None:
                 self._client(name)  # raises: the server holds its shard, but its folder is gone
             tree.create(
                 config=to_toml(self.config.client),
@@ -191,7 +199,7 @@ class Federation:
 
     def _check(self, name: str, rows: Rows, task: str) -> None:
         """Refuse a client's rows before any client's rows are kept."""
-        if name in self._joined():
+        if self._has_joined(name):
             client = self._client(name)
             if client.task != task:
                 raise DataError(f"client {name!r} joined for task {client.task!r}, not {task!r}; give it another name.")
@@ -217,34 +225,37 @@ class Federation:
     # --- learning ------------------------------------------------------------------------------------------
 
     def learn(
-        self, datasets: Mapping[str, Data] | Iterable[tuple[str, Data]], *, tasks: Mapping[str, str] | None = None
+        self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
         """Learn from clients' data. Later calls add clients and rows; learning the same rows again changes nothing.
 
         Args:
-            datasets: data by client name: ``(inputs, labels)``, or a map-style dataset of such pairs.
+            datasets: data by client name: ``(inputs, labels)``, a map-style dataset of such pairs, or a function
+                without arguments that returns either. A function is called when its client's turn comes, once to
+                check the rows and once to take them in, so that the rows of one client at a time are in memory.
             tasks: the task of a client's labels, where clients do not all share one.
+
+        Notes:
+            What a function returns the second time is checked again, and is what is learned. If it cannot be learned
+            from, or the function raises, that client is as it was; clients before it keep their rows, which the next
+            `learn` or `settle` trains on.
 
         Raises:
             DataError: data that cannot be learned from; nothing of this call is kept then.
             TrainingError: training went wrong, say because the loss diverged. The rows stay with their client until
                 they are forgotten; other clients and the model are as they were, or go on.
         """
+        self._check_devices()
         pairs = list(datasets.items() if isinstance(datasets, Mapping) else datasets)
-        self._check_names([name for name, _ in pairs])
+        check_names([name for name, _ in pairs], known=self.clients)
         tasks = tasks or {}
-        rows: dict[str, Rows] = {name: as_rows(data, task=tasks.get(name, "")) for name, data in pairs}
-        for name, its in rows.items():
-            self._check(name, its, tasks.get(name, ""))
+        sources = {name: Reader(data, client=name, task=tasks.get(name, "")) for name, data in pairs}
+        for name, source in sources.items():
+            self._check(name, source.rows(), source.task)
         self._link.begin()
-        added = {}
-        for name, its in rows.items():
-            self._mark(name)
-            client = self._join(name, tasks.get(name, ""))
-            added[name] = client.add(its)
-            self._link.charge(name, client.take_spent())
+        added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
         before = self._server.tree.model()
-        receipts = self._reconcile(set(rows))
+        receipts = self._reconcile(set(added))
         model = self._server.tree.model()
         fresh = model if model and (before is None or before.file != model.file) else None
         return Learned(
@@ -255,20 +266,25 @@ class Federation:
             receipts,
         )
 
-    def _check_names(self, names: Sequence[str]) -> None:
-        taken = {name.lower(): name for name in self.clients}
-        for place, name in enumerate(names):
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise DataError(
-                    f"client name {name!r}: use 1 to 64 letters, digits, '.', '_' or '-', "
-                    "starting with a letter or digit."
-                )
-            if name in names[:place]:
-                raise DataError(f"client {name!r} is named twice; give all its rows at once.")
-            if taken.setdefault(name.lower(), name) != name:
-                raise DataError(
-                    f"client {name!r} differs from {taken[name.lower()]!r} in case alone; choose another name."
-                )
+    def _check_devices(self) -> None:
+        """Say at once that a device is not there, before anything is kept.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        for side in (self.config.client, self.config.server):
+            pick_device(side.device)
+
+    def _add(self, name: str, source: Reader) -> Added:
+        """Take a client's rows in, and have the client join if it is new."""
+        rows = source.rows()
+        if source.lazy:  # these were not looked at before
+            self._check(name, rows, source.task)
+        self._mark(name)
+        client = self._join(name, source.task)
+        added = client.add(rows, checked=True)
+        self._link.charge(name, client.take_spent())
+        return added
 
     # --- unlearning ----------------------------------------------------------------------------------------
 
@@ -324,6 +340,7 @@ class Federation:
         Raises:
             AbsentClientError: requests wait for clients whose folders are not here, and none could be settled.
         """
+        self._check_devices()
         self._link.begin()
         return self._reconcile()
 
@@ -344,15 +361,11 @@ class Federation:
         marked = {p.name for p in (self.path / "pending").iterdir() if not p.name.startswith(files.TEMPORARY)}
         # marks say what was begun; a client's own book knows best what another process's erased mark left undone
         behind = {name for name in self._joined() if self._is_behind(name)}
-        absent: list[str] = []
-        failed: dict[str, SplitWiperError] = {}
-        for name in sorted(marked | behind | {t.client for t in open_tickets}):
-            if name in self._joined():
-                if trouble := self._bring_up(name, again=name in behind):
-                    failed[name] = trouble
-                    continue
-            elif name in self._server.tree.clients():
-                absent.append(name)
+        names = sorted(marked | behind | {t.client for t in open_tickets})
+        here = set(self._joined())
+        failed = self._bring_up([name for name in names if name in here], behind)
+        absent = {name for name in names if name not in here and self._server.tree.knows(name)}
+        for name in set(names) - here:
             files.erase(self.path / "pending" / name)
         for ticket in open_tickets:  # a whole client can be forgotten in its absence
             if ticket.client in absent and ticket.level == "client":
@@ -372,17 +385,33 @@ class Federation:
             )
         return receipts
 
-    def _bring_up(self, name: str, *, again: bool) -> SplitWiperError | None:
-        """Bring one client up to date; what stops it alone is returned, so that others need not wait."""
+    def _bring_up(self, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
+        """Bring clients up to date, several at a time on a GPU; what stops one alone is returned: others go on."""
+        failed: dict[str, SplitWiperError] = {}
+        waiting, running = list(names), dict[str, tuple[Client, Pausing[bool]]]()
+        lanes = LANES if self.config.client.device.startswith("cuda") else 1
         try:
-            client = self._client(name)
-            client.sync(again=again)
-        except FencedError:
-            raise
-        except (DataError, TrainingError, CorruptError, BusyError) as problem:
-            return problem
-        self._link.charge(name, client.take_spent())
-        return None
+            while waiting or running:
+                for name in [*running, *waiting[: lanes - len(running)]]:
+                    try:
+                        if name not in running:
+                            waiting.remove(name)
+                            client = self._client(name)
+                            running[name] = (client, client.syncing(again=name in behind))
+                        next(running[name][1])
+                        continue
+                    except StopIteration:
+                        self._link.charge(name, running[name][0].take_spent())
+                        files.erase(self.path / "pending" / name)
+                    except FencedError:
+                        raise
+                    except (DataError, TrainingError, CorruptError, BusyError) as problem:
+                        failed[name] = let_go(problem)
+                    running.pop(name, None)
+        finally:
+            for _, work in running.values():
+                work.close()
+        return failed
 
     def _is_behind(self, name: str) -> bool:
         """Whether a client's own book, or the server's, tells of work it has not done."""

@@ -61,6 +61,7 @@ def make(
             "config": config_digest(config.server, seed=config.seed),
             "start": config.server.start,
             "columns": json.dumps([[c.name, c.dtype, list(c.shape)] for c in columns]),
+            "codec": config.client.codec,
             "at": halves.at,
             "architecture": architecture(halves),
         },

@@ -8,14 +8,18 @@ from pathlib import Path
 from torch import Tensor
 
 from splitwiper.server import Server
+from splitwiper.store import files
 from splitwiper.wire import Accepted, Request, Scores, Spent, Statement, Ticket
+from splitwiper.wire.transfer import carry, check_transfer
 
 
 class InProcessLink:
     """Calls the server directly and keeps account of what each client spent."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, transfer: str = "none") -> None:
+        check_transfer(transfer)
         self._server = server
+        self._transfer = transfer
         self.spent: dict[str, Spent] = {}
         self.finished = False
 
@@ -30,9 +34,18 @@ class InProcessLink:
         self.spent[client] = self.spent.get(client, Spent()) + spent
 
     def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
-        """Hand over a shard."""
-        self.charge(client, statement.spent + Spent(bytes_up=shard.stat().st_size))
-        return self._server.upload(client, shard, statement)
+        """Hand over a shard, compressed on its way if so configured."""
+        if self._transfer == "none":
+            self.charge(client, statement.spent + Spent(bytes_up=shard.stat().st_size))
+            return self._server.upload(client, shard, statement)
+        arrived = self._server.tree.root / "incoming" / files.owned_name("sent")
+        try:
+            with files.atomic_file(arrived) as file:
+                travelled = carry(shard, file, self._transfer)
+            self.charge(client, statement.spent + Spent(bytes_up=travelled))
+            return self._server.upload(client, arrived, statement, travelled=travelled)
+        finally:
+            arrived.unlink(missing_ok=True)
 
     def withdraw(self, client: str, statement: Statement) -> None:
         """Erase the client's shard."""

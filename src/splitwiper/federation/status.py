@@ -129,12 +129,11 @@ def differs(tree: ClientTree, server: ServerTree) -> bool:
     name = tree.root.name
     if tree.book.meta("name") != name:
         return False  # a copy of another client's folder is not worked on
-    tickets = [ticket for ticket in server.tickets() if ticket.client == name]
-    held = next((shard.digest for shard in server.shards() if shard.client == name), "")
+    tickets, shard = server.tickets(name), server.shard(name)
     return (
         tree.is_behind()
         or bool(tree.unknown(tickets) or tree.unheard(tickets))
-        or (tree.book.meta("accepted") or "") != held
+        or (tree.book.meta("accepted") or "") != (shard.digest if shard else "")
     )
 
 

@@ -127,7 +127,7 @@ def _differs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def _client(server: Server, client_of: Callable[[str], Client], name: str, receipt: Receipt | None) -> Check:
     what = f"client {name}"
-    record = next((r for r in server.tree.shards() if r.client == name), None)
+    record = server.tree.shard(name)
     try:
         client = client_of(name)
     except AbsentClientError:

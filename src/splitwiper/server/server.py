@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from splitwiper.cache import to_device
 from splitwiper.config import ServerConfig, from_dict, read_toml
 from splitwiper.errors import CorruptError, NotFoundError
-from splitwiper.numerics import fingerprint, pick_device, reproducible
+from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server.training import Trained, loaded, train
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ModelRecord, ServerTree, ShardRecord, files, manifest_digest
-from splitwiper.wire import Accepted, Column, Label, Receipt, Request, Scores, Statement, Ticket, open_shard
+from splitwiper.wire import Accepted, Column, Label, Receipt, Request, Scores, Shard, Statement, Ticket, open_shard
+from splitwiper.wire.codecs import unpack
 from splitwiper.wire.labels import in_order
 from splitwiper.wire.shard import check_shard
 
@@ -35,18 +39,27 @@ class Server:
         self.columns = tuple(
             Column(name, dtype, tuple(shape)) for name, dtype, shape in json.loads(tree.book.meta("columns") or "[]")
         )
+        self.codec = tree.book.meta("codec") or "none"
         self._half = half
         self._progress = progress
+        self._device = device_at_hand(self.config.device)  # for predictions, which are free to use another one
         self._ready: tuple[str, ServerHalf] | None = None
 
     # --- the link ------------------------------------------------------------------------------------------
 
-    def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
-        """Check a shard and make it the client's; the one before is erased."""
+    def upload(self, client: str, shard: Path, statement: Statement, *, travelled: int | None = None) -> Accepted:
+        """Check a shard and make it the client's; the one before is erased.
+
+        Args:
+            client: whose it is.
+            shard: the file.
+            statement: what the client says with it.
+            travelled: bytes it took on its way, where that is not its size.
+        """
         with self.tree.staging(shard) as staged:
             opened = open_shard(staged)
-            check_shard(opened, self.columns)
-            record = self.tree.accept(client, staged, opened, statement)
+            check_shard(opened, self.columns, self.codec)
+            record = self.tree.accept(client, staged, opened, statement, travelled=travelled)
         return Accepted(record.digest, record.generation)
 
     def withdraw(self, client: str, statement: Statement) -> None:
@@ -59,7 +72,7 @@ class Server:
 
     def tickets(self, client: str) -> tuple[Ticket, ...]:
         """Every request made in this client's name, and where it stands."""
-        return tuple(ticket for ticket in self.tree.tickets() if ticket.client == client)
+        return self.tree.tickets(client)
 
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half on activations."""
@@ -72,9 +85,11 @@ class Server:
             )
             raise NotFoundError(f"there is no model to predict with; {what}.")
         if self._ready is None or self._ready[0] != model.file:
-            self._ready = (model.file, loaded(self._half, self.tree.weights(model), model.labels))
-        with reproducible(torch.device("cpu"), self.config.threads), torch.inference_mode():
-            logits = self._ready[1].logits({name: tensor.cpu() for name, tensor in boundary.items()})
+            half = loaded(self._half, self.tree.weights(model), model.labels).to(self._device)
+            self._ready = (model.file, half)
+        with reproducible(self._device, self.config.threads), torch.inference_mode():
+            tensors = unpack(to_device(boundary, self._device), self.columns, self.codec)
+            logits = self._ready[1].logits(tensors).float().cpu()
         return Scores(model.labels, logits)
 
     # --- training ------------------------------------------------------------------------------------------
@@ -129,8 +144,9 @@ class Server:
         trained = train(
             self._half,
             self.tree.initial(),
-            [self.tree.open(record) for record in shards],
+            self._open(shards),
             labels,
+            columns=self.columns,
             config=self.config,
             seed=self.seed,
             manifest=manifest_digest(shards),
@@ -138,6 +154,11 @@ class Server:
             on_epoch=self._on_epoch,
         )
         return trained, labels
+
+    def _open(self, shards: Sequence[ShardRecord]) -> list[Shard]:
+        """Open shards; their bytes are checked side by side."""
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as readers:
+            return list(readers.map(self.tree.open, shards))
 
     def _on_epoch(self, done: int, total: int, _loss: float) -> None:
         if self._progress:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from splitwiper.cache import Cache
 from splitwiper.config import ServerConfig
 from splitwiper.heads import empty_linear, head_for, rows_of
-from splitwiper.loop import OnEpoch, fit
+from splitwiper.loop import OnEpoch, fit, state_of
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
-from splitwiper.wire import Label, Shard
+from splitwiper.wire import Column, Label, Shard
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ def train(
     shards: Sequence[Shard],
     labels: Sequence[Label],
     *,
+    columns: Sequence[Column],
     config: ServerConfig,
     seed: int,
     manifest: str,
@@ -59,6 +60,7 @@ def train(
         initial: the first weights, head included.
         shards: the manifest's shards, sorted by client.
         labels: every label some shard holds: the outputs.
+        columns: what crosses the cut, in order.
         config: the server's settings.
         seed: the root seed.
         manifest: the manifest's digest, which names the streams.
@@ -68,14 +70,14 @@ def train(
     half = with_head(template, initial, labels, seed=seed, warm=warm)
     losses = fit(
         _Logits(half),
-        Cache(shards, labels, names=[spec.name for spec in template.boundary]),
+        Cache(shards, labels, names=[c.name for c in columns], columns=columns),
         config,
         epochs=config.epochs,
         stream=Stream(seed, "server", "", bytes.fromhex(manifest)),
         what="server training",
         on_epoch=on_epoch,
     )
-    return Trained({k: v.detach().cpu().clone() for k, v in half.state_dict().items()}, losses)
+    return Trained(state_of(half), losses)
 
 
 def with_head(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,8 @@ CREATE TABLE model (
     + tickets.SCHEMA
     + ledger.SCHEMA
 )
+_SHARDS = "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client"
+_TICKETS = "SELECT id, client, level, state, received FROM tickets"
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,10 @@ def _labels(text: str) -> tuple[Label, ...]:
 
 def _texts(labels: Sequence[Label]) -> str:
     return json.dumps([label.text for label in labels])
+
+
+def _shard_record(row: sqlite3.Row) -> ShardRecord:
+    return ShardRecord(**{**dict(row), "labels": _labels(row["labels"])})
 
 
 class ServerTree:
@@ -120,10 +125,16 @@ class ServerTree:
 
     def shards(self) -> tuple[ShardRecord, ...]:
         """The shards, sorted by client: the manifest."""
-        rows = self.book.read(
-            "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client ORDER BY client"
-        )
-        return tuple(ShardRecord(**{**dict(row), "labels": _labels(row["labels"])}) for row in rows)
+        return tuple(map(_shard_record, self.book.read(f"{_SHARDS} ORDER BY client")))
+
+    def shard(self, client: str) -> ShardRecord | None:
+        """One client's shard, if the server holds one."""
+        row = self.book.one(f"{_SHARDS} WHERE client = ?", (client,))
+        return None if row is None else _shard_record(row)
+
+    def knows(self, client: str) -> bool:
+        """Whether the server ever heard from a client."""
+        return self.book.one("SELECT 1 FROM clients WHERE name = ?", (client,)) is not None
 
     def clients(self) -> dict[str, int]:
         """Every client the server ever heard from, and its generation."""
@@ -148,23 +159,24 @@ class ServerTree:
 
     @contextmanager
     def staging(self, source: Path) -> Iterator[Path]:
-        """Copy an upload into the tree; it counts for nothing until it is accepted, and is gone if it is not."""
+        """Take an upload into the tree; it counts for nothing until it is accepted, and is gone if it is not."""
         target = self.root / "incoming" / files.owned_name("shard")
         try:
-            with source.open("rb") as incoming, files.atomic_file(target) as file:
-                shutil.copyfileobj(incoming, file, 1 << 20)
+            files.adopt(source, target)
             yield target
         finally:
             target.unlink(missing_ok=True)
 
-    def accept(self, client: str, staged: Path, shard: Shard, statement: Statement) -> ShardRecord:
+    def accept(
+        self, client: str, staged: Path, shard: Shard, statement: Statement, *, travelled: int | None = None
+    ) -> ShardRecord:
         """Make a staged upload the client's shard, and erase what it replaces. Repeating it changes nothing."""
         value, size = files.file_digest(staged), staged.stat().st_size
         name = files.random_name("shard")
-        with self.book.change() as db:
+        with self._replacing(client) as db:
             files.move(staged, self.root / "shards" / name)
             if statement.tickets:  # what a client spends on learning is nobody's unlearning
-                tickets.charge(db, client, statement.spent, size)
+                tickets.charge(db, client, statement.spent, size if travelled is None else travelled)
             old = db.execute("SELECT digest FROM shards WHERE client = ?", (client,)).fetchone()
             if old is not None and old["digest"] == value:  # the same again: only the file is new
                 db.execute("UPDATE shards SET file = ? WHERE client = ?", (name, client))
@@ -180,19 +192,35 @@ class ServerTree:
                 )
                 ledger.append(db, {"kind": "shard", "client": client, "shard": mac(salt, "shard", value).hex()})
             tickets.answer(db, client, statement, statement.tickets, warm=self._warm())
-        self.sweep()
-        return next(record for record in self.shards() if record.client == client)
+            return _shard_record(db.execute(f"{_SHARDS} WHERE client = ?", (client,)).fetchone())
 
     def withdraw(self, client: str, statement: Statement | None, *, answers: Sequence[str]) -> None:
         """Erase a client's shard; nothing replaces it."""
-        with self.book.change() as db:
+        with self._replacing(client) as db:
             if db.execute("DELETE FROM shards WHERE client = ?", (client,)).rowcount:
                 db.execute("UPDATE clients SET generation = generation + 1 WHERE name = ?", (client,))
                 ledger.append(db, {"kind": "withdrawn", "client": client})
             if statement is not None and statement.tickets:
                 tickets.charge(db, client, statement.spent, 0)
             tickets.answer(db, client, statement, answers, warm=self._warm())
-        self.sweep()
+
+    @contextmanager
+    def _replacing(self, client: str) -> Iterator[sqlite3.Connection]:
+        """A change of one client's shard, and of the model; files it no longer points to are erased after it.
+
+        Those alone: looking through the whole folder, as `sweep` does, would take longer with every client that joins.
+        """
+        with self.book.change() as db:
+            before = self._files(db, client)
+            yield db
+            after = self._files(db, client)
+        for path in sorted(before - after):
+            files.erase(path)
+
+    def _files(self, db: sqlite3.Connection, client: str) -> set[Path]:
+        shards = db.execute("SELECT file FROM shards WHERE client = ?", (client,)).fetchall()
+        models = db.execute("SELECT file FROM model").fetchall()
+        return {self.root / "shards" / file for (file,) in shards} | {self.root / "models" / file for (file,) in models}
 
     def _warm(self) -> bool:
         return self.book.meta("start") == "warm"
@@ -285,15 +313,15 @@ class ServerTree:
 
     def ticket(self, ticket: str) -> Ticket:
         """One ticket."""
-        found = next((t for t in self.tickets() if t.id == ticket), None)
-        if found is None:
+        row = self.book.one(f"{_TICKETS} WHERE id = ?", (ticket,))
+        if row is None:
             raise NotFoundError(f"there is no ticket {ticket!r} in {self.root}.")
-        return found
+        return Ticket(*row)
 
-    def tickets(self) -> tuple[Ticket, ...]:
-        """All tickets, oldest first."""
-        rows = self.book.read("SELECT id, client, level, state, received FROM tickets ORDER BY rowid")
-        return tuple(Ticket(*row) for row in rows)
+    def tickets(self, client: str | None = None) -> tuple[Ticket, ...]:
+        """All tickets, or those of one client, oldest first."""
+        chosen, values = ("", ()) if client is None else (" WHERE client = ?", (client,))
+        return tuple(Ticket(*row) for row in self.book.read(f"{_TICKETS}{chosen} ORDER BY rowid", values))
 
     def receipt(self, ticket: str) -> Receipt:
         """The receipt of a settled ticket."""
@@ -309,7 +337,7 @@ class ServerTree:
         """The files the book points to, by folder."""
         model = self.model()
         return {
-            "shards": {record.file for record in self.shards()},
+            "shards": {row["file"] for row in self.book.read("SELECT file FROM shards")},
             "models": {model.file} if model else set(),
         }
 

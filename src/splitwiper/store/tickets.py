@@ -19,6 +19,7 @@ SCHEMA = """
 CREATE TABLE tickets (
   id TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, state TEXT NOT NULL, received TEXT NOT NULL,
   before TEXT NOT NULL, statement TEXT, receipt TEXT);
+CREATE INDEX tickets_by_client ON tickets (client);
 CREATE TABLE spent (client TEXT PRIMARY KEY, seconds REAL, bytes_up INTEGER, bytes_down INTEGER);
 """
 

@@ -1,9 +1,10 @@
 """What crosses the boundary between a client and the server: labels, shards, messages, and the link itself."""
 
+from splitwiper.wire.columns import Column
 from splitwiper.wire.labels import Label
 from splitwiper.wire.link import Accepted, Link, Scores
 from splitwiper.wire.messages import Receipt, Request, Spent, Statement, Ticket
-from splitwiper.wire.shard import Column, Shard, open_shard, write_shard
+from splitwiper.wire.shard import Shard, open_shard, write_shard
 
 __all__ = [
     "Accepted",

@@ -1,51 +1,38 @@
 """The shard format: one safetensors file that is upload and cache at once.
 
-Fixed-width rows, one column per tensor that crosses the cut and a column of label indices, read through
-``np.memmap``. The bytes are a pure function of the rows: no ids, no generation, no time. The header carries a
-version and required-feature flags; a reader refuses flags it does not know.
+Fixed-width rows, one column per tensor that crosses the cut and a column of label indices, mapped into memory. Columns
+may be coded (`splitwiper.wire.codecs`); the ranges of integer codes lie in the file too. The bytes are a pure function
+of the rows: no ids, no generation, no time. The header carries a version and required-feature flags; a reader refuses
+flags it does not know.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import safetensors
+import torch
 
 from splitwiper.errors import CorruptError, DataError, FormatError
+from splitwiper.wire.codecs import CODECS, Ranges, channels, has_ranges, stored
+from splitwiper.wire.columns import STORED, Column
 from splitwiper.wire.labels import Label, in_order
+from splitwiper.wire.mapping import mapped
 
 FORMAT = "splitwiper-shard"
 VERSION = 1
-FEATURES: frozenset[str] = frozenset()
+FEATURES = frozenset({"codec"})
 """Feature flags this reader understands."""
 LABEL_COLUMN = "@label"
-DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
-DTYPES |= {"U8": "u1", "BOOL": "?"}
+_LOW, _STEP = "@low/", "@step/"
 _MAX_HEADER = 16 << 20
 _BLOCK = 1 << 24  # bytes looked at in one go when a shard is checked
-
-
-@dataclass(frozen=True)
-class Column:
-    """One tensor of a row: its name, safetensors dtype, and shape without the row dimension."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        """Bytes per row."""
-        return math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.dtype}{list(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -57,54 +44,76 @@ class Shard:
     columns: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
     codes: np.ndarray[Any, np.dtype[np.int32]]
     labels: tuple[Label, ...]
+    codec: str = "none"
+    ranges: Mapping[str, Ranges] = field(default_factory=dict)
 
 
 Block = tuple[Mapping[str, "np.ndarray[Any, np.dtype[Any]]"], "np.ndarray[Any, np.dtype[np.int32]]"]
 
 
 def write_shard(
-    file: IO[bytes], *, columns: Sequence[Column], rows: int, labels: Sequence[Label], blocks: Iterable[Block]
+    file: IO[bytes],
+    *,
+    columns: Sequence[Column],
+    rows: int,
+    labels: Sequence[Label],
+    blocks: Iterable[Block],
+    codec: str = "none",
+    ranges: Mapping[str, Ranges] | None = None,
 ) -> None:
     """Write a shard block by block; memory stays at one block.
 
     Args:
         file: a new binary file that can seek.
-        columns: the tensors of a row.
+        columns: the tensors of a row, as the cut sends them.
         rows: how many rows the blocks add up to.
         labels: the table; every label in it occurs in the rows.
-        blocks: (tensors by column name, label indices) in row order.
+        blocks: (tensors by column name, already coded, and label indices) in row order.
+        codec: how they are coded.
+        ranges: the ranges of columns coded as integers.
     """
-    layout = sorted(
-        [*columns, Column(LABEL_COLUMN, "I32", ())], key=lambda c: (-np.dtype(DTYPES[c.dtype]).itemsize, c.name)
-    )
+    rowwise = [stored(c, codec) for c in columns] + [Column(LABEL_COLUMN, "I32", ())]
+    fixed = {f"{at}{name}": getattr(r, at[1:-1]) for name, r in (ranges or {}).items() for at in (_LOW, _STEP)}
+    layout = [(c.name, c.dtype, [rows, *c.shape], rows * c.width) for c in rowwise]
+    layout += [(name, "F32", list(tensor.shape), 4 * tensor.numel()) for name, tensor in fixed.items()]
+    layout.sort(key=lambda entry: (-np.dtype(STORED[entry[1]]).itemsize, entry[0]))
     meta = {
         "format": FORMAT,
         "version": str(VERSION),
-        "features": "[]",
+        "features": "[]" if codec == "none" else '["codec"]',
         "labels": json.dumps([x.text for x in labels]),
     }
-    header: dict[str, Any] = {"__metadata__": meta}
+    header: dict[str, Any] = {"__metadata__": meta if codec == "none" else {**meta, "codec": codec}}
     at, starts = 0, {}
-    for column in layout:
-        starts[column.name], end = at, at + rows * column.width
-        header[column.name] = {
-            "dtype": column.dtype,
-            "shape": [rows, *column.shape],
-            "data_offsets": [at, end],
-        }
-        at = end
+    for name, dtype, shape, size in layout:
+        starts[name] = at
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
     raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     raw += b" " * (-(8 + len(raw)) % 64)  # data starts on a cache line
     file.write(len(raw).to_bytes(8, "little") + raw)
     base, done = 8 + len(raw), 0
-    for tensors, codes in blocks:
-        for column in layout:
+    for name, tensor in fixed.items():
+        file.seek(base + starts[name])
+        file.write(tensor.numpy().astype("<f4").tobytes())
+
+    def write(tensors: Mapping[str, np.ndarray[Any, np.dtype[Any]]], codes: Any, done: int) -> None:
+        for column in rowwise:
             values = codes if column.name == LABEL_COLUMN else tensors[column.name]
             if values.shape != (len(codes), *column.shape):
                 raise DataError(f"{column} got values of shape {list(values.shape)}: every row must fit the cut.")
             file.seek(base + starts[column.name] + done * column.width)
-            file.write(np.ascontiguousarray(values, dtype=DTYPES[column.dtype]).tobytes())
-        done += len(codes)
+            file.write(np.ascontiguousarray(values, dtype=STORED[column.dtype]).data)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="write-behind") as writer:  # while the next block is computed
+        under_way: Future[None] | None = None
+        for tensors, codes in blocks:
+            if under_way:
+                under_way.result()
+            under_way = writer.submit(write, tensors, codes, done)
+            done += len(codes)
+        if under_way:
+            under_way.result()
     if done != rows:
         raise DataError(f"{done} rows were given where {rows} were announced.")
 
@@ -128,50 +137,66 @@ def open_shard(path: Path) -> Shard:
     try:
         features = set(json.loads(meta.get("features", "[]")))
         labels = tuple(Label.parse(text) for text in json.loads(meta["labels"]))
+        codec = meta.get("codec", "none")
     except (ValueError, TypeError, KeyError, RecursionError, FormatError) as problem:
         raise FormatError(f"{path}: the shard's header is malformed ({problem}).") from problem
     if unknown := sorted(map(str, features - FEATURES)):
         raise FormatError(
             f"{path} needs features this program does not have: {', '.join(unknown)}. Upgrade SplitWiper."
         )
+    if codec not in CODECS or (codec != "none") != ("codec" in features):
+        raise FormatError(f"{path} is coded as {codec!r}, which this program does not know. Upgrade SplitWiper.")
+    whole = mapped(path)
     columns: dict[str, np.ndarray[Any, np.dtype[Any]]] = {}
     for name, entry in header.items():
-        if entry["dtype"] not in DTYPES:
+        if entry["dtype"] not in STORED:
             raise FormatError(f"{path}: column {name!r} has dtype {entry['dtype']!r}, which shards do not carry.")
-        shape = tuple(entry["shape"])
-        columns[name] = (
-            np.memmap(path, dtype=DTYPES[entry["dtype"]], mode="r", offset=base + entry["data_offsets"][0], shape=shape)
-            if math.prod(shape)
-            else np.empty(shape, DTYPES[entry["dtype"]])
-        )
+        start, end = (base + offset for offset in entry["data_offsets"])
+        columns[name] = whole[start:end].view(STORED[entry["dtype"]]).reshape(entry["shape"])
+    ranges = _take_ranges(path, columns)
     codes = columns.pop(LABEL_COLUMN, None)
     if codes is None or codes.ndim != 1 or codes.dtype != np.int32:
         raise FormatError(f"{path}: the shard has no column of label indices.")
     if any(c.ndim < 1 or len(c) != len(codes) for c in columns.values()):
         raise FormatError(f"{path}: columns of different length.")
-    return Shard(path, len(codes), columns, codes, labels)
+    return Shard(path, len(codes), columns, codes, labels, codec, ranges)
 
 
-def check_shard(shard: Shard, columns: Sequence[Column]) -> None:
+def _take_ranges(path: Path, columns: dict[str, np.ndarray[Any, np.dtype[Any]]]) -> dict[str, Ranges]:
+    """Take the ranges of integer codes out of what a file holds."""
+    out = {}
+    for low in [name for name in columns if name.startswith(_LOW)]:
+        name = low.removeprefix(_LOW)
+        pair = [columns.pop(low), columns.pop(_STEP + name, None)]
+        if any(p is None or p.ndim != 1 or p.dtype != np.float32 for p in pair):
+            raise FormatError(f"{path}: the ranges of column {name!r} are malformed.")
+        out[name] = Ranges(*(torch.from_numpy(np.array(p)) for p in pair))
+    return out
+
+
+def check_shard(shard: Shard, columns: Sequence[Column], codec: str = "none") -> None:
     """Check an opened shard against the cut, value by value, in bounded memory.
 
     Raises:
-        DataError: columns that do not fit the cut, no rows, values that are not finite, label indices outside the
-            table, or labels in the table that no row has.
+        DataError: columns that do not fit the cut, another codec, no rows, values that are not finite, label indices
+            outside the table, or labels in the table that no row has.
     """
-    wanted = {c.name: c for c in columns}
+    if shard.codec != codec:
+        raise DataError(f"the shard is coded as {shard.codec!r}, this federation's are as {codec!r}.")
+    wanted = {c.name: stored(c, codec) for c in columns}
     if set(shard.columns) != set(wanted):
         raise DataError(f"the shard carries {sorted(shard.columns)}, the cut sends {sorted(wanted)}.")
     if not shard.rows:
         raise DataError("the shard has no rows; a client with nothing left withdraws its shard instead.")
+    _check_ranges(shard, {c.name: channels(c) for c in columns if has_ranges(c, codec)})
     for name, values in shard.columns.items():
         column = wanted[name]
-        if values.shape[1:] != column.shape or values.dtype != np.dtype(DTYPES[column.dtype]):
+        if values.shape[1:] != column.shape or values.dtype != np.dtype(STORED[column.dtype]):
             raise DataError(f"column {name!r} is {values.dtype}{list(values.shape[1:])}, the cut sends {column}.")
         step = max(1, _BLOCK // max(1, column.width))
         for start in range(0, shard.rows, step):
             part = values[start : start + step]
-            if part.dtype.kind == "f" and not np.isfinite(part).all():
+            if not _finite(part, column.dtype):
                 raise DataError(
                     f"column {name!r} has NaN or infinite values between rows {start} and {start + step}; "
                     "the client's half or inputs are out of range."
@@ -184,6 +209,20 @@ def check_shard(shard: Shard, columns: Sequence[Column]) -> None:
             f"label indices {present.min()}…{present.max()} do not match "
             f"the shard's table of {len(shard.labels)} labels."
         )
+
+
+def _finite(values: np.ndarray[Any, np.dtype[Any]], dtype: str) -> bool:
+    if dtype == "BF16":
+        return bool(((values & 0x7F80) != 0x7F80).all())
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+
+
+def _check_ranges(shard: Shard, wanted: Mapping[str, int]) -> None:
+    if {name: len(r.low) for name, r in shard.ranges.items()} != wanted or any(
+        r.low.shape != r.step.shape or not bool((torch.isfinite(r.low) & torch.isfinite(r.step) & (r.step > 0)).all())
+        for r in shard.ranges.values()
+    ):
+        raise DataError("the ranges of the shard's integer codes are not finite, or not one per channel of the cut.")
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:

@@ -1,0 +1,152 @@
+"""One step of training: decode a batch, forward, backward, update. On a GPU the whole step becomes one CUDA graph.
+
+The graph replays the very kernels of the eager step, so both give the same bits; what cannot be captured (a model that
+looks at its data from Python) stays eager.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitwiper.cache import CODE, Parts
+from splitwiper.config import Recipe
+from splitwiper.errors import TrainingError
+
+_log = logging.getLogger("splitwiper")
+_WARM = 2
+"""Eager steps for each batch size before its graph is captured: libraries set themselves up in them."""
+
+
+class Step:
+    """Trains on one batch at a time, and adds up the loss."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        decode: Callable[[Parts], dict[str, Tensor]],
+        recipe: Recipe,
+        device: torch.device,
+        *,
+        what: str,
+        graphs: bool,
+    ) -> None:
+        self._net, self._decode, self._recipe, self._device, self._what = net, decode, recipe, device, what
+        self._layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        net.to(memory_format=self._layout)  # type: ignore[call-overload]
+        self._rate = torch.zeros((), device=device) if device.type == "cuda" else None
+        self._optimizer = make_optimizer(net, recipe, rate=self._rate)
+        self.total = torch.zeros((), device=device)  # the sum of the rows' losses
+        self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs and device.type == "cuda" else None
+        self._seen: dict[int, int] = {}
+
+    def __call__(self, parts: Parts, rate: float) -> None:
+        """Train on a batch with a learning rate."""
+        if self._rate is None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
+        else:
+            self._rate.fill_(rate)
+        size = len(parts[CODE])
+        if self._graphs is not None and size not in self._graphs:
+            self._seen[size] = self._seen.get(size, 0) + 1
+            if self._seen[size] > _WARM:
+                self._capture(parts, size)
+        if self._graphs is not None and size in self._graphs:
+            self._graphs[size].replay()
+        else:
+            self._eager(parts)
+
+    def _eager(self, parts: Parts) -> None:
+        recipe, codes = self._recipe, parts[CODE]
+        self._optimizer.zero_grad(set_to_none=True)
+        half = recipe.precision == "bfloat16"
+        # no cache of casts: it would outlive the step, and the weights with it
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False):
+            logits = self._logits(self._decode(parts), len(codes))
+            loss = functional.cross_entropy(logits.float(), codes)
+        loss.backward()
+        if recipe.clip:
+            nn.utils.clip_grad_norm_(self._net.parameters(), recipe.clip)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*capturable=True.*")  # eager steps before capture are meant
+            self._optimizer.step()
+        self.total += loss.detach() * len(codes)
+
+    def _logits(self, tensors: dict[str, Tensor], rows: int) -> Tensor:
+        """The net's outputs. On a GPU maps have channels innermost, unless the net insists on their order."""
+        try:
+            logits: Tensor = self._net(self._laid_out(tensors))
+            return logits
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, IndexError) as problem:
+            if self._layout is torch.channels_last and "view" in str(problem):
+                self._layout = torch.contiguous_format
+                self._net.to(memory_format=self._layout)  # type: ignore[call-overload]
+                return self._logits(tensors, rows)
+            raise TrainingError(f"{self._what}: a batch of {rows} rows could not be computed ({problem}).") from problem
+
+    def _laid_out(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: tensor.contiguous(memory_format=self._layout) if tensor.ndim == 4 else tensor.contiguous()
+            for name, tensor in tensors.items()
+        }
+
+    def _capture(self, parts: Parts, size: int) -> None:
+        """Record the step for batches of one size; nothing is computed."""
+        graphs = self._graphs or {}
+        graph = torch.cuda.CUDAGraph()
+        pool = next(iter(graphs.values())).pool() if graphs else None
+        noise = torch.cuda.get_rng_state(self._device)
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
+                self._eager(parts)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TrainingError) as problem:
+            _restore(self._device, noise)
+            _log.warning("%s: the step cannot be captured in a CUDA graph, and runs eagerly (%s).", self._what, problem)
+            self._graphs = None
+            return
+        self._graphs = {**graphs, size: graph}
+
+
+def _restore(device: torch.device, noise: Tensor) -> None:
+    """Give the GPU's generator a fresh state: a capture that failed leaves it believing that it is being captured."""
+    fresh = torch.Generator(device)
+    fresh.set_state(noise)
+    number = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.default_generators[number].graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def make_optimizer(net: nn.Module, recipe: Recipe, *, rate: Tensor | None = None) -> torch.optim.Optimizer:
+    """The optimiser a recipe names, over the parameters that train.
+
+    Args:
+        net: what to train.
+        recipe: how.
+        rate: a learning rate on the GPU that a captured graph reads; the update is one fused kernel then.
+    """
+    parameters = [p for p in net.parameters() if p.requires_grad]
+    fused: dict[str, Any] = {"lr": recipe.lr if rate is None else rate}
+    if rate is not None:
+        fused["fused"] = True
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.momentum > 0,
+            **fused,
+        )
+    if rate is not None:
+        fused["capturable"] = True
+    kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, betas=(recipe.momentum, 0.999), weight_decay=recipe.weight_decay, **fused)

@@ -1,0 +1,170 @@
+"""Payload codecs: how activations are written down before they cross the cut, and read on the training device.
+
+Rows keep a fixed width, so a coded shard is still read through a memory map, a batch at a time. Integers are affine
+per channel: ``value ≈ low + step · code``. A channel is the first dimension of a map (channels × height × width) and
+the last one of anything else. Values keep their order, neighbours share a byte: zstd makes most of that. `Ranges` are
+fitted to the client's surviving rows alone (`splitwiper.client.fitted`), and travel in the shard.
+
+| codec | per value | what it keeps |
+|---|---|---|
+| ``none`` | as computed | everything |
+| ``float16`` | 2 bytes | 11 significant bits, up to 65,504 |
+| ``bfloat16`` | 2 bytes | 8 significant bits, any range |
+| ``int8`` | 1 byte | 256 levels per channel |
+| ``int4`` | ½ byte | 16 levels per channel |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from splitwiper.config import CODECS
+from splitwiper.errors import DataError
+from splitwiper.wire.columns import Column
+
+__all__ = [
+    "CODECS",
+    "Ranges",
+    "channels",
+    "decode",
+    "encode",
+    "fit_range",
+    "has_ranges",
+    "is_coded",
+    "pack",
+    "stored",
+    "unpack",
+]
+
+_FLOATS = {"float16": ("F16", torch.float16), "bfloat16": ("BF16", torch.bfloat16)}
+_BITS = {"int8": 8, "int4": 4}
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The affine map of one column's channels: ``low`` and ``step``, one float32 each per channel."""
+
+    low: Tensor
+    step: Tensor
+
+
+def is_coded(column: Column, codec: str) -> bool:
+    """Whether a codec changes a column at all: integers and truth values travel as they are."""
+    return codec != "none" and column.dtype in ("F64", "F32", "F16")
+
+
+def has_ranges(column: Column, codec: str) -> bool:
+    """Whether a codec needs ranges fitted to this column."""
+    return codec in _BITS and is_coded(column, codec)
+
+
+def channels(column: Column) -> int:
+    """How many channels a column has."""
+    if not column.shape:
+        return 1
+    return column.shape[0] if len(column.shape) == 3 else column.shape[-1]
+
+
+def stored(column: Column, codec: str) -> Column:
+    """A column as a shard stores it."""
+    if not is_coded(column, codec):
+        return column
+    if codec in _FLOATS:
+        return Column(column.name, _FLOATS[codec][0], column.shape)
+    values = math.prod(column.shape)
+    return Column(column.name, "U8", (values if codec == "int8" else -(-values // 2),))
+
+
+def by_channel(values: Tensor, column: Column) -> Tensor:
+    """Rows as (rows, before, channels, after), so that one number per channel, times 1, lines up."""
+    if len(column.shape) == 3:
+        return values.reshape(len(values), 1, column.shape[0], -1)
+    return values.reshape(len(values), -1, channels(column), 1)
+
+
+def fit_range(low: Tensor, high: Tensor, codec: str) -> Ranges:
+    """Ranges whose levels reach from ``low`` to ``high``; a constant channel keeps its value."""
+    step = (high - low) / (2 ** _BITS[codec] - 1)
+    return Ranges(low, torch.where(step > 0, step, torch.ones_like(step)))
+
+
+def encode(values: Tensor, column: Column, codec: str, ranges: Ranges | None = None) -> Tensor:
+    """Rows of a column in the form a shard stores; what lies beyond the ranges is clipped to them."""
+    if not is_coded(column, codec):
+        return values
+    if codec in _FLOATS:
+        values = values.to(_FLOATS[codec][1])
+        return values.view(torch.int16) if codec == "bfloat16" else values  # NumPy knows no bfloat16
+    if ranges is None:
+        raise DataError(f"{column.name} is coded as {codec}, but its ranges did not come with it.")
+    low, step = (r.to(values.device)[:, None] for r in (ranges.low, ranges.step))
+    levels = ((by_channel(values.float(), column) - low) / step).round_().clamp_(0, 2 ** _BITS[codec] - 1)
+    codes = levels.to(torch.uint8).flatten(1)
+    if codec == "int8":
+        return codes
+    codes = functional.pad(codes, (0, codes.shape[1] % 2))
+    return codes[:, 0::2] | (codes[:, 1::2] << 4)
+
+
+def decode(
+    values: Tensor,
+    column: Column,
+    codec: str,
+    ranges: Ranges | None = None,
+    *,
+    owner: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    shifted: bool = True,
+) -> Tensor:
+    """Rows of a column from the form a shard stores.
+
+    Args:
+        values: stored rows.
+        column: the column as the cut sends it.
+        codec: how they were stored.
+        ranges: for integers, the ranges: one vector each, or a matrix with one row per shard.
+        owner: for a matrix of ranges, the shard each row is from.
+        dtype: what floats are computed in.
+        shifted: whether any ``low`` is not zero; where none is, as behind a ReLU, adding it is saved.
+    """
+    if not is_coded(column, codec):
+        return values
+    if codec in _FLOATS:
+        return (values.view(torch.bfloat16) if codec == "bfloat16" else values).to(dtype)
+    if ranges is None:
+        raise DataError(f"{column.name} is coded as {codec}, but its ranges did not come with it.")
+    pair = (ranges.low, ranges.step)
+    low, step = (r.to(dtype)[:, None] if owner is None else r.to(dtype)[owner][:, None, :, None] for r in pair)
+    if codec == "int4":
+        values = torch.stack((values & 15, values >> 4), dim=2).flatten(1)[:, : math.prod(column.shape)]
+    out = by_channel(values, column) * step
+    return (out.add_(low) if shifted else out).reshape(len(values), *column.shape)
+
+
+def pack(
+    boundary: Mapping[str, Tensor], columns: Sequence[Column], codec: str, ranges: Mapping[str, Ranges]
+) -> dict[str, Tensor]:
+    """What crosses the cut for a prediction: columns in stored form, and the ranges to read them with."""
+    out = {c.name: encode(boundary[c.name], c, codec, ranges.get(c.name)) for c in columns}
+    for name, r in ranges.items():
+        out |= {f"@low/{name}": r.low, f"@step/{name}": r.step}
+    return out
+
+
+def unpack(tensors: Mapping[str, Tensor], columns: Sequence[Column], codec: str) -> dict[str, Tensor]:
+    """The tensors that crossed the cut, from the form they crossed in."""
+    out = {}
+    for column in (c for c in columns if c.name in tensors):
+        here, there = tensors[column.name], stored(column, codec)
+        if tuple(here.shape[1:]) != there.shape:
+            raise DataError(f"{column.name} arrived with rows of shape {list(here.shape[1:])}, the cut sends {there}.")
+        pair = [tensors.get(f"@{part}/{column.name}") for part in ("low", "step")]
+        ranges = Ranges(pair[0], pair[1]) if pair[0] is not None and pair[1] is not None else None
+        out[column.name] = decode(here, column, codec, ranges)
+    return out

@@ -1,0 +1,30 @@
+"""The columns of a shard: what one row is made of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
+DTYPES |= {"U8": "u1", "BOOL": "?"}
+STORED = DTYPES | {"BF16": "<i2"}
+"""What a shard may store. NumPy knows no bfloat16: its bits are read as integers, and only a codec makes them."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One tensor of a row: its name, safetensors dtype, and shape without the row dimension."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Bytes per row."""
+        return math.prod(self.shape) * np.dtype(STORED[self.dtype]).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}{list(self.shape)}"

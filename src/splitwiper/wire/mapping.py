@@ -1,0 +1,65 @@
+"""Files mapped into memory without a descriptor each.
+
+Python's own ``mmap``, and with it ``np.memmap``, keeps one open for as long as the map lives. A server that trains on a
+thousand shards would need thousands of them, where a process may usually open 1,024 files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def mapped(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of a file, read only, as pages of the file itself; the map goes with the last array that shows it.
+
+    Raises:
+        OSError: the file cannot be opened or mapped.
+    """
+    size = path.stat().st_size
+    if not size:
+        return np.empty(0, np.uint8)
+    if sys.platform == "win32":
+        return np.memmap(path, np.uint8, mode="r")
+    return np.asarray(_Map(path, size))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
+class _Map:
+    """Holds a map while an array shows it."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._unmap = _libc().munmap  # at hand even while Python shuts down
+        self._size = size
+        self._at: int | None = None
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            at = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+        finally:
+            os.close(descriptor)
+        if at == _FAILED:
+            number = ctypes.get_errno()
+            raise OSError(number, f"{os.strerror(number)}: {path} cannot be mapped into memory")
+        self._at = at
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (at, True)}
+
+    def __del__(self) -> None:
+        if self._at is not None:
+            self._unmap(self._at, self._size)

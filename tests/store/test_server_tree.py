@@ -1,0 +1,92 @@
+"""The server's tree: what one client's upload touches, and what it leaves to the sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from splitwiper.errors import NotFoundError
+from splitwiper.store import ModelRecord, ServerTree, files, manifest_digest
+from splitwiper.wire import Column, Label, Request, Statement, open_shard, write_shard
+
+LABELS = (Label("", "a"),)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> ServerTree:
+    made = ServerTree(tmp_path / "server")
+    weights = {"w": torch.zeros(1)}
+    made.create(config="", initial=weights, client_initial=weights, meta={"config": "digest", "start": "initial"})
+    return made
+
+
+def upload(tree: ServerTree, client: str, value: float, *tickets: str) -> None:
+    source = tree.root.parent / "outgoing"
+    block = ({"x": np.full((2, 3), value, np.float32)}, np.zeros(2, np.int32))
+    with source.open("wb") as file:
+        write_shard(file, columns=[Column("x", "F32", (3,))], rows=2, labels=LABELS, blocks=[block])
+    with tree.staging(source) as staged:
+        record = tree.accept(client, staged, open_shard(staged), Statement("", "", "", {}, tickets))
+    source.unlink()
+    assert record == tree.shard(client)
+
+
+def publish(tree: ServerTree) -> ModelRecord:
+    manifest = manifest_digest(tree.shards())
+    record = ModelRecord(files.random_name("model"), "digest", manifest, b"salt", LABELS, True, {}, 0.0, ())
+    assert tree.publish(record, {"w": torch.ones(1)}, manifest=manifest) is not None
+    return record
+
+
+def present(tree: ServerTree, folder: str) -> set[str]:
+    return {path.name for path in (tree.root / folder).iterdir()}
+
+
+def test_one_client_is_found_without_reading_the_others(tree: ServerTree) -> None:
+    for number, name in enumerate(("north", "south", "west")):
+        upload(tree, name, number)
+        tree.submit(Request(f"ticket-{number}", name, "class"))
+    tree.submit(Request("late", "south", "sample"))
+    assert [tree.shard(record.client) for record in tree.shards()] == list(tree.shards())
+    assert tree.shard("east") is None
+    assert tree.knows("south") and not tree.knows("east")
+    assert [ticket.id for ticket in tree.tickets("south")] == ["ticket-1", "late"]
+    assert [ticket.id for ticket in tree.tickets()] == ["ticket-0", "ticket-1", "ticket-2", "late"]
+    assert tree.tickets("east") == ()
+    assert tree.ticket("late").client == "south"
+    with pytest.raises(NotFoundError, match="'early'"):
+        tree.ticket("early")
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0])  # the same rows again, and other rows
+def test_an_upload_erases_what_it_replaces_and_nothing_else(tree: ServerTree, value: float) -> None:
+    upload(tree, "north", 1.0)
+    upload(tree, "south", 5.0)
+    model = publish(tree)
+    old = tree.shard("north")
+    (tree.root / "shards" / "stray").touch()
+    upload(tree, "north", value)
+    assert old is not None
+    assert old.file not in present(tree, "shards")
+    assert present(tree, "shards") == tree.kept()["shards"] | {"stray"}  # a look through the folder is the sweep's
+    assert present(tree, "models") == {model.file}
+    tree.sweep()
+    assert present(tree, "shards") == tree.kept()["shards"]
+
+
+def test_the_model_that_knew_forgotten_rows_goes_with_the_shard(tree: ServerTree) -> None:
+    upload(tree, "north", 1.0)
+    upload(tree, "south", 5.0)
+    publish(tree)
+    tree.submit(Request("ticket", "north", "class"))
+    upload(tree, "north", 2.0, "ticket")
+    assert present(tree, "models") == set()
+    publish(tree)
+    tree.submit(Request("another", "south", "client"))
+    tree.withdraw("south", None, answers=["another"])
+    assert present(tree, "models") == set()
+    assert present(tree, "shards") == tree.kept()["shards"]
+    assert len(present(tree, "shards")) == 1

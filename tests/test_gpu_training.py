@@ -1,0 +1,173 @@
+"""The loop on a GPU: graph or eager, resident or streamed, alone or beside others, the bits are the same."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from splitwiper import feeding, loop
+from splitwiper.cache import Cache
+from splitwiper.config import Recipe
+from splitwiper.errors import TrainingError
+from splitwiper.loop import finish, fit, state_of, training
+from splitwiper.seeding import Stream, state_digest
+from splitwiper.wire import Column, Label, Shard
+from splitwiper.wire.codecs import Ranges, stored
+
+pytestmark = pytest.mark.gpu
+LABELS = tuple(Label("", n) for n in range(5))
+CUT = Column("z", "F32", (16, 8, 8))
+
+
+def cache(codec: str = "none", rows: int = 700) -> Cache:
+    draw, shards = np.random.default_rng(0), []
+    for number, count in enumerate((rows // 3, rows - rows // 3)):
+        kept = stored(CUT, codec)
+        if kept.dtype == "U8":
+            values = draw.integers(0, 256, (count, *kept.shape), dtype=np.uint8)
+        elif kept.dtype == "BF16":
+            values = torch.randn(count, *CUT.shape).bfloat16().view(torch.int16).numpy()
+        else:
+            values = draw.normal(size=(count, *kept.shape)).astype({"F32": "<f4", "F16": "<f2"}[kept.dtype])
+        ranges = {"z": Ranges(torch.full((16,), -1.0 * number), torch.full((16,), 0.2))} if kept.dtype == "U8" else {}
+        codes = (np.arange(count) % 5).astype(np.int32)
+        shards.append(Shard(Path("memory"), count, {"z": values}, codes, LABELS, codec, ranges))
+    return Cache(shards, LABELS, names=["z"], columns=[CUT])
+
+
+class Net(nn.Module):
+    def __init__(self, dropout: float = 0.3) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Dropout(dropout),
+            nn.Linear(512, 5),
+        )
+
+    def forward(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.body(tensors["z"])
+
+
+def net(**more: float) -> Net:
+    torch.manual_seed(0)
+    return Net(**more)
+
+
+def digest(rows: Cache, **recipe: object) -> str:
+    one = net()
+    settings = Recipe(device="cuda", batch=64, **recipe)
+    fit(one, rows, settings, epochs=4, stream=Stream(1, "t"), what="test")
+    return state_digest(state_of(one))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("codec", ["none", "float16", "bfloat16", "int8", "int4"])
+def test_every_path_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, codec: str, precision: str) -> None:
+    rows = cache(codec)
+    decoded = digest(rows, precision=precision)
+    assert digest(rows, precision=precision) == decoded
+    monkeypatch.setattr(loop, "_GRAPHS_FROM", 10**9)
+    assert digest(rows, precision=precision) == decoded, "eager"
+    monkeypatch.undo()
+    monkeypatch.setattr(feeding.DecodedFeed, "need", staticmethod(lambda *_: 10**18))
+    assert digest(rows, precision=precision) == decoded, "resident, as stored"
+    monkeypatch.setattr(feeding.ResidentFeed, "need", staticmethod(lambda *_: 10**18))
+    assert digest(rows, precision=precision) == decoded, "streamed"
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_optimisers_and_clipping_in_a_graph(monkeypatch: pytest.MonkeyPatch, optimizer: str) -> None:
+    recipe = {"optimizer": optimizer, "clip": 1.0, "schedule": "onecycle", "lr": 0.01}
+    graphed = digest(cache(), **recipe)
+    monkeypatch.setattr(loop, "_GRAPHS_FROM", 10**9)
+    assert digest(cache(), **recipe) == graphed
+
+
+def test_several_at_a_time_are_as_each_alone() -> None:
+    rows = [cache(rows=n) for n in (300, 700, 450)]
+    recipe = Recipe(device="cuda", batch=64)
+    nets = {(place, drop): net(dropout=drop) for place in range(3) for drop in (0.0, 0.3)}
+    alone = {}
+    for (place, drop), one in nets.items():
+        fit(one, rows[place], recipe, epochs=5, stream=Stream(place, "t"), what="test")
+        alone[place, drop] = state_digest(state_of(one))
+    fresh = {key: net(dropout=key[1]) for key in nets}
+    work = {
+        key: training(one, rows[key[0]], recipe, epochs=5, stream=Stream(key[0], "t"), what="test")
+        for key, one in fresh.items()
+    }
+    while work:
+        for key in list(work):
+            try:
+                next(work[key])
+            except StopIteration:
+                del work[key]
+    assert {key: state_digest(state_of(one)) for key, one in fresh.items()} == alone
+
+
+def test_a_full_gpu_streams_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    rows = cache(rows=40_000)  # 164 MB
+    whole = digest(rows)
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    try:
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 150e6) / total)
+        with caplog.at_level(logging.WARNING, "splitwiper"):
+            assert digest(rows) == whole
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert free > 1e9 and "streamed from disk" in caplog.text
+
+
+def test_a_step_too_large_for_the_gpu_is_an_error_with_a_remedy() -> None:
+    torch.cuda.empty_cache()
+    total = torch.cuda.mem_get_info()[1]
+    try:
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 40e6) / total)
+        with pytest.raises(TrainingError, match="Lower batch"):
+            fit(
+                net(), cache(rows=8000), Recipe(device="cuda", batch=8000), epochs=1, stream=Stream(1, "t"), what="test"
+            )
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+class Looks(Net):
+    """Decides in Python by what it sees: no graph can be captured."""
+
+    def forward(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        scale = 2.0 if float(tensors["z"].sum()) > 0 else 1.0
+        return self.body(scale * tensors["z"])
+
+
+def test_what_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFixture) -> None:
+    digests = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        one = Looks()
+        fit(one, cache(), Recipe(device="cuda", batch=64), epochs=3, stream=Stream(1, "t"), what="test")
+        digests.append(state_digest(state_of(one)))
+    assert digests[0] == digests[1] and "runs eagerly" in caplog.text
+
+
+class Views(Net):
+    """Insists on the order of a map's values."""
+
+    def forward(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        z = tensors["z"]
+        return self.body[-1](z.view(len(z), -1)[:, :512])
+
+
+def test_a_net_that_insists_on_the_order_of_values() -> None:
+    torch.manual_seed(0)
+    one = Views()
+    assert (
+        len(finish(training(one, cache("int4"), Recipe(device="cuda"), epochs=3, stream=Stream(1, "t"), what="t"))) == 3
+    )
