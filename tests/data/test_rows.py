@@ -6,7 +6,6 @@ import torch
 
 from splitwiper import Label
 from splitwiper.data.bundled import digits
-from splitwiper.data.partition import overlapping
 from splitwiper.data.rows import as_inputs, as_rows
 from splitwiper.errors import DataError
 
@@ -58,27 +57,6 @@ def test_labels_are_names_or_integers() -> None:
 def test_what_cannot_be_learned_from(data: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         as_rows(data, task="")
-
-
-def test_the_partition_is_deterministic_complete_and_leaves_nobody_empty() -> None:
-    labels = np.repeat(np.arange(10), 20)
-    names = ("a", "b", "c", "d", "e")
-    for seed in range(20):
-        (parts,) = overlapping(labels, clients=names, exclusive=3, owner="b", seed=seed)
-        again = overlapping(labels, clients=names, exclusive=3, owner="b", seed=seed)[0]
-        assert all(np.array_equal(parts[n], again[n]) for n in names)
-        assert sorted(np.concatenate(list(parts.values()))) == list(range(200))
-        assert all(len(rows) for rows in parts.values())
-        holders = {label: [n for n in names if label in labels[parts[n]]] for label in range(10)}
-        assert holders[3] == ["b"]
-        assert all(1 <= len(who) <= 3 for who in holders.values())
-
-
-def test_a_partition_that_cannot_be() -> None:
-    with pytest.raises(DataError, match="too many"):
-        overlapping([0, 1], clients=("a", "b"), exclusive=0, owner="a", seed=0)
-    with pytest.raises(DataError, match="not there"):
-        overlapping([0, 1, 2], clients=("a",), exclusive=9, owner="a", seed=0)
 
 
 def test_digits_are_divided_the_same_way_for_training_and_test() -> None:

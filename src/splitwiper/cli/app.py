@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from splitwiper.cli.data import data
 from splitwiper.cli.demo import demo
 from splitwiper.cli.exits import TABLE, guarded
 from splitwiper.cli.learn import learn
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 for _command in (demo, learn, unlearn, settle, receipt, predict, verify, status):
     app.command(no_args_is_help=_command is not demo)(guarded(_command))
+app.add_typer(data)
 
 
 def _version(asked: bool) -> None:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from splitwiper.data.partition import overlapping
+from splitwiper.data.published import Array, DataSet
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Split = dict[str, tuple[Array, Array]]
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+TITLES = {
+    "digits": "written digits 1×8×8",
+    "wine": "13 measures of wines",
+    "breast_cancer": "30 measures of tumours",
+    "iris": "4 measures of flowers",
+}
+
+
+def table(name: str, *, test: float = 0.25) -> DataSet:
+    """A set of `TITLES`: digits in [0, 1], the others as measured; a fixed stratified part is held out for tests."""
+    import sklearn.datasets
+    from sklearn.model_selection import train_test_split
+
+    raw = getattr(sklearn.datasets, f"load_{name}")()
+    inputs = (raw.images[:, None] / 16 if name == "digits" else raw.data).astype(np.float32)
+    labels = WORDS if name == "digits" else tuple(map(str, raw.target_names))
+    named = np.array(labels)[raw.target]
+    train, held = train_test_split(np.arange(len(named)), test_size=test, random_state=0, stratify=named)
+    return DataSet(name, (inputs[train], named[train]), (inputs[held], named[held]), labels)
 
 
 def digits(
@@ -21,16 +38,11 @@ def digits(
     Returns:
         Training and test sets by client, each ``(images 1×8×8 in [0, 1], names)``.
     """
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    raw = load_digits()
-    images = (raw.images[:, None] / 16).astype(np.float32)
-    names = np.array(WORDS)[raw.target]
-    train, held = train_test_split(np.arange(len(names)), test_size=test, random_state=0, stratify=names)
-    parts = overlapping(names[train], names[held], clients=clients, exclusive=exclusive, owner=owner, seed=seed)
+    whole = table("digits", test=test)
+    sets = (whole.train, whole.test)
+    parts = overlapping(*(labels for _, labels in sets), clients=clients, exclusive=exclusive, owner=owner, seed=seed)
     learn, check = (
-        {name: (images[rows[mine]], names[rows[mine]]) for name, mine in part.items()}
-        for rows, part in zip((train, held), parts, strict=True)
+        {name: (images[mine], names[mine]) for name, mine in part.items()}
+        for (images, names), part in zip(sets, parts, strict=True)
     )
     return learn, check

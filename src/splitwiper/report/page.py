@@ -40,10 +40,14 @@ def render(story: Story) -> str:
 
     A pure function: the same story gives the same bytes. The page loads nothing and runs nothing.
     """
-    head = el("head", _META, el("title", story.title), "\n", el("style", Markup(CSS)))
+    return document(story.title, masthead(story), *(join(("\n", part(story))) for part in SECTIONS), "\n")
+
+
+def document(title: str, *parts: str, style: str = "") -> str:
+    """A page that loads nothing and runs nothing, with a style sheet of its own added to the report's."""
+    head = el("head", _META, el("title", title), "\n", el("style", Markup(CSS + style)))
     footer = el("footer", el("p", "Written by SplitWiper. This page is complete in itself: it loads nothing."))
-    main = el("main", masthead(story), *(join(("\n", part(story))) for part in SECTIONS), "\n", footer)
-    return f"<!DOCTYPE html>\n{el('html', head, el('body', main), lang='en-GB')}\n"
+    return f"<!DOCTYPE html>\n{el('html', head, el('body', el('main', *parts, footer)), lang='en-GB')}\n"
 
 
 def write_report(path: Path, story: Story, *, write: Callable[[Path, str], object] | None = None) -> Path:

@@ -1,6 +1,6 @@
 """The style sheet. Colours are Okabe and Ito's, darkened or lightened where text needs contrast."""
 
-CSS = """
+PALETTE = """
 :root {
   color-scheme: light dark;
   --page: #f4f5f6; --card: #ffffff; --ink: #1a1f24; --soft: #545d66; --rule: #dce0e4; --faint: #eef0f2;
@@ -22,6 +22,12 @@ CSS = """
     --h1: #1d2d38; --h2: #1e3f54; --h3: #1d5677; --h4: #3f9bd0; --h5: #8ccdf2; --h4-ink: #06121a; --h5-ink: #06121a;
   }
 }
+"""
+"""Colours by name, light and dark."""
+
+CSS = (
+    PALETTE
+    + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
 body {
@@ -231,4 +237,5 @@ summary { cursor: pointer; font-weight: 650; font-size: .95rem; margin-bottom: .
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """
+)
 """Inline style of the page; it refers to nothing outside."""
