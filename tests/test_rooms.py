@@ -24,6 +24,7 @@ ORDER = [
     "splitting",
     "models",
     "data",
+    "workloads",
     "store",
     "client",
     "server",

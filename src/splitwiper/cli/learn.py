@@ -24,6 +24,10 @@ def learn(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Takes the place of the file's seed.", min=0, show_default=False)
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Where the known data sets of a [data] table lie.", show_default=False),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     r"""Learn from clients' data files, in a new run or one that is there.
@@ -46,17 +50,26 @@ def learn(
       model.head = "head"
       clients.north = {data = "north.csv", test = "north-test.csv"}
       clients.south = {data = "south.csv"}
+
+    A known data set is divided over clients by one table in their place, and
+    what the file leaves out comes from the set's own recipe:
+
+      model.factory = "splitwiper.models:vgg"
+      data = {source = "cifar10", partition = "overlapping", clients = 5}
     """
     with Bars(quiet=as_json) as bars:
         from splitwiper.cli.settings import read_settings
 
-        settings = read_settings(config, seed=seed)
-        train, test = settings.read(bars)
+        settings = read_settings(config, seed=seed, data=data, told=bars)
         federation = open_run(run, bars, settings.config)
-        learned = federation.learn(train, tasks=settings.tasks)
-        scores, unknown = _evaluate(federation, test)
+        learned = federation.learn(settings.train, tasks=settings.tasks)
+        scores, unknown = _evaluate(federation, settings.test)
         state = federation.status().model
-    found = {**_result(run, learned, scores, state), "test_rows_of_unknown_labels": unknown}
+    found = {
+        **_result(run, learned, scores, state),
+        "test_rows_of_unknown_labels": unknown,
+        "texts_shortened": settings.shortened,
+    }
     if as_json:
         show.emit(found)
     else:
@@ -125,6 +138,8 @@ def _print(found: Mapping[str, Any], learned: Learned, scores: Mapping[str, Scor
         show.line(
             out, f"{show.plural(unknown, 'test row')} of labels that nobody holds, say forgotten ones, count as wrong."
         )
+    if shortened := found["texts_shortened"]:
+        show.line(out, f"{show.plural(shortened, 'text')} had more tokens than the model takes, and lost their ends.")
     if learned.losses:
         epochs = show.plural(len(learned.losses), "epoch")
         show.line(

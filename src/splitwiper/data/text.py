@@ -1,0 +1,133 @@
+"""From texts to rows of token ids, by rules that no text can change.
+
+A vocabulary learned from clients' texts would remember what they forget. So words are hashed into a fixed number of
+buckets, or a tokenizer comes from a file that is part of the context, like the model itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitwiper.errors import ConfigError, DataError, NotFoundError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+PAD, CLS, SEP, UNK = range(4)
+"""Ids that no word gets: padding, the beginning and the end of a text, and one kept free."""
+RESERVED = 4
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Texts as a model takes them.
+
+    Attributes:
+        inputs: ``input_ids`` (int32) and ``attention_mask`` (bool, True where there is a token), rows × length.
+        cut: how many texts were longer, and lost their end.
+    """
+
+    inputs: dict[str, Array]
+    cut: int
+
+    def __len__(self) -> int:
+        return len(self.inputs["input_ids"])
+
+
+def encode(
+    texts: Iterable[str], *, length: int = 64, vocabulary: int = 8192, tokenizer: str | Path | None = None
+) -> Encoded:
+    """Texts as rows of token ids, each a function of its own text alone. Needs ``splitwiper[text]``.
+
+    Words are split and put into lower case as BERT does it, and hashed into ``vocabulary`` ids. A text that is too
+    long keeps its beginning.
+
+    Args:
+        texts: one string per row.
+        length: tokens per row, the beginning and the end of the text included.
+        vocabulary: the number of ids, as the model has them.
+        tokenizer: a ``tokenizer.json`` to use instead of hashing. It belongs to the context: fix it before anybody
+            learns, and do not train it on the clients' texts.
+
+    Raises:
+        ConfigError: the sizes are too small, or the package tokenizers is missing.
+        DataError: something is not a text, or the tokenizer knows more words than ``vocabulary``.
+        NotFoundError: there is no such tokenizer file.
+    """
+    if length < 3 or vocabulary <= RESERVED:
+        raise ConfigError(
+            f"length = {length}, vocabulary = {vocabulary}: a text needs 3 tokens or more, and a vocabulary more than "
+            f"{RESERVED} ids."
+        )
+    rows = list(texts)
+    for number, text in enumerate(rows):
+        if not isinstance(text, str):
+            raise DataError(f"row {number} is {str(text)[:40]!r}, a {type(text).__name__}, not a text.")
+    if tokenizer is not None:
+        tokens = _by_file(rows, Path(tokenizer), length=length, vocabulary=vocabulary)
+    else:
+        tokens = _by_hash(rows, length=length, vocabulary=vocabulary)
+    ids = np.full((len(rows), length), PAD, np.int32)
+    mask = np.zeros((len(rows), length), np.bool_)
+    cut = 0
+    for number, (found, whole) in enumerate(tokens):
+        ids[number, : len(found)], mask[number, : len(found)] = found, True
+        cut += not whole
+    return Encoded({"input_ids": ids, "attention_mask": mask}, cut)
+
+
+def bucket(word: str, vocabulary: int) -> int:
+    """The id of a word: the same on every machine, for ever.
+
+    >>> bucket("hospital", 8192), bucket("hospital", 100)
+    (2470, 90)
+    """
+    raw = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return RESERVED + int.from_bytes(raw, "little") % (vocabulary - RESERVED)
+
+
+def _by_hash(rows: Sequence[str], *, length: int, vocabulary: int) -> Iterable[tuple[list[int], bool]]:
+    """For each text its ids, and whether all of it is there."""
+    library = _tokenizers()
+    normalise = library.normalizers.BertNormalizer(lowercase=True).normalize_str
+    words_of = library.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    known: dict[str, int] = {}
+    room = length - 2
+    for text in rows:
+        words = [word for word, _ in words_of(normalise(text))]
+        for word in words[:room]:
+            if word not in known:
+                known[word] = bucket(word, vocabulary)
+        yield [CLS, *(known[word] for word in words[:room]), SEP], len(words) <= room
+
+
+def _by_file(rows: list[str], path: Path, *, length: int, vocabulary: int) -> Iterable[tuple[list[int], bool]]:
+    if not path.is_file():
+        raise NotFoundError(f"there is no tokenizer file {path}; give the path of a tokenizer.json.")
+    try:
+        tool = _tokenizers().Tokenizer.from_file(str(path))
+    except Exception as problem:  # the library raises plain Exception
+        raise DataError(f"{path} is no tokenizer.json that this version of tokenizers reads ({problem}).") from problem
+    if tool.get_vocab_size() > vocabulary:
+        raise DataError(
+            f"{path} knows {tool.get_vocab_size()} tokens, the model {vocabulary}; build the model with "
+            f"vocabulary={tool.get_vocab_size()}."
+        )
+    tool.no_padding()
+    tool.enable_truncation(length)
+    for found in tool.encode_batch(rows):
+        yield list(found.ids), not found.overflowing
+
+
+def _tokenizers() -> Any:
+    try:
+        return importlib.import_module("tokenizers")
+    except ImportError as problem:
+        raise ConfigError(
+            f"texts need the package tokenizers ({problem}): pip install 'splitwiper[text]'."
+        ) from problem
