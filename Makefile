@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test soak gpu results format clean
+.PHONY: demo test soak gpu bench results format clean
 
 demo: $(READY)
 	$(BIN)/splitwiper demo
@@ -19,6 +19,9 @@ soak: $(READY)
 
 gpu: $(READY)
 	$(BIN)/pytest -m gpu -rA
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
 
 results: $(READY)
 	$(BIN)/python scripts/results.py

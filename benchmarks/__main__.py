@@ -1,0 +1,79 @@
+"""``python -m benchmarks``: run benchmarks, list them, or write the results page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import harness, table
+
+OUT = harness.ROOT / "results" / "benchmarks"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for."""
+    asked = _parser().parse_args(arguments)
+    if asked.child:
+        name, parameters = asked.child
+        _say(json.dumps(harness.load(name).child(**json.loads(parameters))))
+        return 0
+    if asked.list:
+        for name in harness.names():
+            benchmark = harness.load(name)
+            lacking = harness.missing(benchmark)
+            _say(f"{name:10} {harness.title(benchmark)}" + (f" (cannot run here: {lacking})" if lacking else ""))
+        return 0
+    if asked.names == ["table"]:
+        _say(f"wrote {table.write(asked.out or OUT)}")
+        return 0
+    unknown = [name for name in asked.names if name not in harness.names()]
+    if unknown:
+        _say(f"there is no benchmark {unknown[0]!r}; there are {', '.join(harness.names())}, and 'table'.")
+        return 2
+    out: Path | None = asked.out or (None if asked.quick else OUT)
+    for name in asked.names or harness.names():
+        _run(name, out, quick=asked.quick, commit=asked.commit)
+    if out is not None:
+        _say(f"wrote {table.write(out)}")
+    return 0
+
+
+def _run(name: str, out: Path | None, *, quick: bool, commit: str | None) -> None:
+    benchmark = harness.load(name)
+    if lacking := harness.missing(benchmark, quick=quick):
+        _say(f"{name}: skipped, {lacking}")
+        return
+    _say(f"{name}: {harness.title(benchmark)}")
+    kept = harness.records(name, benchmark.run(quick=quick), quick=quick, commit=commit)
+    for record in kept:
+        for check in record["checks"]:
+            _say(f"  {check['what']}: {check['measured']} (target {check['target']}, {_met(check['met'])})")
+    if out is not None:
+        harness.write(out, name, kept)
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "NOT met"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (all), or 'table'")
+    parser.add_argument("--out", type=Path, help="where results go (results/benchmarks)")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--quick", action="store_true", help="in seconds, to try it out; kept only where --out says")
+    parser.add_argument("--commit", help="the commit that is measured, where there is no repository")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
