@@ -41,6 +41,8 @@ def build_halves(config: Config) -> Halves:
     with isolated_rng(Stream(config.seed, "model")):
         try:
             model = factory(**spec.args)
+        except ConfigError:
+            raise
         except Exception as problem:  # whatever the user's factory raises
             raise ConfigError(f"model.args do not fit {spec.factory} ({problem}).") from problem
     if not isinstance(model, nn.Module):

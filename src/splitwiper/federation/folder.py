@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.errors import ConfigError, InputError
+from splitwiper.numerics import pick_device
 from splitwiper.seeding import Stream, digest, isolated_rng
 from splitwiper.splitting import Halves, TensorSpec
 from splitwiper.store import ServerTree, files
@@ -77,6 +78,16 @@ def columns_of(boundary: Sequence[TensorSpec]) -> tuple[Column, ...]:
                 f"{spec.name} crosses the cut as {spec.dtype}, which shards do not carry; cast it to float32."
             )
     return tuple(Column(spec.name, _DTYPES[spec.dtype], tuple(spec.shape)) for spec in boundary)
+
+
+def check_devices(config: Config) -> None:
+    """Say at once that a device is not there, before anything is kept.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    for side in (config.client, config.server):
+        pick_device(side.device)
 
 
 def agree(stored: Config, given: Config | None, path: Path) -> Config:

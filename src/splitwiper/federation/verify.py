@@ -9,7 +9,7 @@ from typing import Literal
 
 from splitwiper.client import Client
 from splitwiper.config import config_digest
-from splitwiper.errors import AbsentClientError, CorruptError
+from splitwiper.errors import AbsentClientError, ConfigError, CorruptError
 from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
@@ -148,7 +148,10 @@ def _client(server: Server, client_of: Callable[[str], Client], name: str, recei
         return Check(what, "mismatch" if left else "exact", "no rows, no shard" + (", yet files remain" * left))
     if half is None or client.tree.is_behind() or client.unknown_tickets():
         return Check(what, "unverifiable", f"{name} has unfinished work: call settle first")
-    device = pick_device(client.config.device)
+    try:
+        device = pick_device(client.config.device)
+    except ConfigError as problem:
+        return Check(what, "not_comparable", str(problem))
     if odd := _differs(half[1], fingerprint(device, client.config.threads)):
         return Check(what, "not_comparable", "; ".join(odd))
     with reproducible(device, int(half[1]["threads"])):
@@ -166,7 +169,11 @@ def _server(server: Server, recomputed: int) -> Check:
     model, shards = server.tree.model(), server.tree.shards()
     if model is None:
         return Check(what, "exact", "nobody holds rows: there is no model")
-    if odd := _differs(model.fingerprint, server.fingerprint()):
+    try:
+        now = server.fingerprint()
+    except ConfigError as problem:
+        return Check(what, "not_comparable", str(problem))
+    if odd := _differs(model.fingerprint, now):
         return Check(what, "not_comparable", "; ".join(odd))
     with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"])):
         trained, labels = server.compute(shards)

@@ -1,0 +1,89 @@
+"""Finishing whatever is unfinished: the whole of crash recovery, and the second half of learning and forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, closing
+
+from splitwiper.client import Client
+from splitwiper.errors import (
+    AbsentClientError,
+    BusyError,
+    CorruptError,
+    DataError,
+    FencedError,
+    SplitWiperError,
+    TrainingError,
+    let_go,
+)
+from splitwiper.federation.members import Members
+from splitwiper.loop import Pausing
+from splitwiper.wire import Receipt
+
+LANES = 8
+"""Clients that pre-train on one GPU at the same time."""
+
+
+def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[Receipt, ...]:
+    """Finish clients that were being worked on, answer open requests, train if the model is not the manifest's.
+
+    One client's trouble stops no other; it is raised at the end if the call named that client (None: all of them), and
+    `status` tells of it otherwise.
+
+    Raises:
+        AbsentClientError: requests wait for clients whose folders are not here, and none could be settled.
+    """
+    server = members.server
+    open_tickets = [t for t in server.tree.tickets() if t.state == "accepted"]
+    here = set(members.here())
+    # marks say what was begun; a client's own book knows best what another process's erased mark left undone
+    behind = {name for name in sorted(here) if members.is_behind(name)}
+    names = sorted(members.marked() | behind | {t.client for t in open_tickets})
+    failed = _bring_up(members, [name for name in names if name in here], behind)
+    absent = {name for name in names if name not in here and server.tree.knows(name)}
+    for name in set(names) - here:
+        members.unmark(name)
+    for ticket in open_tickets:  # a whole client can be forgotten in its absence
+        if ticket.client in absent and ticket.level == "client":
+            answers = [t.id for t in open_tickets if t.client == ticket.client]
+            server.tree.withdraw(ticket.client, None, answers=answers)
+    receipts = server.train()
+    members.link.finished = True
+    for name, problem in failed.items():
+        if name in named if named is not None else not receipts:
+            raise problem
+    waiting = [t for t in server.tree.tickets() if t.state == "accepted" and t.client in absent]
+    if waiting and named is None and not receipts:
+        missing = ", ".join(sorted({t.client for t in waiting}))
+        raise AbsentClientError(
+            f"{len(waiting)} requests wait for {missing}, whose folder is not here: bring it back and settle again, or "
+            "forget the whole client (everything=True), which needs only the server."
+        )
+    return receipts
+
+
+def _bring_up(members: Members, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
+    """Bring clients up to date, several at a time on a GPU; what stops one alone is returned: others go on."""
+    failed: dict[str, SplitWiperError] = {}
+    waiting, running = list(names), dict[str, tuple[Client, Pausing[bool]]]()
+    lanes = LANES if members.config.client.device.startswith("cuda") else 1
+    with ExitStack() as stack:
+        while waiting or running:
+            for name in [*running, *waiting[: lanes - len(running)]]:
+                try:
+                    if name not in running:
+                        waiting.remove(name)
+                        client = members.client(name)
+                        running[name] = (client, stack.enter_context(closing(client.syncing(again=name in behind))))
+                    next(running[name][1])
+                    continue
+                except StopIteration:
+                    members.link.charge(name, running[name][0].take_spent())
+                    members.unmark(name)
+                except FencedError:
+                    raise
+                except (DataError, TrainingError, CorruptError, BusyError) as problem:
+                    failed[name] = let_go(problem)
+                running.pop(name, None)
+    return failed
