@@ -1,6 +1,7 @@
 """The loop on a GPU: graph or eager, resident or streamed, alone or beside others, the bits are the same."""
 
 import logging
+import random
 from pathlib import Path
 
 import numpy as np
@@ -171,3 +172,73 @@ def test_a_net_that_insists_on_the_order_of_values() -> None:
     assert (
         len(finish(training(one, cache("int4"), Recipe(device="cuda"), epochs=3, stream=Stream(1, "t"), what="t"))) == 3
     )
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_maps_of_one_channel_are_laid_out_alike(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    draw, cut = np.random.default_rng(0), Column("z", "F32", (1, 16, 16))
+    values, codes = draw.normal(size=(700, 1, 16, 16)).astype(np.float32), (np.arange(700) % 5).astype(np.int32)
+    rows = Cache([Shard(Path("memory"), 700, {"z": values}, codes, LABELS)], LABELS, names=["z"], columns=[cut])
+
+    def told() -> str:
+        torch.manual_seed(0)
+        one = Net()
+        one.body[0], one.body[6] = nn.Conv2d(1, 32, 3, padding=1), nn.Linear(2048, 5)
+        recipe = Recipe(device="cuda", batch=64, lr=1e-3, precision=precision)
+        fit(one, rows, recipe, epochs=3, stream=Stream(1, "t"), what="test")
+        return state_digest(state_of(one))
+
+    decoded = told()
+    monkeypatch.setattr(feeding.DecodedFeed, "need", staticmethod(lambda *_: 10**18))
+    assert told() == decoded
+    monkeypatch.setattr(feeding.ResidentFeed, "need", staticmethod(lambda *_: 10**18))
+    assert told() == decoded
+
+
+def test_half_precision_follows_the_weights() -> None:
+    """Casts must not outlive a step: a net that saw its first weights all along would hardly learn."""
+    losses = {
+        precision: fit(
+            net(),
+            cache(),
+            Recipe(device="cuda", batch=64, precision=precision),
+            epochs=4,
+            stream=Stream(1, "t"),
+            what="t",
+        )
+        for precision in ("float32", "bfloat16")
+    }
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.1)
+
+
+class Drops(Net):
+    """Decides by Python's generator: a graph would replay one decision for ever."""
+
+    def forward(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.body(tensors["z"] if random.random() < 0.5 else 2 * tensors["z"])
+
+
+def test_what_draws_on_the_cpu_runs_eagerly(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    digests = []
+    for graphs_from in (1, 10**9):
+        monkeypatch.setattr(loop, "_GRAPHS_FROM", graphs_from)
+        torch.manual_seed(0)
+        one = Drops()
+        fit(one, cache(), Recipe(device="cuda", batch=64), epochs=4, stream=Stream(1, "t"), what="test")
+        digests.append(state_digest(state_of(one)))
+    assert digests[0] == digests[1] and "on the CPU" in caplog.text
+
+
+def test_a_failed_capture_harms_no_graph_made_before() -> None:
+    recipe = Recipe(device="cuda", batch=64)
+    alone = net()
+    fit(alone, cache(), recipe, epochs=5, stream=Stream(1, "t"), what="test")
+    torch.manual_seed(0)
+    beside, other = net(), Looks()
+    work = [training(n, cache(), recipe, epochs=5, stream=Stream(1, "t"), what="test") for n in (beside, other)]
+    for _ in range(3):
+        for one in work:
+            next(one)
+    for one in work:
+        finish(one)
+    assert state_digest(state_of(beside)) == state_digest(state_of(alone))

@@ -167,11 +167,32 @@ def test_a_batch_that_cannot_be_read_is_an_error_and_no_deadlock(cache: Cache, m
         trained(cache, Stream(1, "t"))
 
 
-def test_half_precision_follows_the_weights(cache: Cache) -> None:
-    """Casts must not outlive a step: a net that saw its first weights all along would hardly learn."""
-    _, full = trained(cache, Stream(1, "t"), lr=0.5)
-    _, half = trained(cache, Stream(1, "t"), lr=0.5, precision="bfloat16")
-    assert half == pytest.approx(full, rel=0.1)
+class Remembers(Net):
+    """Looks at the batch before, too."""
+
+    before: torch.Tensor | None = None
+
+    def forward(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        z = tensors["z"]
+        seen = z if self.before is None else z + 0.1 * self.before.mean(0)
+        self.before = z
+        return self.body(seen)
+
+
+def test_a_net_may_keep_a_batch(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+    for ahead in (0, 1 << 40):
+        monkeypatch.setattr(feeding, "_AHEAD", ahead)
+        torch.manual_seed(0)
+        net = Remembers()
+        fit(net, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test")
+        states.append(state_of(net))
+    assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+
+
+def test_half_precision_is_for_gpus() -> None:
+    with pytest.raises(ConfigError, match="for a GPU"):
+        Recipe(precision="bfloat16")
 
 
 def test_pausing_work_can_be_left_and_taken_up(cache: Cache) -> None:

@@ -138,5 +138,5 @@ def torch_dtype(kind: np.dtype[Any]) -> torch.dtype:
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Tensors on a device."""
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+    """Tensors on a device. Copies from a GPU are waited for: nobody else would."""
+    return {name: tensor.to(device, non_blocking=device.type == "cuda") for name, tensor in tensors.items()}

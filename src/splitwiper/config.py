@@ -77,7 +77,7 @@ class Recipe:
     clip: float = 0.0
     """Largest gradient norm; 0 leaves gradients as they are."""
     precision: str = "float32"
-    """What layers compute in. 'bfloat16' keeps weights, losses and sums in float32, and is much faster on a GPU."""
+    """What layers compute in. 'bfloat16' is for GPUs: weights, losses and sums stay in float32, all else is faster."""
     device: str = "cpu"
     threads: int = 0
     """Threads torch computes with; 0 takes torch's setting, or the cores this process may use if they are fewer. The
@@ -94,6 +94,10 @@ class Recipe:
         _choice(self, "optimizer", OPTIMIZERS)
         _choice(self, "schedule", SCHEDULES)
         _choice(self, "precision", PRECISIONS)
+        if self.precision == "bfloat16" and not self.device.startswith("cuda"):
+            raise ConfigError(
+                "precision = 'bfloat16' is for a GPU (device = 'cuda'): CPUs are slower with it, or crash; drop it."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,13 +91,13 @@ class TrainingError(SplitWiperError, RuntimeError):
     """Training ran and went wrong."""
 
 
-def nearest(word: str, known: Iterable[str], *, most: int = 3) -> str:
+def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:
     """A clause that points to the known words closest to ``word``; empty when none is close.
 
     >>> nearest("brid", ["bird", "cat"])
     " Did you mean 'bird'?"
     """
-    close = difflib.get_close_matches(word, [str(k) for k in known], n=most, cutoff=0.5)
+    close = difflib.get_close_matches(word, [str(k) for k in known], n=most, cutoff=0.65)
     if not close:
         return ""
     return f" Did you mean {' or '.join(repr(c) for c in close)}?"

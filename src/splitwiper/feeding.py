@@ -36,7 +36,7 @@ class Feed(Protocol):
     """From a batch to the tensors that cross the cut."""
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
-        """The batches in turn; each is valid until the next one is asked for."""
+        """The batches in turn. On a GPU each is valid until the next one is asked for: nets must not keep them."""
         ...
 
 
@@ -54,12 +54,12 @@ def feed_for(
     """
     decode = rows.decoder(device, dtype)
     if device.type != "cuda":
-        return AheadFeed(rows, decode, largest)
+        return AheadFeed(rows, decode, ahead=rows.width * largest >= _AHEAD)
     if resident:
         free = torch.cuda.mem_get_info(device)[0] + _reusable(device)
         try:
             for kind in (DecodedFeed, ResidentFeed):
-                if kind.need(rows, decode) <= _SHARE * free:
+                if kind.need(rows, dtype) <= _SHARE * free:
                     return kind(rows, decode, device, largest)
         except torch.OutOfMemoryError:
             free = 0
@@ -79,27 +79,25 @@ def _reusable(device: torch.device) -> int:
 class AheadFeed:
     """Batches in CPU memory; the next one is read while this one is trained on."""
 
-    def __init__(self, rows: Cache, decode: Decode, largest: int) -> None:
-        self._rows, self.decode = rows, decode
-        self._pair = [rows.buffers(largest) for _ in range(2)]
-        self._ahead = rows.width * largest >= _AHEAD
+    def __init__(self, rows: Cache, decode: Decode, *, ahead: bool) -> None:
+        self._rows, self.decode, self._ahead = rows, decode, ahead
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
         """The batches in turn."""
         if not self._ahead:
-            for index in batches:
-                yield self._read(index, 0)
+            yield from map(self._read, batches)
             return
         with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
-            coming = reader.submit(self._read, batches[0], 0)
-            for number in range(len(batches)):
+            coming = reader.submit(self._read, batches[0])
+            for following in [*batches[1:], None]:
                 parts = coming.result()
-                if number + 1 < len(batches):
-                    coming = reader.submit(self._read, batches[number + 1], (number + 1) % 2)
+                if following is not None:
+                    coming = reader.submit(self._read, following)
                 yield parts
 
-    def _read(self, index: Array, which: int) -> Parts:
-        parts = {name: tensor[: len(index)] for name, tensor in self._pair[which].items()}
+    def _read(self, index: Array) -> Parts:
+        """A batch in memory of its own: a net may keep it, to look at it again in the next step."""
+        parts = self._rows.buffers(len(index))
         self._rows.gather(index, parts)
         return parts
 
@@ -119,7 +117,7 @@ class ResidentFeed:
         self._order = torch.empty(len(rows), dtype=torch.int64, device=device)
 
     @staticmethod
-    def need(rows: Cache, decode: Decode) -> int:
+    def need(rows: Cache, dtype: torch.dtype) -> int:
         """Bytes of GPU memory for everything."""
         return rows.width * len(rows)
 
@@ -149,11 +147,11 @@ class DecodedFeed(ResidentFeed):
         self.decode = self._restored
 
     @staticmethod
-    def need(rows: Cache, decode: Decode) -> int:
+    def need(rows: Cache, dtype: torch.dtype) -> int:
         """Bytes of GPU memory for everything."""
         parts = rows.buffers(1)
         rows.gather(np.arange(1), parts)
-        shown = rows.decoder(torch.device("cpu"))(parts)
+        shown = rows.decoder(torch.device("cpu"), dtype)(parts)
         return (parts[CODE].nbytes + sum(t.nbytes for t in shown.values())) * len(rows)
 
     def _kept(self, parts: Parts) -> Parts:

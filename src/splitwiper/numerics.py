@@ -34,10 +34,17 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as problem:
         raise ConfigError(f"device {name!r} is not one torch knows; use 'cpu' or 'cuda'.") from problem
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device {name!r} was asked for, but torch sees no GPU; set device = 'cpu'.")
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device {name!r} is not supported; use 'cpu' or 'cuda'.")
+    if device.type == "cuda":
+        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (device.index or 0) >= seen:
+            found = f"{seen} of them" if seen else "no GPU"
+            raise ConfigError(
+                f"device {name!r} was asked for, but torch sees {found}; go on where there is one, or start a new run "
+                "with device = 'cpu'."
+            )
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the fingerprint is taken, not only after
     return device
 
 
@@ -60,18 +67,19 @@ def reproducible(device: torch.device, threads: int) -> Iterator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.backends.cudnn.benchmark,
+        torch.backends.cudnn.enabled,
         torch.get_num_threads(),
         torch.get_default_dtype(),
         getattr(torch.utils.deterministic, _FILL),
     )
     token = _asked.set(_asked.get() or bool(threads))
     if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.cuda.init()  # so that isolated_rng saves and restores the GPU's generator too
     try:
         torch.use_deterministic_algorithms(True)
         setattr(torch.utils.deterministic, _FILL, False)  # a pass over memory for every new tensor
         torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.enabled = True
         torch.set_default_dtype(torch.float32)
         torch.set_num_threads(thread_count(threads))
         with (
@@ -83,10 +91,10 @@ def reproducible(device: torch.device, threads: int) -> Iterator[None]:
     finally:
         _asked.reset(token)
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.backends.cudnn.benchmark = before[2]
-        torch.set_num_threads(before[3])
-        torch.set_default_dtype(before[4])
-        setattr(torch.utils.deterministic, _FILL, before[5])
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.enabled = before[2:4]
+        torch.set_num_threads(before[4])
+        torch.set_default_dtype(before[5])
+        setattr(torch.utils.deterministic, _FILL, before[6])
 
 
 def thread_count(threads: int) -> int:
@@ -124,9 +132,26 @@ def fingerprint(device: torch.device, threads: int) -> dict[str, str]:
         "deterministic": "true",
         "mkldnn": str(torch.backends.mkldnn.is_available() and getattr(torch.backends.mkldnn, "enabled", True)).lower(),
         "matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn": f"{torch.backends.cudnn.version()} tf32={torch.backends.cudnn.allow_tf32}" if gpu else "none",
+        "gpu_switches": _gpu_switches() if gpu else "none",
         "environment": " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if _SWITCHES.fullmatch(k)),
     }
+
+
+def _gpu_switches() -> str:
+    """What a user may have set that a GPU's results depend on."""
+    cuda, matmul = torch.backends.cuda, torch.backends.cuda.matmul
+    return " ".join(
+        f"{name}={value}"
+        for name, value in {
+            "cudnn": torch.backends.cudnn.version(),
+            "tf32": torch.backends.cudnn.allow_tf32,
+            "bf16_reduction": matmul.allow_bf16_reduced_precision_reduction,
+            "fp16_reduction": matmul.allow_fp16_reduced_precision_reduction,
+            "flash": cuda.flash_sdp_enabled(),
+            "efficient": cuda.mem_efficient_sdp_enabled(),
+            "math": cuda.math_sdp_enabled(),
+        }.items()
+    )
 
 
 def _cpu_model() -> str:

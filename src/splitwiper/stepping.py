@@ -1,16 +1,19 @@
 """One step of training: decode a batch, forward, backward, update. On a GPU the whole step becomes one CUDA graph.
 
-The graph replays the very kernels of the eager step, so both give the same bits; what cannot be captured (a model that
-looks at its data from Python) stays eager.
+The graph replays the very kernels of the eager step, so both give the same bits. What cannot be captured stays eager: a
+net that looks at its data from Python, or draws from a generator on the CPU. Nobody can notice a net that counts its
+steps in Python, or keeps tensors from one step to the next: such a net belongs on the CPU.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,6 +23,8 @@ from splitwiper.config import Recipe
 from splitwiper.errors import TrainingError
 
 _log = logging.getLogger("splitwiper")
+_lost = 0
+"""Captures that failed. Each takes the GPU's generator from under the graphs that were made before."""
 _WARM = 2
 """Eager steps for each batch size before its graph is captured: libraries set themselves up in them."""
 
@@ -45,6 +50,7 @@ class Step:
         self.total = torch.zeros((), device=device)  # the sum of the rows' losses
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs and device.type == "cuda" else None
         self._seen: dict[int, int] = {}
+        self._lost = _lost
 
     def __call__(self, parts: Parts, rate: float) -> None:
         """Train on a batch with a learning rate."""
@@ -54,6 +60,8 @@ class Step:
         else:
             self._rate.fill_(rate)
         size = len(parts[CODE])
+        if self._graphs and self._lost != _lost:
+            self._graphs, self._lost = {}, _lost
         if self._graphs is not None and size not in self._graphs:
             self._seen[size] = self._seen.get(size, 0) + 1
             if self._seen[size] > _WARM:
@@ -95,7 +103,7 @@ class Step:
 
     def _laid_out(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {
-            name: tensor.contiguous(memory_format=self._layout) if tensor.ndim == 4 else tensor.contiguous()
+            name: _strided(tensor, self._layout) if tensor.ndim == 4 else tensor.contiguous()
             for name, tensor in tensors.items()
         }
 
@@ -104,7 +112,8 @@ class Step:
         graphs = self._graphs or {}
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(graphs.values())).pool() if graphs else None
-        noise = torch.cuda.get_rng_state(self._device)
+        global _lost
+        noise, drawn = torch.cuda.get_rng_state(self._device), _cpu_generators()
         try:
             with torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
                 self._eager(parts)
@@ -112,10 +121,38 @@ class Step:
             raise
         except (RuntimeError, TrainingError) as problem:
             _restore(self._device, noise)
+            _lost += 1
             _log.warning("%s: the step cannot be captured in a CUDA graph, and runs eagerly (%s).", self._what, problem)
             self._graphs = None
             return
-        self._graphs = {**graphs, size: graph}
+        if not _same(drawn, _cpu_generators()):  # the graph would replay one draw for ever
+            random.setstate(drawn[0])
+            np.random.set_state(drawn[1])
+            torch.set_rng_state(drawn[2])
+            _log.warning("%s: the net draws random numbers on the CPU, so steps run eagerly.", self._what)
+            self._graphs = None
+            return
+        self._graphs, self._lost = {**graphs, size: graph}, _lost
+
+
+def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:
+    """Maps in a layout, with the strides that belong to it: torch leaves those of dimensions of one as they came."""
+    _, channels, height, width = maps.shape
+    row = channels * height * width
+    strides = (row, 1, width * channels, channels)
+    if layout is torch.contiguous_format:
+        strides = (row, height * width, width, 1)
+    return maps.contiguous(memory_format=layout).as_strided(maps.shape, strides)
+
+
+def _cpu_generators() -> tuple[Any, Any, Tensor]:
+    """Where the CPU's generators stand: Python's, NumPy's and torch's."""
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def _same(one: tuple[Any, Any, Tensor], other: tuple[Any, Any, Tensor]) -> bool:
+    arrays = all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+    return one[0] == other[0] and arrays and torch.equal(one[2], other[2])
 
 
 def _restore(device: torch.device, noise: Tensor) -> None:

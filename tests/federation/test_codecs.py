@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from federation.runs import assert_same, halves, settings, three, without
-from splitwiper import Federation
+from splitwiper import Federation, split
 from splitwiper.config import CODECS
 from splitwiper.errors import ConfigError, DataError
 from splitwiper.wire import open_shard
@@ -92,3 +93,31 @@ def test_another_codec_is_another_context(tmp_path: Path) -> None:
     Federation(tmp_path / "run", halves(), settings(codec="int8"))
     with pytest.raises(ConfigError, match=r"client\.codec is 'int8', given 'int4'"):
         Federation(tmp_path / "run", halves(), settings(codec="int4"))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_nothing_to_predict(tmp_path: Path, codec: str) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings(codec=codec))
+    fed.learn(three())
+    assert fed.predict("north", np.empty((0, 6), np.float32)) == []
+
+
+class Wide(nn.Module):
+    """A layer whose activations are not float32."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+@pytest.mark.parametrize("codec", CODECS)
+def test_cuts_of_other_floats(tmp_path: Path, codec: str, dtype: torch.dtype) -> None:
+    model = nn.Sequential(nn.Linear(6, 8), Wide(dtype), nn.Linear(8, 3).to(dtype))
+    fed = Federation(tmp_path / "run", split(model, at="1", example=torch.zeros(1, 6)), settings(codec=codec))
+    fed.learn(three())
+    receipt = fed.unlearn("north", classes=["bird"])
+    assert fed.verify(receipt).exact and len(fed.predict("north", three()["north"][0])) == 30

@@ -18,7 +18,7 @@ absent = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(tmp_path: Path, side: str) -> None:
     config = settings()
     config = replace(config, **{side: replace(getattr(config, side), device="cuda")})
-    with pytest.raises(ConfigError, match="torch sees no GPU; set device = 'cpu'"):
+    with pytest.raises(ConfigError, match="torch sees no GPU; go on where there is one"):
         Federation(tmp_path / "run", halves(), config)
     assert not (tmp_path / "run").exists()
 
@@ -39,3 +39,28 @@ def test_a_run_made_on_a_gpu_predicts_without_one(tmp_path: Path, monkeypatch: p
     for work in (lambda: moved.learn(data), moved.settle):
         with pytest.raises(ConfigError, match="torch sees no GPU"):
             work()
+
+
+@absent
+def test_verifying_a_gpu_run_without_one_is_not_comparable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+
+    def gone(name: str) -> torch.device:
+        raise ConfigError(f"device {name!r} was asked for, but torch sees no GPU")
+
+    for place in ("federation.verify", "server.server"):
+        monkeypatch.setattr(f"splitwiper.{place}.pick_device", gone)
+    assert fed.verify().outcome == "not_comparable"
+
+
+@absent
+def test_forgetting_without_the_gpu_says_so_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    monkeypatch.setattr(fed, "config", replace(fed.config, server=replace(fed.config.server, device="cuda")))
+    with pytest.raises(ConfigError, match="torch sees no GPU"):
+        fed.unlearn("north", classes=["bird"])
+    assert "bird" in fed.rows("north").values()

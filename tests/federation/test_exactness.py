@@ -214,7 +214,7 @@ def test_restart_from_the_last_checkpoint_that_never_saw_the_rows(tmp_path: Path
     ids = tree.ids()
     victim = next(i for i, m in ids.items() if int.from_bytes(m[:8], "big") % 6 == last)
     steps: list[int] = []
-    fed._progress = lambda what, done, total: steps.append(total) if "pre-training" in what else None
+    fed._members.progress = lambda what, done, total: steps.append(total) if "pre-training" in what else None
     fed.unlearn("north", samples=[victim])
     after = {n: r.file for n, r in fed._client("north").tree.checkpoints().items()}
     assert after == before and before  # all earlier checkpoints were kept, and only the last stage ran again

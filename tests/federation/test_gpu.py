@@ -1,5 +1,8 @@
 """Exactness on a GPU : deterministic algorithms, two equal runs, unlearned equals never-had."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import pytest
 import torch
 
 from federation.runs import Table, assert_same, settings, without
-from splitwiper import Config, Federation, split
+from splitwiper import Config, Federation, ModelConfig, split
 from splitwiper.models import digits_cnn
 
 pytestmark = pytest.mark.gpu
@@ -56,3 +59,26 @@ def test_half_precision_and_codes_are_exact_too(tmp_path: Path, codec: str) -> N
     assert_same(had, never)
     assert had.verify(receipt).exact and had.verify().exact
     assert had.predict("south", data["south"][0][:5]) == never.predict("south", data["south"][0][:5])
+
+
+def test_verified_by_another_process(tmp_path: Path) -> None:
+    config = on_gpu(settings())
+    model = ModelConfig(factory="splitwiper.models:digits_cnn", at="stem", inputs={"x": "float32[1,8,8]"})
+    Federation(tmp_path / "run", config=replace(config, model=model)).learn({"north": images(1, 100)})
+    code = f"from splitwiper import Federation; print(Federation({str(tmp_path / 'run')!r}).verify().outcome)"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CUBLAS")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "exact"
+
+
+def test_client_on_the_gpu_server_on_the_cpu(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    halves = split(digits_cnn(), at="stem", example=torch.zeros(1, 1, 8, 8))
+    config = settings()
+    config = replace(config, client=replace(config.client, device="cuda"))
+    fed = Federation(tmp_path / "run", halves, config)
+    fed.learn({"north": images(1, 300)})
+    x = [images(seed, 250)[0] for seed in range(5)]
+    first = [fed.predict_proba("north", one) for one in x]
+    again = [fed.predict_proba("north", one) for one in reversed(x)][::-1]
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))

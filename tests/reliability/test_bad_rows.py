@@ -184,3 +184,53 @@ def test_a_half_that_overflows_says_what_to_do_and_holds_up_nobody_else(tmp_path
     twin.learn({"north": GOOD["north"], "south": (x[1:], y[1:])})
     one, other = bits(tmp_path / "run"), bits(tmp_path / "twin")
     assert (one["model"], one["shard north"]) == (other["model"], other["shard north"])
+
+
+class Rounds(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.round().long()
+
+
+class First(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0]
+
+
+class Column(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, None].float()
+
+
+def test_a_cut_that_sends_integers_alone_is_refused_before_anything_is_kept(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(4, 3), Rounds(), nn.Flatten(), First(), Column(), nn.Linear(1, 2))
+    fed = Federation(tmp_path / "run", split(net, at="1", example=torch.zeros(1, 4)), config())
+    with pytest.raises(DataError, match="nothing but integers crosses the cut"):
+        fed.learn(GOOD)
+    assert fed.clients == ()
+
+
+def test_a_cut_that_sends_one_number_a_row(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(4, 3), First(), Column(), nn.Linear(1, 2))
+    fed = Federation(tmp_path / "run", split(net, at="1", example=torch.zeros(1, 4)), config())
+    fed.learn(GOOD)
+    assert fed.verify().exact
+
+
+def test_predictions_take_rows_of_the_type_that_was_learned(tmp_path: Path) -> None:
+    net = nn.Sequential(Column8(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    fed = Federation(tmp_path / "run", split(net, at="2", example=torch.zeros(1, 4, dtype=torch.uint8)), config())
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 4)).astype(np.uint8)
+    fed.learn({"north": (pixels, ["a", "b"] * 10)})
+    answers = fed.predict_proba("north", pixels)
+    for same in (np.float32, np.int64):
+        assert np.array_equal(fed.predict_proba("north", pixels.astype(same)), answers)
+    for other in (pixels / 255, pixels.astype(np.int64) + 300, -pixels.astype(np.int64) - 1):
+        with pytest.raises(DataError, match="values that change as uint8"):
+            fed.predict("north", other)
+
+
+class Column8(nn.Module):
+    """Pixels as numbers between 0 and 1."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float() / 255 if x.dtype == torch.uint8 else x.float()

@@ -169,3 +169,13 @@ def test_a_process_nobody_waited_for_is_dead() -> None:
     assert child.stdin is not None
     child.stdin.close()
     child.wait()
+
+
+def test_a_link_is_copied_and_not_adopted(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"bytes")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for name in ("real", "link"):
+        files.adopt(tmp_path / name, tmp_path / f"{name}-taken")
+        assert not (tmp_path / f"{name}-taken").is_symlink() and (tmp_path / f"{name}-taken").read_bytes() == b"bytes"
+    assert (tmp_path / "real-taken").samefile(tmp_path / "real")
+    assert not (tmp_path / "link-taken").samefile(tmp_path / "real")

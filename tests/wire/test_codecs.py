@@ -149,5 +149,48 @@ def test_predictions_cross_in_the_same_form() -> None:
         assert torch.equal(unpack(sent, [column], codec)["x"], decode(sent["x"], column, codec, own))
     with pytest.raises(DataError, match="ranges did not come"):
         unpack({"x": sent["x"]}, [column], "int4")
-    with pytest.raises(DataError, match="arrived with rows of shape"):
+    with pytest.raises(DataError, match="arrived as"):
         unpack({"x": sent["x"][:, :3]}, [column], "int4")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"x": torch.zeros(4, 48)}, "arrived as torch.float32"),
+        ({"x": torch.zeros(4, 48, dtype=torch.int64)}, "arrived as torch.int64"),
+        ({"@low/x": torch.zeros(1)}, "one per channel"),
+        ({"@low/x": torch.full((6,), torch.nan)}, "out of range"),
+        ({"@step/x": torch.zeros(6)}, "out of range"),
+        ({"@step/x": torch.full((6,), 3.4e38)}, "out of range"),
+        ({"@step/x": torch.ones(6, dtype=torch.int32)}, "out of range"),
+        ({"@step/x": torch.ones(6, 1)}, "out of range"),
+    ],
+)
+def test_malformed_predictions_are_refused(change: dict[str, torch.Tensor], told: str) -> None:
+    good = {"x": torch.zeros(4, 48, dtype=torch.uint8), "@low/x": torch.zeros(6), "@step/x": torch.ones(6)}
+    column = Column("x", "F32", (6, 4, 4))
+    assert unpack(good, [column], "int4")["x"].shape == (4, 6, 4, 4)
+    with pytest.raises(DataError, match=told):
+        unpack({**good, **change}, [column], "int4")
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\x00b", "x" * 1001, 10**30])
+def test_labels_that_rows_may_not_have_no_shard_may_have(tmp_path: Path, name: str | int) -> None:
+    column, label = Column("x", "F32", (1,)), Label("", name)
+    file = io.BytesIO()
+    block = {"x": torch.zeros(2, 1).numpy()}, torch.zeros(2, dtype=torch.int32).numpy()
+    write_shard(file, columns=[column], rows=2, labels=[label], blocks=[block])
+    (tmp_path / "shard").write_bytes(file.getvalue())
+    with pytest.raises(DataError, match="label"):
+        check_shard(open_shard(tmp_path / "shard"), [column])
+
+
+def test_values_too_large_to_train_on_are_refused(tmp_path: Path) -> None:
+    for codec in ("none", "bfloat16"):
+        column, values = Column("x", "F32", (1,)), torch.full((2, 1), 3e38)
+        file = io.BytesIO()
+        block = {"x": encode(values, column, codec).numpy()}, torch.zeros(2, dtype=torch.int32).numpy()
+        write_shard(file, columns=[column], rows=2, labels=[Label("", "a")], blocks=[block], codec=codec)
+        (tmp_path / codec).write_bytes(file.getvalue())
+        with pytest.raises(DataError, match="beyond 1e"):
+            check_shard(open_shard(tmp_path / codec), [column], codec)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from splitwiper.cache import to_device
-from splitwiper.client.local_net import Embedder, Normaliser
+from splitwiper.client.local_net import Embedder, Normaliser, features_of
 from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
@@ -38,7 +38,8 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
             )
     shown = ", ".join(map(str, rows.columns))
     wide = any(array.dtype.kind in "iu" and array.dtype.itemsize > 1 for array in rows.inputs.values())
-    device = torch.device("cpu") if wide else device_at_hand(config.device)
+    looked_up = wide or any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in half.modules())
+    device = torch.device("cpu") if looked_up else device_at_hand(config.device)
     embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
     with torch.inference_mode(), isolated_rng(Stream(0, "probe")):
         for start in range(0, len(rows), BATCH):
@@ -50,6 +51,7 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
                     f"client {client!r}: the client half cannot take rows of {shown}; between rows {start} and "
                     f"{start + BATCH} it says: {problem}."
                 ) from problem
+    features_of(boundary)
     for column in columns:
         got = tuple(boundary[column.name].shape[1:])
         if got != column.shape:

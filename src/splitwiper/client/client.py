@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,6 +34,7 @@ from splitwiper.store import ClientTree, files
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Column, Link, Request, Scores, Shard, Spent, Statement, Ticket
 from splitwiper.wire.codecs import pack
+from splitwiper.wire.columns import DTYPES
 
 _T = TypeVar("_T")
 Progress = Callable[[str, int, int], None]
@@ -285,13 +287,13 @@ class Client:
             if not (again or tickets or self.tree.book.meta("uploaded") != wanted or self.tree.is_behind()):
                 return False
             outgoing = self._shard(recipe, state, slices)
+            with self.tree.book.change():  # a process that lost its lease must not bring old rows back
+                accepted = self._link.upload(self.name, outgoing, self.statement(tickets))
         except (DataError, TrainingError):
             if tickets:  # what is left cannot be trained on, but what is to be forgotten goes all the same
                 self._withdraw(tickets)
                 self.tree.mark(tickets, "done")
             raise
-        with self.tree.book.change():  # a process that lost its lease must not bring old rows back
-            accepted = self._link.upload(self.name, outgoing, self.statement(tickets))
         files.erase(outgoing)
         self._done(tickets, wanted, accepted.digest)
         return True
@@ -377,8 +379,17 @@ class Client:
         learned = f"it learned from {', '.join(map(str, columns))} ({self.holdings.call})"
         if call != self.holdings.call or set(named) != {c.name for c in columns}:
             raise DataError(f"client {self.name!r}: inputs are {sorted(named)} ({call}), {learned}.")
+        out = {}
         for column in columns:
-            if named[column.name].shape[1:] != column.shape:
-                shape = list(named[column.name].shape[1:])
+            given = named[column.name]
+            if given.shape[1:] != column.shape:
+                shape = list(given.shape[1:])
                 raise DataError(f"client {self.name!r}: {column.name} has rows of shape {shape}, {learned}.")
-        return {column.name: named[column.name] for column in columns}
+            with np.errstate(all="ignore"):
+                out[column.name] = given.astype(DTYPES[column.dtype], copy=False)
+            if given.dtype != out[column.name].dtype and not np.array_equal(given, out[column.name]):
+                raise DataError(
+                    f"client {self.name!r}: {column.name} is {given.dtype} with values that change as "
+                    f"{out[column.name].dtype}, and {learned}: scale and convert them as they were for learning."
+                )
+        return out

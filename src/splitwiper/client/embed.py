@@ -15,12 +15,12 @@ from splitwiper.cache import CODE, Cache, to_device
 from splitwiper.client.content import MAC_COLUMN, rows_digest, sort_order
 from splitwiper.client.fitted import Spread, labels_present
 from splitwiper.client.pretrain import RANGES, Recipe, thaw
-from splitwiper.errors import DataError
+from splitwiper.errors import DataError, TrainingError
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
-from splitwiper.wire.codecs import Ranges, encode, has_ranges
+from splitwiper.wire.codecs import LARGEST, Ranges, encode, has_ranges, usable
 
 Array = np.ndarray[Any, np.dtype[Any]]
 OnBatch = Callable[[str, int, int], None]
@@ -51,9 +51,9 @@ def with_ranges(
                 spread.add(boundary[name])
     out = dict(state)
     for name, spread in spreads.items():
-        if not spread.finite:
-            raise _not_finite(recipe.name, name)
         ranges = spread.ranges(recipe.config.codec)
+        if not usable(ranges, recipe.config.codec):
+            raise _not_finite(recipe.name, name)
         out |= {f"{RANGES}{name}.low": ranges.low, f"{RANGES}{name}.step": ranges.step}
     return out
 
@@ -86,8 +86,10 @@ def embed(
             for column in columns:
                 values = boundary[column.name]
                 sent = encode(values, column, codec, ranges.get(column.name))
-                for kind in (values, sent):
-                    if kind.is_floating_point() and not bool(torch.isfinite(kind).all()):
+                shown = sent.view(torch.bfloat16) if codec == "bfloat16" and sent.dtype == torch.int16 else sent
+                for kind in (values, shown):
+                    largest = min(LARGEST, torch.finfo(kind.dtype).max) if kind.is_floating_point() else None
+                    if largest is not None and not bool((kind.abs() <= largest).all()):
                         raise _not_finite(recipe.name, column.name, codec)
                 out[column.name] = sent.cpu().numpy()
             yield out, codes.numpy().astype(np.int32)
@@ -119,7 +121,14 @@ def _activations(
             parts = cache.buffers(len(order[start : start + BATCH]))
             cache.gather(order[start : start + BATCH], parts)
             codes = parts.pop(CODE)
-            yield embedder(to_device(parts, device)), codes
+            try:
+                boundary = embedder(to_device(parts, device))
+            except torch.OutOfMemoryError as problem:
+                raise TrainingError(
+                    f"client {recipe.name!r}, {what}: the GPU's memory is full ({problem}). Free some, and call learn "
+                    "or settle again."
+                ) from problem
+            yield boundary, codes
             if on_batch:
                 on_batch(f"{recipe.name}: {what}", min(start + BATCH, len(order)), len(order))
 
@@ -127,6 +136,7 @@ def _activations(
 def _not_finite(client: str, column: str, codec: str = "none") -> DataError:
     other = " or take the codec bfloat16," if codec == "float16" else ""
     return DataError(
-        f"client {client!r}: {column} has NaN or infinite values after pre-training; lower lr, set clip,{other} "
-        "or scale the inputs (standardise = true), in a new run; in this one, forget the rows that were added last."
+        f"client {client!r}: {column} has NaN or infinite values after pre-training, or some beyond {LARGEST:g}; lower "
+        f"lr, set clip,{other} or scale the inputs (standardise = true), in a new run; in this one, forget the rows "
+        "that were added last."
     )

@@ -66,11 +66,6 @@ class Spread:
         self._high = torch.maximum(self._high, table.amax(dim=every).cpu())
         self._count += table.numel() // table.shape[2]
 
-    @property
-    def finite(self) -> bool:
-        """Whether every value was."""
-        return bool(torch.isfinite(self._sums).all())
-
     def ranges(self, codec: str) -> Ranges:
         """Ranges that reach to the ends, but not so far that a few outliers cost all others their levels."""
         mean, square = self._sums / self._count

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from splitwiper.data.rows import pack
+from splitwiper.errors import DataError
 from splitwiper.heads import head_for, rows_of
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.splitting import call_with
@@ -102,5 +103,7 @@ def features_of(boundary: Mapping[str, Tensor]) -> Tensor:
             tensor = functional.avg_pool2d(tensor, kernel, ceil_mode=True)
         elif tensor.ndim == 3:
             tensor = tensor.mean(dim=1)
-        parts.append(tensor.flatten(1))
+        parts.append(tensor.reshape(len(tensor), -1))
+    if not parts:
+        raise DataError("nothing but integers crosses the cut, which no client half can be trained by; cut elsewhere.")
     return torch.cat(parts, dim=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unicodedata import category
 
 import numpy as np
 import torch
@@ -120,10 +119,9 @@ def _listed(labels: Any) -> Sequence[Any]:
 
 
 def _labels(values: Sequence[Any], task: str) -> tuple[Label, ...]:
-    known = {(type(v), v): _label(v, task) for v in {v for v in values if type(v) in (str, int)}}  # few, and repeated
-    return tuple(
-        known.get((type(v), v)) or _label(v, task) if type(v) in (str, int) else _label(v, task) for v in values
-    )
+    plain = {v for v in values if type(v) in (str, int)}
+    known = {v: _label(v, task) for v in plain}  # few, and repeated
+    return tuple(known[v] if type(v) in (str, int) else _label(v, task) for v in values)
 
 
 def _label(value: Any, task: str) -> Label:
@@ -131,11 +129,10 @@ def _label(value: Any, task: str) -> Label:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise DataError(f"label {value!r} is neither a name nor an integer; convert labels with astype(int) or str.")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise DataError("a label is an integer beyond 64 bits; give a shorter one, or a name.")
-    if isinstance(value, str) and (len(value) > 1000 or any(category(c) in ("Cc", "Cs") for c in value)):
-        raise DataError(f"label {value[:40]!r}… is longer than 1,000 characters, or holds control characters.")
-    return Label(task, value)
+    label = Label(task, value)
+    if label.fault:
+        raise DataError(label.fault)
+    return label
 
 
 def _collect(data: Any) -> tuple[Any, list[Any]]:

@@ -27,7 +27,7 @@ from splitwiper.store.files import disk_full, make_folder, step, write_bytes
 from splitwiper.store.process import Process
 
 APPLICATION = 0x53705770  # marks our databases
-VERSION = 1
+VERSION = 2
 LEASE_SECONDS = 30.0
 _LEASE = """
 CREATE TABLE lease (
@@ -95,10 +95,11 @@ class Book:
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION or version < 1:
                 raise FormatError(f"{self.path} is not a SplitWiper database, or its making was interrupted.")
-            if version > VERSION:
+            if version != VERSION:
+                age, remedy = ("a newer", "upgrade") if version > VERSION else ("an older", "take the older")
                 raise FormatError(
-                    f"{self.path} was written by a newer SplitWiper (format {version}, this program knows "
-                    f"{VERSION}): upgrade SplitWiper to open it; nothing was changed."
+                    f"{self.path} was written by {age} SplitWiper (format {version}, this program knows "
+                    f"{VERSION}): {remedy} SplitWiper to open it; nothing was changed."
                 )
             self._db = db
         return self._db

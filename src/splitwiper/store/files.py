@@ -58,7 +58,7 @@ def disk_full(path: Path) -> DiskFullError:
     return DiskFullError(
         errno.ENOSPC,
         f"no room left (disk, quota or file size limit) while writing {path}. Nothing acknowledged was lost: make "
-        "room and run the same command again",
+        "room and run the same command again (settle, where it was to forget)",
     )
 
 
@@ -138,6 +138,8 @@ def adopt(source: Path, target: Path) -> None:
     """Take a finished file in: by a second name where both lie on one disk, else by a copy."""
     try:
         with step("link", target):
+            if source.is_symlink():  # a second name for the link would leave the bytes where they are
+                raise OSError(errno.EXDEV, "a link cannot be adopted")
             target.hardlink_to(source)
     except OSError as problem:
         if isinstance(problem, DiskFullError):

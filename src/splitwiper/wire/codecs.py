@@ -20,30 +20,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from splitwiper.config import CODECS
 from splitwiper.errors import DataError
-from splitwiper.wire.columns import Column
-
-__all__ = [
-    "CODECS",
-    "Ranges",
-    "channels",
-    "decode",
-    "encode",
-    "fit_range",
-    "has_ranges",
-    "is_coded",
-    "pack",
-    "stored",
-    "unpack",
-]
+from splitwiper.wire.columns import STORED, Column
 
 _FLOATS = {"float16": ("F16", torch.float16), "bfloat16": ("BF16", torch.bfloat16)}
 _BITS = {"int8": 8, "int4": 4}
+LARGEST = 1e30
+"""Activations beyond this cannot be trained on: their squares are infinite."""
+_OWN = {"F64": torch.float64, "F16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -83,9 +72,9 @@ def stored(column: Column, codec: str) -> Column:
 
 def by_channel(values: Tensor, column: Column) -> Tensor:
     """Rows as (rows, before, channels, after), so that one number per channel, times 1, lines up."""
-    if len(column.shape) == 3:
-        return values.reshape(len(values), 1, column.shape[0], -1)
-    return values.reshape(len(values), -1, channels(column), 1)
+    count = channels(column)
+    places = math.prod(column.shape) // max(1, count)
+    return values.reshape(len(values), *((1, count, places) if len(column.shape) == 3 else (places, count, 1)))
 
 
 def fit_range(low: Tensor, high: Tensor, codec: str) -> Ranges:
@@ -130,11 +119,12 @@ def decode(
         codec: how they were stored.
         ranges: for integers, the ranges: one vector each, or a matrix with one row per shard.
         owner: for a matrix of ranges, the shard each row is from.
-        dtype: what floats are computed in.
+        dtype: what columns of float32 are decoded to; others come back as they were.
         shifted: whether any ``low`` is not zero; where none is, as behind a ReLU, adding it is saved.
     """
     if not is_coded(column, codec):
         return values
+    dtype = _OWN.get(column.dtype, dtype)
     if codec in _FLOATS:
         return (values.view(torch.bfloat16) if codec == "bfloat16" else values).to(dtype)
     if ranges is None:
@@ -145,6 +135,15 @@ def decode(
         values = torch.stack((values & 15, values >> 4), dim=2).flatten(1)[:, : math.prod(column.shape)]
     out = by_channel(values, column) * step
     return (out.add_(low) if shifted else out).reshape(len(values), *column.shape)
+
+
+def usable(ranges: Ranges, codec: str) -> bool:
+    """Whether ranges are one pair of vectors whose levels are finite, grow, and can be trained on."""
+    low, step = ranges.low, ranges.step
+    if low.ndim != 1 or low.shape != step.shape or not (low.dtype == step.dtype == torch.float32):
+        return False
+    high = low + step * (2 ** _BITS[codec] - 1)
+    return bool(((low.abs() <= LARGEST) & (high.abs() <= LARGEST) & (step > 0)).all())
 
 
 def pack(
@@ -162,9 +161,17 @@ def unpack(tensors: Mapping[str, Tensor], columns: Sequence[Column], codec: str)
     out = {}
     for column in (c for c in columns if c.name in tensors):
         here, there = tensors[column.name], stored(column, codec)
-        if tuple(here.shape[1:]) != there.shape:
-            raise DataError(f"{column.name} arrived with rows of shape {list(here.shape[1:])}, the cut sends {there}.")
-        pair = [tensors.get(f"@{part}/{column.name}") for part in ("low", "step")]
-        ranges = Ranges(pair[0], pair[1]) if pair[0] is not None and pair[1] is not None else None
+        wanted = np.dtype(STORED[there.dtype])
+        if tuple(here.shape[1:]) != there.shape or str(here.dtype) != f"torch.{wanted}":
+            shape = list(here.shape[1:])
+            raise DataError(f"{column.name} arrived as {here.dtype} with rows of shape {shape}, the cut sends {there}.")
+        ranges = None
+        if has_ranges(column, codec):
+            pair = [tensors.get(f"@{part}/{column.name}") for part in ("low", "step")]
+            if pair[0] is None or pair[1] is None:
+                raise DataError(f"{column.name} is coded as {codec}, but its ranges did not come with it.")
+            ranges = Ranges(pair[0], pair[1])
+            if len(ranges.low) != channels(column) or not usable(ranges, codec):
+                raise DataError(f"the ranges of {column.name} are out of range, or not one per channel of the cut.")
         out[column.name] = decode(here, column, codec, ranges)
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from typing import NamedTuple
+from unicodedata import category
 
 from splitwiper.errors import FormatError
 
@@ -34,6 +35,16 @@ class Label(NamedTuple):
         if not isinstance(task, str) or isinstance(name, bool) or not isinstance(name, str | int):
             raise FormatError(f"{text!r} is not a label: the task is a text, the name a text or an integer.")
         return cls(task, name)
+
+    @property
+    def fault(self) -> str:
+        """What makes this a label that nobody should use; empty for a good one."""
+        if isinstance(self.name, int) and not -(2**63) <= self.name < 2**63:
+            return "a label is an integer beyond 64 bits; give a shorter one, or a name."
+        for text in (self.task, self.name):
+            if isinstance(text, str) and (len(text) > 1000 or any(category(c) in ("Cc", "Cs") for c in text)):
+                return f"label {text[:40]!r}… is longer than 1,000 characters, or holds control characters."
+        return ""
 
 
 def in_order(labels: Iterable[Label]) -> tuple[Label, ...]:

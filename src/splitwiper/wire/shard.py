@@ -19,8 +19,9 @@ import numpy as np
 import safetensors
 import torch
 
+from splitwiper.config import CODECS
 from splitwiper.errors import CorruptError, DataError, FormatError
-from splitwiper.wire.codecs import CODECS, Ranges, channels, has_ranges, stored
+from splitwiper.wire.codecs import LARGEST, Ranges, channels, has_ranges, stored, usable
 from splitwiper.wire.columns import STORED, Column
 from splitwiper.wire.labels import Label, in_order
 from splitwiper.wire.mapping import mapped
@@ -196,13 +197,16 @@ def check_shard(shard: Shard, columns: Sequence[Column], codec: str = "none") ->
         step = max(1, _BLOCK // max(1, column.width))
         for start in range(0, shard.rows, step):
             part = values[start : start + step]
-            if not _finite(part, column.dtype):
+            if not _usable(part, column.dtype):
                 raise DataError(
-                    f"column {name!r} has NaN or infinite values between rows {start} and {start + step}; "
-                    "the client's half or inputs are out of range."
+                    f"column {name!r} has NaN or infinite values, or some beyond {LARGEST:g}, between rows {start} "
+                    f"and {start + step}; the client's half or inputs are out of range."
                 )
             if part.dtype.kind == "b" and (part.view(np.uint8) > 1).any():
                 raise DataError(f"column {name!r} has truth values that are neither true nor false.")
+    for label in shard.labels:
+        if label.fault:
+            raise DataError(label.fault)
     present = np.unique(shard.codes)
     if shard.labels != in_order(shard.labels) or not np.array_equal(present, np.arange(len(shard.labels))):
         raise DataError(
@@ -211,18 +215,17 @@ def check_shard(shard: Shard, columns: Sequence[Column], codec: str = "none") ->
         )
 
 
-def _finite(values: np.ndarray[Any, np.dtype[Any]], dtype: str) -> bool:
+def _usable(values: np.ndarray[Any, np.dtype[Any]], dtype: str) -> bool:
     if dtype == "BF16":
-        return bool(((values & 0x7F80) != 0x7F80).all())
-    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
+        values = (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return values.dtype.kind != "f" or bool((np.abs(values) <= min(LARGEST, float(np.finfo(values.dtype).max))).all())
 
 
 def _check_ranges(shard: Shard, wanted: Mapping[str, int]) -> None:
     if {name: len(r.low) for name, r in shard.ranges.items()} != wanted or any(
-        r.low.shape != r.step.shape or not bool((torch.isfinite(r.low) & torch.isfinite(r.step) & (r.step > 0)).all())
-        for r in shard.ranges.values()
+        not usable(r, shard.codec) for r in shard.ranges.values()
     ):
-        raise DataError("the ranges of the shard's integer codes are not finite, or not one per channel of the cut.")
+        raise DataError("the ranges of the shard's integer codes are out of range, or not one per channel of the cut.")
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
