@@ -10,6 +10,8 @@ import logging
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,13 +19,16 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.harness import Check, Result
+from benchmarks.profiling import in_words, on_gpu, on_host
 from benchmarks.real import Told, folder, images, lacking, tell
 from splitwiper import Federation, feeding, loop
 from splitwiper.client import pretrain
 from splitwiper.loop import Pausing, finish
+from splitwiper.server import Server
 from splitwiper.workloads import Workload
 
 RUNS = 3
+FAST, SLOW = "graph, bfloat16, resident, decoded", "eager, float32, streamed"
 
 
 def missing(*, quick: bool = False) -> str:
@@ -41,7 +46,9 @@ def run(*, quick: bool) -> Iterator[Result]:
             told.append(tell(fed, work))
         yield _whole(told)
         yield _pretraining(fed)
-        yield _server(fed, work, root, quick=quick)
+        yield _server(fed, work, quick=quick)
+        if torch.cuda.is_available():
+            yield _profile(fed, work, root / "profiled")
 
 
 def _whole(told: list[Told]) -> Result:
@@ -119,54 +126,65 @@ def _goes_on(work: Pausing[Any]) -> bool:
     return True
 
 
-def _server(fed: Federation, work: Workload, root: Path, *, quick: bool) -> Result:
-    """An epoch of the server half, as one thing after another is taken away that makes it fast."""
+def _ways(server: Server) -> dict[str, tuple[Any, ...]]:
+    """What makes an epoch fast, taken away one after another; all but the last give the same bits."""
     never = patch.object(loop, "_GRAPHS_FROM", 10**9)
-    kept = patch.object(feeding.DecodedFeed, "need", staticmethod(lambda *_: 1 << 60))
+    stored = patch.object(feeding.DecodedFeed, "need", staticmethod(lambda *_: 1 << 60))
     streamed = patch.object(feeding.ResidentFeed, "need", staticmethod(lambda *_: 1 << 60))
-    float32 = {**vars(fed._server.config), "precision": "float32"}
-    ways: dict[str, tuple[Any, ...]] = {
-        "graph, resident, decoded": (),
-        "graph, resident, as stored": (kept,),
-        "graph, streamed": (kept, streamed),
+    plain = patch.object(server, "config", replace(server.config, precision="float32"))
+    return {
+        FAST: (),
+        "graph, resident as stored": (stored,),
+        "graph, streamed": (stored, streamed),
         "eager, resident, decoded": (never,),
-        "eager, streamed": (never, kept, streamed),
-        "float32, eager, streamed": (
-            never,
-            kept,
-            streamed,
-            patch.object(fed._server, "config", type(fed._server.config)(**float32)),
-        ),
+        "eager, streamed": (never, stored, streamed),
+        SLOW: (never, stored, streamed, plain),
     }
-    epoch, digests = {}, {}
-    for way, changes in ways.items():
-        ends: list[float] = []
-        logging.getLogger("splitwiper").setLevel(logging.ERROR)  # it would say that nothing fits
+
+
+def _epochs(server: Server, changes: tuple[Any, ...], count: int) -> tuple[float, float]:
+    """Seconds of an epoch that is not the first, and the last loss."""
+    ends: list[float] = []
+    with ExitStack() as stack:
         for change in changes:
-            change.start()
-        short = type(fed._server.config)(**{**vars(fed._server.config), "epochs": 2 if quick else 5})
-        with (
-            patch.object(fed._server, "config", short),
-            patch.object(fed._server, "_progress", lambda *_, ends=ends: ends.append(time.perf_counter())),
-        ):
-            trained, _ = fed._server.compute(fed._server.tree.shards())
-        for change in reversed(changes):
-            change.stop()
-        logging.getLogger("splitwiper").setLevel(logging.NOTSET)
-        epoch[way] = (ends[-1] - ends[0]) / (len(ends) - 1)
-        digests[way] = trained.losses[-1]
+            stack.enter_context(change)
+        stack.enter_context(patch.object(server, "config", replace(server.config, epochs=count)))
+        stack.enter_context(patch.object(server, "_progress", lambda *_: ends.append(time.perf_counter())))
+        trained, _ = server.compute(server.tree.shards())
+    return (ends[-1] - ends[0]) / (len(ends) - 1), trained.losses[-1]
+
+
+def _server(fed: Federation, work: Workload, *, quick: bool) -> Result:
+    """An epoch of the server half, as one thing after another is taken away that makes it fast."""
+    logging.getLogger("splitwiper").setLevel(logging.ERROR)  # it would say that nothing fits
+    told = {way: _epochs(fed._server, changes, 2 if quick else 5) for way, changes in _ways(fed._server).items()}
+    logging.getLogger("splitwiper").setLevel(logging.NOTSET)
     rows = sum(len(labels) for _, labels in work.train.values())
-    fast, slow = epoch["graph, resident, decoded"], epoch["float32, eager, streamed"]
-    same = len({loss for way, loss in digests.items() if "float32" not in way}) == 1
+    seconds = {way: epoch for way, (epoch, _) in told.items()}
+    same = len({loss for way, (_, loss) in told.items() if way != SLOW}) == 1
+    listed = "; ".join(f"{way} {1000 * epoch:.0f} ms" for way, epoch in seconds.items())
     return Result(
-        {"rows": rows, "root": root.name != ""},
-        {"seconds_per_epoch": epoch, "rows_per_second": rows / fast, "loss": digests, "equal": same},
-        [
-            Check(
-                "an epoch of the server half: graph, bfloat16, resident; against eager, float32, streamed",
-                "faster, same semantics",
-                f"{1000 * fast:.0f} ms; {1000 * slow:.0f} ms ({slow / fast:.1f} ×)",
-                fast < slow,
-            )
-        ],
+        {"rows": rows},
+        {"seconds_per_epoch": seconds, "rows_per_second": rows / seconds[FAST], "equal_losses": same},
+        [Check("an epoch of the server half, by what is used", "all but float32 equal", listed, same)],
     )
+
+
+def _profile(fed: Federation, work: Workload, path: Path) -> Result:
+    """Top costs before (eager, float32, streamed) and after, on the GPU; and of a whole `learn`, on the host."""
+    ways, server = _ways(fed._server), fed._server
+    logging.getLogger("splitwiper").setLevel(logging.ERROR)
+    gpu = {way: on_gpu(lambda way=way: _epochs(server, ways[way], 3)) for way in (SLOW, FAST)}
+    logging.getLogger("splitwiper").setLevel(logging.NOTSET)
+    host = on_host(lambda: Federation(path, config=work.config).learn(work.train))
+    checks = [
+        Check(
+            f"top costs of three epochs: {way}",
+            "reported",
+            f"GPU busy {100 * told['busy']:.0f} % of the time: {in_words(told['milliseconds'])}",
+            True,
+        )
+        for way, told in gpu.items()
+    ]
+    checks.append(Check("top costs of the host in a whole `learn`", "reported", in_words(host, 6), True))
+    return Result({}, {"gpu": gpu, "host_seconds": host}, checks)
