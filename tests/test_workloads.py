@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from splitwiper import Federation
 from splitwiper.cli import app
 from splitwiper.cli.settings import Settings, read_settings
 from splitwiper.data.divide import Divided
+from splitwiper.data.text import encode
 from splitwiper.errors import ConfigError
 from splitwiper.federation.build import build_halves
 from splitwiper.workloads import MODELS, workload
@@ -86,6 +88,21 @@ def test_published_sets(asked: dict[str, Any], source: str, model: str, inputs: 
     assert [spec.name for spec in halves.boundary] == ["activation", *work.config.model.shared]
 
 
+def test_arguments_of_images_are_not_taken_for_those_of_texts(asked: dict[str, Any]) -> None:
+    assert workload(model_args={"length": "x"}).config.model.args["length"] == "x"  # the network's own affair
+
+
+def test_rows_are_not_in_its_repr(asked: dict[str, Any]) -> None:
+    assert "array" not in repr(workload()) and "ServerConfig(" in repr(workload())
+
+
+def test_a_missing_package_is_named_as_it_is(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    work = workload("ag_news", "mini_bert")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ConfigError, match=r"^mini_bert needs the package transformers .* pip install"):
+        build_halves(work.config)
+
+
 def test_recipes_can_be_changed_field_by_field(asked: dict[str, Any]) -> None:
     work = workload(server={"lr": 0.2, "precision": "bfloat16"}, client={"codec": "int8", "slices": 4}, device="cuda")
     assert (work.config.server.lr, work.config.server.batch, work.config.server.precision) == (0.2, 1024, "bfloat16")
@@ -98,6 +115,8 @@ def test_recipes_can_be_changed_field_by_field(asked: dict[str, Any]) -> None:
 def test_what_does_not_fit_reads_well(asked: dict[str, Any]) -> None:
     for call, words in (
         ({"model": "vg"}, "there is no network 'vg'. Did you mean 'vgg'"),
+        ({"model": "splitwiper.models:vg"}, "there is no network 'vg' in splitwiper.models. Did you mean 'vgg'"),
+        ({"source": "ag_news", "model": "mini_bert", "model_args": {"length": "x"}}, "length = 'x': give a whole"),
         ({"model": "mlp"}, "mlp does not take rows of cifar10 (uint8[3,32,32]); vgg or resnet18 does"),
         ({"model": "digits_cnn"}, "digits_cnn does not take rows of cifar10"),
         ({"source": "ag_news"}, "vgg does not take rows of ag_news (int32[64], bool[64]); mini_bert does"),
@@ -221,6 +240,24 @@ def test_learn_says_what_it_shortened(asked: dict[str, Any], tmp_path: Path) -> 
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["texts_shortened"] == 2
     assert "2 texts had more tokens than the model takes" in run("learn", path, "--run", tmp_path / "run").stdout
+
+
+def test_texts_are_predicted_as_they_were_encoded(asked: dict[str, Any], tmp_path: Path) -> None:
+    small = "args = {hidden = 8, layers = 2, length = 12, vocabulary = 300}\n[client]\nepochs = 1"
+    path = write(tmp_path, ("vgg", "mini_bert"), ("args = {width = 4}", small), ("cifar10", "ag_news"))
+    assert run("learn", path, "--run", tmp_path / "run").exit_code == 0
+    (tmp_path / "new.csv").write_text("title,text\nRed Sox,a \\win\nOil,up\n", encoding="utf-8")
+    told = run("predict", tmp_path / "run", "ag_news-holder", tmp_path / "new.csv", "--proba", "--json")
+    assert told.exit_code == 0, told.output
+    inputs = encode(["Red Sox a win", "Oil up"], length=12, vocabulary=300).inputs
+    expected = Federation(tmp_path / "run").predict_proba("ag_news-holder", inputs)
+    assert json.loads(told.stdout)["probabilities"] == expected.tolist()
+    (tmp_path / "new.csv").write_text("class,text\n1,Red Sox\n2,Oil\n", encoding="utf-8")
+    wrong = run("predict", tmp_path / "run", "ag_news-holder", tmp_path / "new.csv")
+    assert wrong.exit_code == 2 and "leave it out (--label 'class')" in wrong.stderr
+    assert run("predict", tmp_path / "run", "ag_news-holder", tmp_path / "new.csv", "--label", "class").exit_code == 0
+    (tmp_path / "new.csv").write_text("1,Red Sox\n2,Oil\n", encoding="utf-8")
+    assert "give the columns names" in run("predict", tmp_path / "run", "ag_news-holder", tmp_path / "new.csv").stderr
 
 
 def test_data_that_is_not_there_and_data_that_needs_no_folder(tmp_path: Path) -> None:

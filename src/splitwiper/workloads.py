@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from splitwiper import models
 from splitwiper.config import ClientConfig, Config, ModelConfig, ServerConfig, from_dict
 from splitwiper.data.divide import Divided, divided
 from splitwiper.data.published import Part
@@ -70,8 +71,8 @@ class Workload:
         shortened: texts that were longer than the model takes, and lost their end.
     """
 
-    train: dict[str, Part]
-    test: dict[str, Part]
+    train: dict[str, Part] = field(repr=False)
+    test: dict[str, Part] = field(repr=False)
     tasks: dict[str, str]
     config: Config
     forget: str | int
@@ -125,7 +126,7 @@ def workload(
     """
     network = _network(model)
     both = {"device": device}
-    epochs = {"epochs": EPOCHS[source]} if source in EPOCHS else {}
+    epochs = {"epochs": EPOCHS[same]} if (same := source.replace("-", "")) in EPOCHS else {}
     serving = {**network.server, **epochs, **both, **(server or {})}
     holding = {**network.client, **both, "keys": "seeded", **(client or {})}
     serving_config = from_dict(ServerConfig, serving, where="server.")  # wrong settings are told before data is read
@@ -160,19 +161,23 @@ def workload(
 
 
 def _network(model: str) -> Network:
-    if ":" in model:
+    short = model.removeprefix(f"{models.__name__}:")
+    if ":" in short or (short != model and callable(getattr(models, short, None))):
         return Network("")
-    if model not in MODELS:
-        hint = nearest(model, MODELS) or f" Known are {', '.join(MODELS)}."
-        raise ConfigError(f"there is no network {model!r}.{hint} One of your own is named 'package.module:callable'.")
-    return MODELS[model]
+    if short not in MODELS:
+        hint = nearest(short, MODELS) or f" Known are {', '.join(MODELS)}."
+        where = f" in {models.__name__}" if short != model else ""
+        raise ConfigError(
+            f"there is no network {short!r}{where}.{hint} One of your own is named 'package.module:callable'."
+        )
+    return MODELS[short]
 
 
 def _encoded(
     found: Divided, args: Mapping[str, Any], tokenizer: str | Path | None
 ) -> tuple[dict[str, Part], dict[str, Part], int]:
     """Texts as token ids, everything else as it is; and how many training and test texts were shortened."""
-    sizes = {"length": int(args.get("length", LENGTH)), "vocabulary": int(args.get("vocabulary", VOCABULARY))}
+    sizes = {"length": args.get("length", LENGTH), "vocabulary": args.get("vocabulary", VOCABULARY)}
     shortened = 0
     parts: list[dict[str, Part]] = []
     for part in (found.train, found.test):

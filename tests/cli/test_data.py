@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 from xml.etree import ElementTree
 
 import pytest
 
-from data.layouts import WRITERS, Publisher, packed, publisher, small, tar
+from data.layouts import WRITERS, Publisher, offer, packed, publisher, small, tar
 from splitwiper.data import sources
 
 
@@ -84,7 +86,7 @@ def test_fetch_that_fails(call, folder: Path, here: Publisher) -> None:
     here.files.clear()
     said = call("data", "fetch", "cifar10", "--data", away, code=6).stderr
     assert "404 Not Found" in said
-    assert f"by hand: download {here.base}cifar-10-binary.tar.gz" in said
+    assert f"by hand: download\n  {here.base}cifar-10-binary.tar.gz\n" in said
     assert (
         "not an https address"
         in call("data", "fetch", "cifar10", "--data", away, "--mirror", "http://x", code=2).stderr
@@ -99,6 +101,51 @@ def test_a_damaged_set_is_fetched_again(call, call_json, folder: Path, here: Pub
     call("data", "check", "cifar10", code=2)
     assert call_json("data", "fetch", "cifar10")["fetched"] == ["cifar10"]
     call("data", "check", "cifar10")
+
+
+def test_one_flipped_bit_is_fetched_again(call, call_json, folder: Path, here: Publisher) -> None:
+    away = folder / "away"
+    call("data", "fetch", "cifar10", "--data", away)
+    file = away / "cifar-10-batches-bin" / "data_batch_2.bin"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:99] + bytes([whole[99] ^ 1]) + whole[100:])
+    assert call_json("data", "fetch", "cifar-10", "cifar10", "--data", away)["fetched"] == ["cifar10"]
+    assert file.read_bytes() == whole
+
+
+def test_a_part_is_called_one(call, call_json, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = folder / "ag_news_csv"
+    offers = tuple(offer(name, (place / name).read_bytes()) for name in ("train.csv", "test.csv"))
+    monkeypatch.setitem(sources.PUBLISHED, "ag_news", replace(small("ag_news"), downloads=offers))
+    lines = (place / "train.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (place / "train.csv").write_text("".join(lines[:20]), encoding="utf-8")
+    said = "ag_news: 20 of 80 training rows: a part, not the whole published set."
+    listed = call("data", "list").stdout
+    assert said in listed
+    assert re.search(r"ag_news +part +20 +40", listed)
+    checked = call("data", "check", "ag-news").stdout
+    assert said in checked
+    assert re.search(r"train.csv +not the published file", checked)
+    assert re.search(r"test.csv +published", checked)
+    fetched = call("data", "fetch", "ag_news").stdout
+    assert said in fetched
+    assert "--again" in fetched
+    assert "all is here" not in fetched
+    assert call_json("data", "check", "ag_news")["sets"][0]["state"] == "part"
+
+
+def test_one_unreadable_set_hides_no_other(call, call_json, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied", "/somewhere/train.csv")
+
+    monkeypatch.setitem(sources.PUBLISHED, "cifar10", replace(small("cifar10"), read=refuse))
+    states = {one["name"]: one["state"] for one in call_json("data", "list")["sets"]}
+    assert (states["cifar10"], states["mnist"]) == ("unreadable", "present")
+    assert "cifar10: /somewhere/train.csv: Permission denied" in call("data", "list").stdout
+    result = call("data", "check", code=7)
+    assert re.search(r"mnist +present", result.stdout)
+    assert "error: /somewhere/train.csv: Permission denied" in result.stderr
+    assert "Nothing was fetched" in call("data", "fetch", "cifar10", code=7).stdout
 
 
 def test_check(call, call_json, folder: Path) -> None:
@@ -133,6 +180,15 @@ def test_plot(call, call_json, folder: Path) -> None:
     assert all(len(text) <= 80 for text in wide.splitlines())
 
 
+def test_several_holders_read_well(call, folder: Path) -> None:
+    told = {
+        call("data", "plot", "digits", "--share", "--seed", seed).stdout.split("holds it")[1].splitlines()[0]
+        for seed in range(6)
+    }
+    assert {" alone.", ", and so does west."} <= told
+    assert any(text.startswith(", and so do ") and text.count(",") > 1 for text in told)
+
+
 def test_plot_of_two_tasks(call, folder: Path) -> None:
     shown = call("data", "plot", "cifar10+mnist", "--forget", "7").stdout
     assert "The label to forget is 7: west holds it alone." in shown
@@ -147,6 +203,8 @@ def test_plot_of_two_tasks(call, folder: Path) -> None:
 def test_drawings(call, folder: Path) -> None:
     words = ("data", "plot", "cifar10+mnist", "--out")
     assert "Drawn in" in call(*words, folder / "who.svg").stdout
+    (folder / "plain").touch()
+    assert (folder / "who.svg").stat().st_mode == (folder / "plain").stat().st_mode
     root = ElementTree.parse(folder / "who.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
@@ -174,4 +232,9 @@ def test_plots_that_cannot_be(call, folder: Path) -> None:
     assert "give a .svg or .html file" in call("data", "plot", "digits", "--out", "a.png", code=2).stderr
     assert "folder that exists" in call("data", "plot", "digits", "--out", "no/where/a.svg", code=2).stderr
     assert "splitwiper data fetch cifar100" in call("data", "plot", "cifar100", code=6).stderr
+    assert "500,000,000 clients are too many" in call("data", "plot", "digits", "--clients", 500_000_000, code=2).stderr
+    assert "--seed" in call("data", "plot", "digits", "--seed", "-1", code=2).stderr
+    assert "out of range" in call("data", "plot", "digits", "--seed", 10**30, code=2).stderr
+    assert f"--out {folder} is a folder" in call("data", "plot", "digits", "--out", folder, code=2).stderr
+    assert "~nosuchuser has no place" in call("data", "plot", "mnist", "--data", "~nosuchuser", code=2).stderr
     assert "Did you mean 'disjoint'" in call("data", "plot", "digits", "--partition", "disjont", code=2).stderr

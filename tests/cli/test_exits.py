@@ -111,6 +111,20 @@ def test_7_a_file_where_a_folder_should_be(call, place: Path) -> None:
     assert "Check the path" in said
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["data", "list"], ["status", "RUN", "--json"]])
+def test_7_output_that_cannot_be_written(ward: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    program = [sys.executable, "-c", "from splitwiper.cli import main; main()"]
+    given = [str(ward) if word == "RUN" else word for word in words]
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is left in the buffer must not trouble the exit
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run([*program, *given], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == (
+        "error: the output could not be written: no space left on device. Make room, or send it elsewhere.\n"
+    )
+    assert done.returncode == 7
+
+
 def test_8_busy(call, ward: Path) -> None:
     with ServerTree(ward / "server").book.lease("server training"):
         assert "in use by process" in call("settle", ward, code=8).stderr

@@ -42,7 +42,7 @@ def test_bundled_digits(call_json, place: Path, tmp_path: Path) -> None:
     config.write_text(
         "model.factory = 'splitwiper.models:digits_cnn'\nmodel.inputs = {x = 'float32[1,8,8]'}\nmodel.at = 'stem'\n"
         "server = {epochs = 1, threads = 1}\nclient = {epochs = 1, threads = 1}\n"
-        "data = {source = 'digits', clients = ['a', 'b'], owner = 'b', exclusive = 'nine'}\n",
+        "data = {source = 'digits', clients = ['a', 'b'], owner = 'b', forget = 'nine'}\n",
         encoding="utf-8",
     )
     found = call_json("learn", config, "--run", tmp_path / "run", "--seed", 4)
@@ -67,6 +67,8 @@ def test_tasks_keep_equal_labels_apart(call_json, place: Path, tmp_path: Path) -
         (("seed = 3", "sead = 3"), "unknown key 'sead'. Did you mean 'seed'?"),
         (("epochs = 12", "epoch = 12"), "unknown key 'server.epoch'. Did you mean 'epochs'?"),
         (("epochs = 12", "epochs = 0"), "out of range"),
+        (("epochs = 12", 'codec = "int8"'), "unknown key 'server.codec': codec belongs to [client]."),
+        (("epochs = 4", 'start = "warm"'), "unknown key 'client.start': start belongs to [server]."),
         (('data = "south.csv"', 'dat = "south.csv"'), "unknown key 'clients.south.dat'. Did you mean 'data'?"),
         (('data = "south.csv"', 'test = "south.csv"'), "clients.south.data is missing"),
         (('data = "south.csv"', 'data = "sout.csv"'), "Did you mean 'south.csv'"),
@@ -91,6 +93,36 @@ def test_wrong_settings_read_well(call, place: Path, tmp_path: Path, change: tup
     assert words in result.stderr
     assert result.stdout == ""
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_refused_first_learn_does_not_stand_in_the_way(call, place: Path, tmp_path: Path, made: bool) -> None:
+    config, run = place / "ward.toml", tmp_path / "new"
+    if made:
+        run.mkdir()
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("inputs = 4", "inputs = 5").replace("float32[4]", "float32[5]"), encoding="utf-8")
+    assert "cannot take rows" in call("learn", config, "--run", run, code=2).stderr
+    assert run.exists() == made
+    assert not made or not list(run.iterdir())
+    config.write_text(text, encoding="utf-8")
+    call("learn", config, "--run", run)
+    (place / "south.csv").write_text("a,b,kind\n1,2,x\n3,4,y\n", encoding="utf-8")
+    call("learn", config, "--run", run, code=2)
+    assert (run / "federation.toml").is_file()  # what has learned stays
+
+
+def test_a_batch_of_all_rows_is_pointed_out(call, place: Path, tmp_path: Path) -> None:
+    config = place / "ward.toml"
+    text = config.read_text(encoding="utf-8")
+    for batch in (56, 55):
+        config.write_text(text.replace("epochs = 12\nbatch = 8", f"epochs = 1\nbatch = {batch}"), encoding="utf-8")
+        said = call("learn", config, "--run", tmp_path / str(batch)).stderr
+        assert said == (
+            "note: server.batch = 56 takes all 56 training rows at once: one step per epoch; lower server.batch.\n"
+            if batch == 56
+            else ""
+        )
 
 
 def test_other_settings_than_the_run_was_made_with(call, place: Path, ward: Path) -> None:

@@ -25,6 +25,11 @@ def test_probabilities(call, call_json, place: Path, ward: Path) -> None:
     assert "%" in shown
 
 
+def test_a_tokenizer_is_for_texts(call, place: Path, ward: Path) -> None:
+    words = ("predict", ward, "south", place / "south.csv", "--label", "kind", "--tokenizer", "t.json")
+    assert "--tokenizer t.json is for a .csv file of texts" in call(*words, code=2).stderr
+
+
 def test_predictions_to_files(call, place: Path, ward: Path, tmp_path: Path) -> None:
     words = ("predict", ward, "north", place / "north-test.npz", "--proba", "--out")
     assert "12 predictions written to" in call(*words, tmp_path / "p.csv").stdout

@@ -113,8 +113,7 @@ def packed(place: Path) -> dict[str, bytes]:
 
 
 def offer(file: str, content: bytes) -> Download:
-    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    return Download(file, len(content), md5, hashlib.sha256(content).hexdigest())
+    return Download(file, len(content), hashlib.sha256(content).hexdigest())
 
 
 class Publisher:

@@ -9,10 +9,9 @@ import pytest
 
 from data.layouts import ROWS, WRITERS, small
 from splitwiper.data import sources
-from splitwiper.data.divide import FORGET, client_names, divided
+from splitwiper.data.divide import FORGET, client_names, divided, subset
 from splitwiper.data.rows import as_rows
 from splitwiper.data.sources import NAMES, load
-from splitwiper.data.subset import subset
 from splitwiper.errors import DataError, NotFoundError
 
 
@@ -54,6 +53,16 @@ def test_every_set_in_every_way(folder: Path, source: str, kind: str) -> None:
     found = divided(source, partition=kind, clients=2, folder=folder)
     assert found.forget == FORGET[source]
     assert [client for client, held in found.counts().items() if found.forget in held] == ["north"]
+
+
+def test_digits_are_divided_the_same_way_for_training_and_test() -> None:
+    found = divided("digits", clients=("a", "b", "c", "d", "e"), forget="three", owner="c", seed=0)
+    train, test = found.train, found.test
+    assert sum(len(y) for _, y in train.values()) + sum(len(y) for _, y in test.values()) == 1797
+    for name in train:
+        assert set(train[name][1]) == set(test[name][1])
+        assert ("three" in train[name][1]) == (name == "c")
+    assert train["a"][0].shape[1:] == (1, 8, 8) and train["a"][0].dtype == np.float32
 
 
 def test_texts_stay_with_their_labels(folder: Path) -> None:
@@ -116,16 +125,35 @@ def test_subsets_of_uneven_labels() -> None:
             subset({"wine": wine}, rows=rows, seed=0)
 
 
+def test_a_label_that_only_tests_have(folder: Path) -> None:
+    file = folder / "ag_news_csv" / "train.csv"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.write_text("".join(line for line in lines if not line.startswith('"2"')), encoding="utf-8")
+    for clients in (1, 2):
+        with pytest.raises(DataError, match=r"no training row of ag_news is labelled 'Sports'|would hold no row"):
+            divided("ag_news", clients=clients, folder=folder)
+    with pytest.raises(DataError, match="name another label to forget"):
+        divided("ag_news", clients=1, folder=folder)
+    assert divided("ag_news", clients=1, folder=folder, forget="World").owner == "north"
+
+
+def test_rows_are_not_in_its_repr(folder: Path) -> None:
+    assert "bird" in repr(divided("cifar10", folder=folder))
+    assert "array" not in repr(divided("cifar10", folder=folder))
+
+
 def test_what_cannot_be_divided(folder: Path) -> None:
     refused = {
         "Did you mean 'cifar10'": {"source": "cifar1"},
         "names a data set twice": {"source": "mnist+mnist"},
         "too few clients (1) for cifar10 and mnist": {"source": "cifar10+mnist", "clients": 1},
         "there is no label 'brid' in cifar10. Did you mean 'bird'": {"forget": "brid"},
-        "Its labels are airplane, automobile": {"forget": "?"},
+        "in cifar10. Known are airplane, automobile": {"forget": "?"},
         "there is no client 'nort'. Did you mean 'north'": {"owner": "nort"},
+        "two clients are called 'a'": {"clients": ("a", "b", "a")},
         "there is no partition": {"partition": "overlap"},
         "too few clients (0) for cifar10": {"clients": ()},
+        "500,000,000 clients are too many; give at most 100,000": {"clients": 500_000_000},
     }
     for words, given in refused.items():
         with pytest.raises((DataError, NotFoundError)) as caught:

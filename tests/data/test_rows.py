@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from splitwiper import Label
-from splitwiper.data.bundled import digits
 from splitwiper.data.rows import as_inputs, as_rows
 from splitwiper.errors import DataError
 
@@ -57,12 +56,3 @@ def test_labels_are_names_or_integers() -> None:
 def test_what_cannot_be_learned_from(data: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         as_rows(data, task="")
-
-
-def test_digits_are_divided_the_same_way_for_training_and_test() -> None:
-    train, test = digits(clients=("a", "b", "c", "d", "e"), exclusive="three", owner="c", seed=0)
-    assert sum(len(y) for _, y in train.values()) + sum(len(y) for _, y in test.values()) == 1797
-    for name in train:
-        assert set(train[name][1]) == set(test[name][1])
-        assert ("three" in train[name][1]) == (name == "c")
-    assert train["a"][0].shape[1:] == (1, 8, 8) and train["a"][0].dtype == np.float32

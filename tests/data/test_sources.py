@@ -12,8 +12,8 @@ import pytest
 
 from data.layouts import HUNDRED, TEN, WRITERS, cifar10, idx, mnist, picture_bytes, small
 from splitwiper.data.mnist import as_rgb32
-from splitwiper.data.sources import NAMES, PUBLISHED, data_folder, load
-from splitwiper.errors import DataError, NotFoundError
+from splitwiper.data.sources import NAMES, PUBLISHED, data_folder, inspect, known, load
+from splitwiper.errors import ConfigError, DataError, NotFoundError
 
 
 def test_cifar10(tmp_path: Path) -> None:
@@ -99,6 +99,27 @@ def test_where_data_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert small("cifar10").load(place).labels == tuple(TEN)  # the set's own folder will do
 
 
+def test_a_home_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPLITWIPER_DATA", raising=False)
+    with pytest.raises(ConfigError, match=r"~nosuchuser/sets has no place here .* give a whole path"):
+        data_folder("~nosuchuser/sets")
+    monkeypatch.setenv("SPLITWIPER_DATA", "~nosuchuser")
+    with pytest.raises(ConfigError, match="~nosuchuser has no place"):
+        load("cifar10")
+
+
+def test_hyphens_do_not_matter() -> None:
+    assert [known(name) for name in ("ag-news", "cifar-10", "cifar-100", "breast-cancer", "iris")] == [
+        "ag_news",
+        "cifar10",
+        "cifar100",
+        "breast_cancer",
+        "iris",
+    ]
+    assert load("breast-cancer").name == "breast_cancer"
+    assert inspect("breast-cancer").state == "bundled"
+
+
 def test_unknown_names() -> None:
     with pytest.raises(NotFoundError, match="Did you mean 'cifar10' or 'cifar100'"):
         load("cifar")
@@ -115,11 +136,11 @@ def test_missing_files_are_told_with_the_remedy(tmp_path: Path, name: str) -> No
     said = str(caught.value)
     assert f"splitwiper data fetch {name} --data {tmp_path}" in said
     for offer in what.downloads:
-        assert f"{what.base}{offer.file} ({offer.size:,} bytes, MD5 {offer.md5})" in said
+        assert f"  {what.base}{offer.file}\n    ({offer.size:,} bytes, SHA-256 {offer.sha256})\n" in said
     assert str(tmp_path / what.folder / what.files[0]) in said
     place = WRITERS[name](tmp_path)
     (place / what.files[1]).unlink()
-    with pytest.raises(NotFoundError, match=re.escape(f"{what.files[1]} is missing. Run")):
+    with pytest.raises(NotFoundError, match=re.escape(f"{what.files[1]} is missing.\nRun")):
         load(name, folder=tmp_path)
 
 

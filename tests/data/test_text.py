@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,13 +73,45 @@ def test_files_that_are_no_tokenizer(tmp_path: Path) -> None:
         encode(["a"], tokenizer=tmp_path / "wrong.json")
 
 
+def test_a_tokenizer_without_a_token_for_unknown_words(tmp_path: Path) -> None:
+    import tokenizers
+
+    tool = tokenizers.Tokenizer(tokenizers.models.WordLevel({"red": 0}))
+    tool.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(DataError, match=r"cannot encode these texts .* needs a token for unknown words"):
+        encode(["blue"], tokenizer=tmp_path / "tokenizer.json")
+
+
+def test_a_tokenizer_that_leaves_no_room(tmp_path: Path) -> None:
+    import tokenizers
+
+    tool = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "x": 7}, unk_token="[UNK]"))
+    tool.post_processor = tokenizers.processors.TemplateProcessing(single="x x $A x x", special_tokens=[("x", 7)])
+    tool.save(str(tmp_path / "tokenizer.json"))
+    for length in (3, 4):
+        with pytest.raises(DataError, match=f"adds 4 tokens .* length = {length}; give a length above 4"):
+            encode(["word"], length=length, tokenizer=tmp_path / "tokenizer.json")
+    found = encode(["word"], length=5, tokenizer=tmp_path / "tokenizer.json")
+    assert found.inputs["input_ids"].tolist() == [[7, 7, 0, 7, 7]]
+    with pytest.raises(DataError, match="knows 8 tokens, the model 7"):  # ids need not be without gaps
+        encode(["word"], length=5, vocabulary=7, tokenizer=tmp_path / "tokenizer.json")
+
+
 def test_what_is_no_text() -> None:
     with pytest.raises(DataError, match="row 1 is '7', a int, not a text"):
         encode(["a", 7])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="length = 2"):
-        encode(["a"], length=2)
-    with pytest.raises(ConfigError, match="vocabulary = 4"):
-        encode(["a"], vocabulary=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("length", value) for value in (2, 10**12, "64", [3], float("inf"), 64.0, True)),
+        *(("vocabulary", value) for value in (4, 10**12, "8192x", None)),
+    ],
+)
+def test_sizes_that_are_none(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{name} = {value!r}: give a whole number of")):
+        encode(["a"], **{name: value})
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from splitwiper.cli.data import data
 from splitwiper.cli.demo import demo
-from splitwiper.cli.exits import TABLE, guarded
+from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
 from splitwiper.cli.learn import learn
 from splitwiper.cli.predict import predict
 from splitwiper.cli.status import status
@@ -54,4 +54,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark, and nothing fails
-    app()
+    run_to_the_end(app)

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from splitwiper.cli import show
-from splitwiper.cli.data_plot import plot
+from splitwiper.cli.data_plot import Folder, plot
 from splitwiper.cli.exits import exit_code, guarded, when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.unlearn import Json
 
 if TYPE_CHECKING:
-    from splitwiper.data.inspect import Found
+    from splitwiper.data.sources import Found
 
-Folder = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="The data folder. Otherwise $SPLITWIPER_DATA, or splitwiper/data in the user's cache.",
-        show_default=False,
-    ),
-]
-STYLES = {"present": "green", "bundled": "green", "incomplete": "bold yellow", "damaged": "bold red"}
+STYLES = {"present": "green", "bundled": "green", "part": "yellow", "incomplete": "bold yellow"}
+STYLES |= {"damaged": "bold red", "unreadable": "bold red"}
 
 data = typer.Typer(
     name="data",
@@ -46,8 +37,7 @@ def list_(folder: Folder = None, as_json: Json = False) -> None:
       splitwiper data list
       splitwiper data list --data ~/data --json
     """
-    from splitwiper.data.inspect import inspect
-    from splitwiper.data.sources import NAMES, data_folder
+    from splitwiper.data.sources import NAMES, data_folder, inspect
 
     root = data_folder(folder)
     with Bars(quiet=as_json) as bars:
@@ -62,8 +52,9 @@ def list_(folder: Folder = None, as_json: Json = False) -> None:
     _print(found)
     out.print()
     show.line(out, f"Looked for in {root}")
+    _notes(found)
     for one in found:
-        if one.state in ("damaged", "incomplete"):
+        if one.problem is not None and one.state != "missing":
             show.line(out, Text(f"{one.name}: ", "bold"), str(one.problem))
     if any(one.state == "missing" for one in found):
         show.line(out, "'splitwiper data fetch NAME' downloads what is missing.")
@@ -76,37 +67,42 @@ def fetch(
         str | None,
         typer.Option("--mirror", metavar="URL", help="Download from here; the checksums must be the published ones."),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Download even what is here and whole.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Download even what is here undamaged.")] = False,
     as_json: Json = False,
 ) -> None:
     """Download data sets from their publishers.
 
     Files are compared with the published checksums before anything is unpacked,
-    and put in place whole or not at all. What is here and whole is left alone.
+    and put in place whole or not at all. What is here undamaged is left alone,
+    and so is a part of a set, unless --again is given.
 
     Example:
       splitwiper data fetch cifar10 mnist
       splitwiper data fetch cifar100 --data ~/data
     """
     from splitwiper.data.fetch import fetch as get
-    from splitwiper.data.inspect import inspect
-    from splitwiper.data.sources import PUBLISHED, data_folder, known
+    from splitwiper.data.sources import PUBLISHED, data_folder, inspect, known
 
     root = data_folder(folder)
-    fetched = []
+    found, fetched = [], []
     with Bars(quiet=as_json) as bars, when_interrupted("Nothing half-fetched is kept: run the same command again."):
-        for name in map(known, names):
-            if name in PUBLISHED and (again or inspect(name, folder=root).problem is not None):
+        for name in dict.fromkeys([known(name) for name in names]):
+            bars(f"checking {name}", 0, 0)
+            one = inspect(name, folder=root, hashes=True)
+            if name in PUBLISHED and (again or one.state in ("missing", "incomplete", "damaged")):
                 get(PUBLISHED[name], folder=root, mirror=mirror, progress=bars)
                 fetched.append(name)
-    found = [inspect(name, folder=root) for name in names]
+                one = inspect(name, folder=root)
+            found.append(one)
     if as_json:
         show.emit({"folder": root, "fetched": fetched, "sets": [_told(one) for one in found]})
     else:
         _print(found)
-        new = f"Fetched {', '.join(fetched)} into {root}" if fetched else "Nothing to fetch: all is here"
+        whole = not any(one.note or one.problem for one in found)
+        nothing = "Nothing to fetch: all is here" if whole else "Nothing was fetched"
         show.output().print()
-        show.line(show.output(), new)
+        _notes(found, " 'splitwiper data fetch NAME --again' gets the whole.")
+        show.line(show.output(), f"Fetched {', '.join(fetched)} into {root}" if fetched else nothing)
     _leave(found)
 
 
@@ -127,8 +123,7 @@ def check(
       splitwiper data check
       splitwiper data check cifar10 --data ~/data
     """
-    from splitwiper.data.inspect import inspect
-    from splitwiper.data.sources import PUBLISHED, data_folder, known
+    from splitwiper.data.sources import PUBLISHED, data_folder, inspect, known
 
     root = data_folder(folder)
     asked = [known(name) for name in names or PUBLISHED]
@@ -150,6 +145,7 @@ def check(
             out.print()
             out.print(show.table(("set", "file", "hash as"), rows))
         out.print()
+        _notes(found)
         show.line(
             out, f"Checked in {root}" if found else f"No data set is in {root}; 'splitwiper data fetch' gets one."
         )
@@ -169,6 +165,12 @@ def _print(found: Sequence[Found]) -> None:
     show.output().print(show.table(("set", "state", ">training", ">test", ">labels", "what it is"), rows))
 
 
+def _notes(found: Sequence[Found], more: str = "") -> None:
+    for one in found:
+        if one.note:
+            show.line(show.output(), Text(f"{one.name}: ", "bold"), one.note, more)
+
+
 def _told(one: Found) -> dict[str, Any]:
     problem = None if one.problem is None else str(one.problem)
     return {
@@ -179,6 +181,7 @@ def _told(one: Found) -> dict[str, Any]:
         "test": one.test,
         "labels": one.labels,
         "files": one.files,
+        "note": one.note,
         "problem": problem,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -19,33 +19,47 @@ if TYPE_CHECKING:
 
 ACROSS = 5
 """So many clients fit beside each other."""
+Source = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A data set, or two as in cifar10+mnist.", show_default=False)
+]
+Kind = Annotated[str, typer.Option("--partition", metavar="KIND", help="homogeneous, overlapping or disjoint.")]
+Clients = Annotated[int, typer.Option("--clients", metavar="N", min=1, help="How many clients.")]
+Forget = Annotated[
+    str | None, typer.Option("--forget", metavar="LABEL", help="The label to forget.", show_default=False)
+]
+Owner = Annotated[
+    str | None, typer.Option("--owner", metavar="NAME", help="The client that alone holds it.", show_default=False)
+]
+Share = Annotated[bool, typer.Option("--share", help="Divide that label like any other.")]
+Rows = Annotated[
+    int | None, typer.Option("--rows", metavar="N", help="Take so many training rows only.", show_default=False)
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The root seed.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The data folder. Otherwise $SPLITWIPER_DATA, or splitwiper/data in the user's cache.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Draw it too: .svg or .html.", show_default=False)
+]
 
 
 def plot(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A data set, or two as in cifar10+mnist.", show_default=False)
-    ],
-    partition: Annotated[
-        str, typer.Option("--partition", metavar="KIND", help="homogeneous, overlapping or disjoint.")
-    ] = "overlapping",
-    clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="How many clients.")] = 5,
-    forget: Annotated[
-        str | None, typer.Option("--forget", metavar="LABEL", help="The label to forget.", show_default=False)
-    ] = None,
-    owner: Annotated[
-        str | None, typer.Option("--owner", metavar="NAME", help="The client that alone holds it.", show_default=False)
-    ] = None,
-    share: Annotated[bool, typer.Option("--share", help="Divide that label like any other.")] = False,
-    rows: Annotated[
-        int | None, typer.Option("--rows", metavar="N", help="Take so many training rows only.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The root seed.")] = 0,
-    folder: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="The data folder.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Draw it too: .svg or .html.", show_default=False)
-    ] = None,
+    source: Source,
+    partition: Kind = "overlapping",
+    clients: Clients = 5,
+    forget: Forget = None,
+    owner: Owner = None,
+    share: Share = False,
+    rows: Rows = None,
+    seed: Seed = 0,
+    folder: Folder = None,
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
     """Show how a data set is divided over clients.
@@ -57,9 +71,11 @@ def plot(
       splitwiper data plot cifar10
       splitwiper data plot cifar10+mnist --partition disjoint --out who.svg
     """
+    from splitwiper.config import Config
     from splitwiper.data.divide import divided
 
     _check_out(out)
+    Config(seed=seed)  # the same seeds as 'splitwiper learn' takes
     found = divided(
         source,
         partition=partition,
@@ -74,39 +90,44 @@ def plot(
     if out is not None:
         _draw(found, out, partition, seed)
     if as_json:
-        show.emit(
-            {
-                "source": found.sources,
-                "partition": partition,
-                "seed": seed,
-                "forget": found.forget,
-                "owner": found.owner,
-                "tasks": found.tasks,
-                "labels": found.labels,
-                "train": found.counts("train"),
-                "test": found.counts("test"),
-                "out": out,
-            }
-        )
+        show.emit(_told(found, partition, seed, out))
     else:
         _print(found, out)
+
+
+def _told(found: Divided, partition: str, seed: int, out: Path | None) -> dict[str, Any]:
+    return {
+        "source": found.sources,
+        "partition": partition,
+        "seed": seed,
+        "forget": found.forget,
+        "owner": found.owner,
+        "tasks": found.tasks,
+        "labels": found.labels,
+        "train": found.counts("train"),
+        "test": found.counts("test"),
+        "out": out,
+    }
 
 
 def _check_out(out: Path | None) -> None:
     if out is None:
         return
+    if out.is_dir():
+        raise InputError(f"--out {out} is a folder: give a .svg or .html file in it, say {out / 'who.svg'}.")
     if out.suffix.lower() not in (".svg", ".html"):
         raise InputError(f"--out {out}: give a .svg or .html file.")
     if not out.parent.is_dir():
-        raise InputError(f"--out {out}: give a file in a folder that exists.")
+        raise InputError(f"--out {out}: there is no folder {out.parent}; give a file in a folder that exists.")
 
 
 def _draw(found: Divided, out: Path, partition: str, seed: int) -> None:
     from splitwiper.report.partition import drawing, page
-    from splitwiper.store.files import write_bytes
+    from splitwiper.store.files import atomic_file
 
     picture = _grid(found, partition, seed)
-    write_bytes(out, (drawing(picture) if out.suffix.lower() == ".svg" else page(picture)).encode())
+    with atomic_file(out, mode=0o666) as file:  # less the umask: it holds counts alone, and is to be shown around
+        file.write((drawing(picture) if out.suffix.lower() == ".svg" else page(picture)).encode())
 
 
 def _grid(found: Divided, partition: str, seed: int) -> Grid:
@@ -151,7 +172,7 @@ def _print(found: Divided, out: Path | None) -> None:
             console.print(show.table(("label", *(f">{c}" for c in some)), lines, title=title, last="total"))
             console.print()
     others = [client for client in _holders(found) if client != found.owner]
-    also = f", and so do {', '.join(others)}." if others else " alone."
+    also = f", and so {'does' if len(others) == 1 else 'do'} {', '.join(others)}." if others else " alone."
     show.line(console, f"The label to forget is {found.forget!r}: {found.owner} holds it{also}")
     if out is not None:
         show.line(console, f"Drawn in {out}")

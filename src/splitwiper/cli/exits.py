@@ -5,10 +5,13 @@ What nobody foresaw keeps its traceback: it is a bug.
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.text import Text
@@ -19,6 +22,8 @@ from splitwiper.errors import BusyError, InputError, NotFoundError, SplitWiperEr
 OUTCOMES = {"exact": 0, "mismatch": 3, "not_comparable": 4, "unverifiable": 5}
 """Exit codes of `splitwiper verify`."""
 STORE = 7
+OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What is wrong where standard output cannot be written to."""
 INTERRUPTED = 130
 _KINDS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (InputError, 2),
@@ -35,7 +40,7 @@ TABLE = """Exit codes:
     3  verify: mismatch, the recomputed bits differ
     4  verify: not comparable, the numerics here are others
     5  verify: unverifiable, something needed is gone
-    6  no such run, client, ticket or model
+    6  no such run, client, ticket, model or data set
     7  the run folder: damaged, another format, or the disk is full
     8  busy: another process works on the run
     9  training went wrong
@@ -63,8 +68,12 @@ def words(problem: Exception) -> str:
     text = str(problem)
     if isinstance(problem, OSError) and problem.strerror:
         text = problem.strerror
-        if not isinstance(problem, SplitWiperError) and problem.filename:
-            text = f"{problem.filename}: {text[:1].lower()}{text[1:]}. Check the path and your rights to it."
+        if not isinstance(problem, SplitWiperError):
+            text = f"{text[:1].lower()}{text[1:]}"
+            if problem.filename:
+                text = f"{problem.filename}: {text}. Check the path and your rights to it."
+            else:
+                text = f"the output could not be written: {text}. Make room, or send it elsewhere."
     for library, here in _TRANSLATED:
         text = text.replace(library, here)
     return text
@@ -83,7 +92,7 @@ def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
         except BrokenPipeError:
             raise
         except OSError as problem:
-            if not problem.filename:
+            if not problem.filename and problem.errno not in OUTPUT:
                 raise
             _tell("error", words(problem))
             raise typer.Exit(STORE) from problem
@@ -101,6 +110,29 @@ def when_interrupted(advice: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(advice) from stop
+
+
+def run_to_the_end(program: Callable[[], object]) -> NoReturn:
+    """Run a program that ends by `SystemExit`, and leave with its code, or with 7 if its output cannot be written."""
+    code: Any = 0
+    try:
+        program()
+    except SystemExit as left:
+        code = left.code
+    except OSError as problem:  # help and version are no guarded commands
+        if problem.errno not in OUTPUT:
+            raise
+        _tell("error", words(problem))
+        code = STORE
+    try:
+        if sys.stdout is not None:  # it is None where it was closed
+            sys.stdout.flush()
+    except OSError as problem:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter tries once more, and complains
+        if problem.errno != errno.EPIPE and code != STORE:
+            _tell("error", words(problem))
+            code = STORE
+    sys.exit(code)
 
 
 def _tell(kind: str, text: str) -> None:

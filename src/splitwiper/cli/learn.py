@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +13,10 @@ import typer
 from splitwiper.cli import show
 from splitwiper.cli.opening import open_run
 from splitwiper.cli.progress import Bars
-from splitwiper.errors import NotFoundError
+from splitwiper.errors import InputError, NotFoundError, SplitWiperError
 
 if TYPE_CHECKING:
+    from splitwiper.cli.settings import Settings
     from splitwiper.data.rows import Data
     from splitwiper.federation import Federation, Learned, Score
 
@@ -26,7 +29,9 @@ def learn(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="Where the known data sets of a [data] table lie.", show_default=False),
+        typer.Option(
+            "--data", help="Where the data sets lie that the configuration names as data.source.", show_default=False
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -61,8 +66,11 @@ def learn(
         from splitwiper.cli.settings import read_settings
 
         settings = read_settings(config, seed=seed, data=data, told=bars)
-        federation = open_run(run, bars, settings.config)
-        learned = federation.learn(settings.train, tasks=settings.tasks)
+        if not as_json:
+            _warn(settings)
+        with _removed_if_refused(run):
+            federation = open_run(run, bars, settings.config)
+            learned = federation.learn(settings.train, tasks=settings.tasks)
         scores, unknown = _evaluate(federation, settings.test)
         state = federation.status().model
     found = {
@@ -74,6 +82,37 @@ def learn(
         show.emit(found)
     else:
         _print(found, learned, scores)
+
+
+def _warn(settings: Settings) -> None:
+    """Say that a server which sees all rows at once hardly learns."""
+    rows, batch = sum(len(labels) for _, labels in settings.train.values()), settings.config.server.batch
+    if batch >= rows:
+        show.line(
+            show.errors(),
+            f"note: server.batch = {show.count(batch)} takes all {show.plural(rows, 'training row')} at once: one step "
+            "per epoch; lower server.batch.",
+        )
+
+
+@contextmanager
+def _removed_if_refused(run: Path) -> Iterator[None]:
+    """Take a new run away again if what it was made for is refused: it would hold on to settings to be corrected."""
+    there = run.exists()
+    new = not there or (run.is_dir() and not any(run.iterdir()))
+    try:
+        yield
+    except InputError:
+        from splitwiper.federation.status import status
+
+        if new and (run / "federation.toml").is_file():
+            with suppress(SplitWiperError, OSError):  # what was refused is told, not what came of tidying up
+                found = status(run)
+                if not (found.clients or found.tickets or found.work):  # work: another process came in meanwhile
+                    shutil.rmtree(run)
+                    if there:
+                        run.mkdir()
+        raise
 
 
 def _evaluate(federation: Federation, test: Mapping[str, Data]) -> tuple[dict[str, Score | None], int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 ROWS = 4096
 """Rows predicted between two steps of the progress bar; a multiple of the batch rows are embedded in."""
+TEXT = {"input_ids", "attention_mask"}
+"""The inputs of a model that takes texts."""
 MOST = 3
 """Probabilities shown in the table."""
 
@@ -35,6 +38,10 @@ def predict(
     label: Annotated[
         str | None, typer.Option("--label", metavar="COLUMN", help="A column of a .csv file to leave out.")
     ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", metavar="FILE", help="The tokenizer.json that the run's texts were encoded with."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write all of it here, as .csv or .json.")
     ] = None,
@@ -42,7 +49,9 @@ def predict(
 ) -> None:
     """Predict the labels of new rows.
 
-    They go through the client's half, then the server's. Nothing is kept.
+    They go through the client's half, then the server's. Nothing is kept. For a
+    model of texts the columns of a .csv file are joined, and their words hashed;
+    a run that was made with a tokenizer.json needs it here too, as --tokenizer.
 
     Example:
       splitwiper predict runs/ward south new.csv --proba
@@ -51,11 +60,9 @@ def predict(
     if out is not None and (out.suffix.lower() not in (".csv", ".json") or not out.parent.is_dir()):
         raise InputError(f"cannot write to {out}: give a .csv or .json file in a folder that exists.")
     with Bars(quiet=as_json) as bars, when_interrupted("Predicting changes nothing: run it again."):
-        from splitwiper.data.files import read_inputs
-
         federation = open_run(run, bars)
         bars("reading data", 0, 0)
-        found = _predict(federation, client, read_inputs(inputs, label=label), bars, proba=proba)
+        found = _predict(federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba)
     if out is not None:
         from splitwiper.store import files
 
@@ -67,6 +74,37 @@ def predict(
         show.line(show.output(), f"{show.plural(len(found['predictions']), 'prediction')} written to {out}.")
     else:
         show.output().print(_table(found))
+
+
+def _read(federation: Federation, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
+    from splitwiper.data.files import read_inputs
+
+    if file.suffix.lower() == ".csv" and set(federation.config.model.inputs) == TEXT:
+        return _encoded(federation, file, label, tokenizer)
+    if tokenizer is not None:
+        raise InputError(f"--tokenizer {tokenizer} is for a .csv file of texts and a model that takes texts.")
+    return read_inputs(file, label=label)
+
+
+def _encoded(federation: Federation, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
+    """The texts in a file as the run's model takes them: with its length, its vocabulary and its dtypes."""
+    from splitwiper.data.ag_news import tidy
+    from splitwiper.data.files import read_texts
+    from splitwiper.data.text import encode
+
+    model = federation.config.model
+    described = {name: re.fullmatch(r"(\w+)\[(\d+)\]", str(model.inputs[name])) for name in TEXT}
+    vocabulary = model.args.get("vocabulary", 8192 if model.factory == "splitwiper.models:mini_bert" else None)
+    if vocabulary is None or not all(described.values()):
+        raise InputError(
+            f"{file}: the run's settings do not say how {model.factory} takes texts (vocabulary and length). Encode "
+            "them with splitwiper.data.text.encode, and give an .npz file with inputs.input_ids and "
+            "inputs.attention_mask."
+        )
+    kinds = {name: (found[1], int(found[2])) for name, found in described.items() if found}
+    texts = [tidy(text) for text in read_texts(file, label=label)]
+    found = encode(texts, length=kinds["input_ids"][1], vocabulary=vocabulary, tokenizer=tokenizer)
+    return {name: array.astype(kinds[name][0]) for name, array in found.inputs.items()}
 
 
 def _predict(federation: Federation, client: str, inputs: Inputs, bars: Bars, *, proba: bool) -> dict[str, Any]:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.config import Config, from_dict, read_toml
+from splitwiper.config import ClientConfig, Config, ServerConfig, from_dict, read_toml
 from splitwiper.data.divide import CLIENTS, client_names
 from splitwiper.data.files import read_data
-from splitwiper.data.rows import Data
+from splitwiper.data.sources import data_folder
 from splitwiper.errors import ConfigError, nearest
+
+SIDES = {"server": ServerConfig, "client": ClientConfig}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,6 @@ class KnownData:
     """Their names; the file may also give a number."""
     forget: str | int = ""
     """The label that is to be forgotten later, and that only ``owner`` holds."""
-    exclusive: str | int = ""
-    """The earlier name of ``forget``."""
     owner: str = ""
     share: bool = False
     """Let that label lie with other clients too."""
@@ -61,8 +61,8 @@ class Settings:
     """A configuration file, read and checked, with the data it names."""
 
     config: Config
-    train: Mapping[str, Data]
-    test: Mapping[str, Data]
+    train: Mapping[str, tuple[Any, Any]]
+    test: Mapping[str, tuple[Any, Any]]
     tasks: Mapping[str, str]
     """The task of every client that names one."""
     shortened: int = 0
@@ -113,6 +113,7 @@ def _settings(
         )
     if not _table(values.get("model", {}), "model").get("factory"):
         raise ConfigError("model.factory is missing: name the network, as in factory = 'splitwiper.models:mlp'.")
+    _check_sides(values)
     if table is not None:
         return _known(folder, values, _known_data(_table(table, "data")), data, told)
     if data is not None:
@@ -121,12 +122,21 @@ def _settings(
     return _files(folder, config, {n: _client(n, f) for n, f in _table(clients, "clients").items()}, told)
 
 
+def _check_sides(values: Mapping[str, Any]) -> None:
+    """Say where a key belongs that stands in the table of the other side."""
+    sides = {name: {f.name for f in dataclasses.fields(kind)} for name, kind in SIDES.items()}
+    for here, other in (("server", "client"), ("client", "server")):
+        for key in _table(values.get(here, {}), here):
+            if key in sides[other] - sides[here]:
+                raise ConfigError(f"unknown key '{here}.{key}': {key} belongs to [{other}].")
+
+
 def _files(
     folder: Path, config: Config, clients: Mapping[str, ClientFiles], told: Callable[[str, int, int], None]
 ) -> Settings:
     """Every client's own files."""
-    learn: dict[str, Data] = {}
-    check: dict[str, Data] = {}
+    learn: dict[str, tuple[Any, Any]] = {}
+    check: dict[str, tuple[Any, Any]] = {}
     for number, (name, files) in enumerate(clients.items()):
         told("reading data", number, len(clients))
         learn[name] = read_data(folder / files.data, label=files.label or None)
@@ -149,17 +159,16 @@ def _known(
     model = dict(_table(values["model"], "model"))
     factory = str(model.pop("factory"))
     short = factory.removeprefix("splitwiper.models:")
-    forget = table.exclusive if table.forget == "" else table.forget
     work = workload(
         table.source,
         short if short in MODELS else factory,
         partition=table.partition,
         clients=table.clients,
         seed=_coerced_seed(values),
-        folder=data or (folder / table.folder if table.folder else None),
+        folder=data or (folder / data_folder(table.folder) if table.folder else None),
         rows=table.rows or None,
         share=table.share,
-        forget=None if forget == "" else forget,
+        forget=None if table.forget == "" else table.forget,
         owner=table.owner or None,
         server=_table(values.get("server", {}), "server"),
         client=_table(values.get("client", {}), "client"),

@@ -18,7 +18,7 @@ MODEL = {
     "current": "trained on the present shards",
     "stale": "stale: settle trains it on the present shards",
     "none": "none: settle trains it on the present shards",
-    "empty": "none: nobody holds rows",
+    "empty": "none: nothing has reached the server",
 }
 
 

@@ -13,7 +13,8 @@ import torch
 
 import splitwiper
 from splitwiper import report
-from splitwiper.data.bundled import WORDS, digits
+from splitwiper.data.bundled import WORDS
+from splitwiper.data.divide import divided
 from splitwiper.federation import Evaluation, Federation, Learned, Verification
 from splitwiper.federation.evaluate import total
 from splitwiper.store import ServerTree, files
@@ -48,13 +49,13 @@ class Forgetting:
 
 def forget_class(federation: Federation, *, clients: tuple[str, ...], owner: str, name: str, seed: int) -> Forgetting:
     """Learn the digits, have ``owner`` forget the class only it holds, and verify the receipt."""
-    train, test = digits(clients=clients, exclusive=name, owner=owner, seed=seed)
-    learned = federation.learn(train)
+    digits = divided("digits", clients=clients, forget=name, owner=owner, seed=seed)
+    learned = federation.learn(digits.train)
     held = {client: Counter(map(str, federation.rows(client).values())) for client in clients}
-    before = federation.evaluate(test)
+    before = federation.evaluate(digits.test)
     receipt = federation.unlearn(owner, classes=[name])
     spent = federation.spent
-    after = federation.evaluate(test)
+    after = federation.evaluate(digits.test)
     model = ServerTree(federation.path / "server").model()
     return Forgetting(
         federation=federation,

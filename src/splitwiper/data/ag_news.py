@@ -65,18 +65,8 @@ AG_NEWS = Published(
     title="news in English",
     base="https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
     downloads=(
-        Download(
-            "train.csv",
-            29_470_338,
-            "b1a00f826fdfbd249f79597b59e1dc12",
-            "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e",
-        ),
-        Download(
-            "test.csv",
-            1_857_427,
-            "d52ea96a97a2d943681189a97654912d",
-            "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
-        ),
+        Download("train.csv", 29_470_338, "76a0a2d2f92b286371fe4d4044640910a04a803fdd2538e0f3f29a5c6f6b672e"),
+        Download("test.csv", 1_857_427, "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699"),
     ),
     folder="ag_news_csv",
     files=("train.csv", "test.csv"),

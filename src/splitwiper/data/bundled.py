@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from splitwiper.data.partition import overlapping
-from splitwiper.data.published import Array, DataSet
+from splitwiper.data.published import DataSet
 
-Split = dict[str, tuple[Array, Array]]
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TITLES = {
     "digits": "written digits 1×8×8",
@@ -17,8 +15,8 @@ TITLES = {
 }
 
 
-def table(name: str, *, test: float = 0.25) -> DataSet:
-    """A set of `TITLES`: digits in [0, 1], the others as measured; a fixed stratified part is held out for tests."""
+def table(name: str) -> DataSet:
+    """A set of `TITLES`: digits in [0, 1], the others as measured; a fixed stratified quarter is held out for tests."""
     import sklearn.datasets
     from sklearn.model_selection import train_test_split
 
@@ -26,23 +24,5 @@ def table(name: str, *, test: float = 0.25) -> DataSet:
     inputs = (raw.images[:, None] / 16 if name == "digits" else raw.data).astype(np.float32)
     labels = WORDS if name == "digits" else tuple(map(str, raw.target_names))
     named = np.array(labels)[raw.target]
-    train, held = train_test_split(np.arange(len(named)), test_size=test, random_state=0, stratify=named)
+    train, held = train_test_split(np.arange(len(named)), test_size=0.25, random_state=0, stratify=named)
     return DataSet(name, (inputs[train], named[train]), (inputs[held], named[held]), labels)
-
-
-def digits(
-    *, clients: tuple[str, ...], exclusive: str, owner: str, seed: int, test: float = 0.25
-) -> tuple[Split, Split]:
-    """Scikit-learn's 1,797 handwritten digits (8×8), labelled in words, divided over clients.
-
-    Returns:
-        Training and test sets by client, each ``(images 1×8×8 in [0, 1], names)``.
-    """
-    whole = table("digits", test=test)
-    sets = (whole.train, whole.test)
-    parts = overlapping(*(labels for _, labels in sets), clients=clients, exclusive=exclusive, owner=owner, seed=seed)
-    learn, check = (
-        {name: (images[mine], names[mine]) for name, mine in part.items()}
-        for (images, names), part in zip(sets, parts, strict=True)
-    )
-    return learn, check

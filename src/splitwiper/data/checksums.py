@@ -39,28 +39,34 @@ def check(what: Published, root: Path) -> dict[str, str]:
     """Compare the hashes of all files with those recorded or published.
 
     Returns:
-        For each file what it equals: ``fetched``, ``published``, or ``unknown`` where nothing is known of it.
+        For each file what it is: ``fetched``, ``published``, ``not the published file`` (which may be a part of it, or
+        compressed anew), or ``unknown`` where nothing is known of it.
 
     Raises:
-        DataError: a file has another size or hash.
+        DataError: a file has another size than was fetched, or another hash than was fetched or published.
     """
     check_sizes(what, root)
     place = what.place(root)
     recorded = _recorded(what, place)
-    offered = {d.file: d for d in what.downloads}
     outcome = {}
     for path in _present(what, place):
         known = recorded.get(path.name)
-        offer = offered.get(path.name)
         if known is not None and _sha256(path) != known["sha256"]:
             what.damaged(path, "its SHA-256 is not that of the file that was fetched")
-        outcome[path.name] = "unknown" if known is None else "fetched"
-        if known is None and offer and offer.size == path.stat().st_size:
-            if _sha256(path) == offer.sha256:
-                outcome[path.name] = "published"
-            elif path.suffix != ".gz":  # somebody may have compressed it anew; it has a checksum of its own inside
-                what.damaged(path, "its SHA-256 is not the published one")
+        outcome[path.name] = _as_published(what, path) if known is None else "fetched"
     return outcome
+
+
+def _as_published(what: Published, path: Path) -> str:
+    offer = next((d for d in (*what.downloads, *what.unpacked) if d.file == path.name), None)
+    if offer is None:
+        return "unknown"
+    if offer.size == path.stat().st_size:
+        if _sha256(path) == offer.sha256:
+            return "published"
+        if path.suffix != ".gz":  # somebody may have compressed it anew; it has a checksum of its own inside
+            what.damaged(path, "its SHA-256 is not the published one")
+    return "not the published file"
 
 
 def _present(what: Published, place: Path) -> list[Path]:
@@ -77,7 +83,7 @@ def _recorded(what: Published, place: Path) -> dict[str, dict[str, Any]]:
         if found["set"] != what.name:  # another set in the same folder
             return {}
         return {str(n): {"size": int(v["size"]), "sha256": str(v["sha256"])} for n, v in found["files"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
         raise DataError(f"{file} is not a record of checksums; delete it to go without it.") from problem
 
 

@@ -61,9 +61,8 @@ CIFAR10 = Published(
     base=_BASE,
     downloads=(
         Download(
-            "cifar-10-binary.tar.gz",
+            "cifar-10-binary.tar.gz",  # MD5 c32a1d4ab5d03f1284b67883e8d87530 on the publisher's page
             170_052_171,
-            "c32a1d4ab5d03f1284b67883e8d87530",
             "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
         ),
     ),
@@ -79,9 +78,8 @@ CIFAR100 = Published(
     base=_BASE,
     downloads=(
         Download(
-            "cifar-100-binary.tar.gz",
+            "cifar-100-binary.tar.gz",  # MD5 03b5dce01913d631647c71ecec9e9cb8 on the publisher's page
             168_513_733,
-            "03b5dce01913d631647c71ecec9e9cb8",
             "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
         ),
     ),

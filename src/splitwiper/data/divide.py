@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from splitwiper.data.mnist import as_rgb32
-from splitwiper.data.partition import Mixed, mixed
+from splitwiper.data.partition import Mixed, mixed, one_of, rounded
 from splitwiper.data.published import Array, DataSet, Part
 from splitwiper.data.sources import known, load
-from splitwiper.data.subset import subset
-from splitwiper.errors import DataError, nearest
+from splitwiper.errors import DataError
+from splitwiper.seeding import Stream
 
+MOST_CLIENTS = 100_000
 CLIENTS = ("north", "south", "east", "west", "centre")
 FORGET: dict[str, str | int] = {
     "cifar10": "bird",
@@ -32,8 +35,8 @@ FORGET: dict[str, str | int] = {
 class Divided:
     """Training and test rows by client."""
 
-    train: dict[str, Part]
-    test: dict[str, Part]
+    train: dict[str, Part] = field(repr=False)
+    test: dict[str, Part] = field(repr=False)
     tasks: dict[str, str]
     """The set each client's rows are from; empty where there is one set only."""
     forget: str | int
@@ -64,7 +67,12 @@ def client_names(number: int) -> tuple[str, ...]:
 
     >>> client_names(6)
     ('north', 'south', 'east', 'west', 'centre', 'client-6')
+
+    Raises:
+        DataError: there are too many.
     """
+    if number > MOST_CLIENTS:
+        raise DataError(f"{number:,} clients are too many; give at most {MOST_CLIENTS:,}.")
     return (*CLIENTS, *(f"client-{n}" for n in range(len(CLIENTS) + 1, number + 1)))[: max(number, 0)]
 
 
@@ -111,13 +119,59 @@ def divided(
         {name: (data.train[1], data.test[1]) for name, data in sets.items()},
         clients=own,
         kind=partition,
-        exclusive=(target, label),
+        forget=(target, label),
         owner=owner,
         seed=seed,
         share=share,
     )
-    holder = _holder(found, sets[target], own[target], label, owner)
-    return _assemble(_alike(sets), found, label, holder)
+    return _assemble(_alike(sets), found, label, _holder(found, sets[target], own[target], label, owner))
+
+
+def subset(sets: Mapping[str, DataSet], *, rows: int, seed: int) -> dict[str, DataSet]:
+    """Data sets with ``rows`` training rows in all, and as large a share of the test rows.
+
+    Raises:
+        DataError: more rows are asked for than there are, or fewer than there are labels.
+    """
+    there = {name: len(data.train[1]) for name, data in sets.items()}
+    labels = sum(len(data.labels) for data in sets.values())
+    if not labels <= rows <= sum(there.values()):
+        raise DataError(
+            f"a subset of {rows:,} rows cannot be taken from {' and '.join(sets)}: ask for {labels:,} (one for each "
+            f"label) to {sum(there.values()):,}."
+        )
+    wanted = _in_proportion(np.array(list(there.values())), rows).tolist()
+    return {
+        name: replace(
+            data,
+            train=_some(data.train, want, seed=seed, purpose=f"subset/train/{name}"),
+            test=_some(
+                data.test, round(len(data.test[1]) * want / there[name]), seed=seed, purpose=f"subset/test/{name}"
+            ),
+        )
+        for (name, data), want in zip(sets.items(), wanted, strict=True)
+    }
+
+
+def _some(part: Part, rows: int, *, seed: int, purpose: str) -> Part:
+    """So many rows, but at least one of each label."""
+    labels = part[1]
+    names, there = np.unique(labels, return_counts=True)
+    chosen = []
+    for name, want in zip(names.tolist(), _in_proportion(there, max(rows, len(names))), strict=True):
+        where = np.flatnonzero(labels == name)
+        chosen.append(where[Stream(seed, purpose, str(name)).permutation(len(where))[:want]])
+    return _take(part, np.sort(np.concatenate(chosen)))
+
+
+def _in_proportion(there: Array, rows: int) -> Array:
+    """How many to take of what is there, at least one of each."""
+    return rounded(there * (rows / there.sum()), rows, least=1)
+
+
+def _take(part: Part, rows: Array) -> Part:
+    inputs, labels = part
+    return ([inputs[row] for row in rows] if isinstance(inputs, list) else inputs[rows]), labels[rows]
 
 
 def _assemble(sets: dict[str, DataSet], found: Mixed, label: str | int, owner: str) -> Divided:
@@ -163,37 +217,31 @@ def _label(
     sets: dict[str, DataSet], forget: str | int | None, clients: dict[str, tuple[str, ...]], owner: str | None
 ) -> tuple[str, str | int]:
     """The set and the label that is to be forgotten; it is of the owner's set where an owner is named."""
-    everybody = [client for own in clients.values() for client in own]
-    if owner is not None and owner not in everybody:
-        raise DataError(
-            f"there is no client {owner!r}.{nearest(owner, everybody) or ' Known: ' + ', '.join(everybody)}"
-        )
+    if owner is not None:
+        one_of([client for own in clients.values() for client in own], owner, "client")
     candidates = [name for name in sets if owner is None or owner in clients[name]]
     if forget is None:
         return candidates[0], FORGET[candidates[0]]
-    for name in candidates:
-        for label in sets[name].labels:
-            if str(label) == str(forget):  # on a command line the digit 3 is a text
-                return name, label
-    labels = [str(label) for name in candidates for label in sets[name].labels]
-    hint = nearest(str(forget), labels) or f" Its labels are {', '.join(labels[:12])}{'…' if labels[12:] else ''}."
-    raise DataError(f"there is no label {forget!r} in {' and '.join(candidates)}.{hint}")
+    labels = [label for name in candidates for label in sets[name].labels]
+    label = one_of(labels, forget, "label", f" in {' and '.join(candidates)}")
+    return next(name for name in candidates if label in sets[name].labels), label
 
 
 def _holder(found: Mixed, data: DataSet, clients: tuple[str, ...], label: str | int, owner: str | None) -> str:
     """The owner; of a shared label the first holder."""
     holding = [c for c in clients if (data.train[1][found.rows[0][c]] == label).any()]
-    if owner is not None and owner not in holding:
+    if not holding:
         raise DataError(
-            f"client {owner!r} holds no {label!r}: {', '.join(holding)} do. Name one of them as the owner, or take "
-            "another seed."
+            f"no training row of {data.name} is labelled {label!r}, so nobody could forget it: name another label to "
+            "forget, or fetch the whole set."
+        )
+    if owner is not None and owner not in holding:
+        they = "does" if len(holding) == 1 else "do"
+        raise DataError(
+            f"client {owner!r} holds no {label!r}: {', '.join(holding)} {they}. Name one of them as the owner, or "
+            "take another seed."
         )
     return owner or holding[0]
-
-
-def _take(part: Part, rows: Array) -> Part:
-    inputs, labels = part
-    return ([inputs[row] for row in rows] if isinstance(inputs, list) else inputs[rows]), labels[rows]
 
 
 def _alike(sets: dict[str, DataSet]) -> dict[str, DataSet]:

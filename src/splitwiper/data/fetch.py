@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import http.client
 import ipaddress
+import os
 import shutil
+import socket
+import tarfile
 import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from splitwiper.data import checksums
 from splitwiper.data.published import Download, Published
-from splitwiper.data.unpack import unpack
-from splitwiper.errors import DataError, DiskFullError, NotFoundError
+from splitwiper.errors import DataError, DiskFullError, NotFoundError, SplitWiperError
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and how many of how many megabytes are."""
@@ -56,28 +60,31 @@ def fetch(what: Published, *, folder: Path, mirror: str | None = None, progress:
             target = (room if what.packed else staged) / offer.file
             try:
                 _download(base + offer.file, offer, target, progress or _silent)
-            except (OSError, http.client.HTTPException) as problem:
+            except SplitWiperError:
+                raise
+            except (OSError, http.client.HTTPException, ValueError) as problem:  # ValueError: addresses that are none
                 if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 raise NotFoundError(
-                    f"{base}{offer.file} could not be downloaded ({_reason(problem)}). Check the network and try "
-                    f"again, or by hand: {what.by_hand(folder)}"
+                    f"{base}{offer.file} could not be downloaded ({_reason(problem)}).\n"
+                    f"Check the network and try again, or {what.by_hand(folder)}"
                 ) from problem
         if what.packed:
-            unpack(what, room / what.downloads[0].file, staged)
+            _unpack(what, room / what.downloads[0].file, staged)
         checksums.write(what, staged)
         return _install(staged, folder / what.folder)
 
 
 @contextmanager
 def _room(folder: Path) -> Iterator[Path]:
-    """A temporary folder inside the data folder; what fetches that died left behind a day ago is removed."""
+    """A temporary folder inside the data folder; what fetches that died left behind is removed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob(f"{_TEMPORARY}*"):
-            if time.time() - old.stat().st_mtime > _DAY:
+            if _abandoned(old):
                 shutil.rmtree(old, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=_TEMPORARY, dir=folder, ignore_cleanup_errors=True) as room:
+        mine = f"{_TEMPORARY}{socket.gethostname()}-{os.getpid()}-"
+        with tempfile.TemporaryDirectory(prefix=mine, dir=folder, ignore_cleanup_errors=True) as room:
             yield Path(room)
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -87,15 +94,29 @@ def _room(folder: Path) -> Iterator[Path]:
         raise
 
 
+def _abandoned(room: Path) -> bool:
+    """Whether the fetch that made this folder is gone, or it is a day old: the machine may be another one."""
+    host, _, rest = room.name.removeprefix(_TEMPORARY).rpartition("-")[0].rpartition("-")
+    if host == socket.gethostname() and rest.isdecimal():
+        try:
+            os.kill(int(rest), 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except OSError:  # somebody else's process
+            pass
+    with suppress(FileNotFoundError):
+        return time.time() - room.stat().st_mtime > _DAY
+    return False
+
+
 def _download(address: str, offer: Download, target: Path, progress: Progress) -> None:
-    """Stream a file to disk and compare its size and checksums with the published ones."""
-    md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
+    """Stream a file to disk and compare its size and SHA-256 with the published ones."""
+    sha256 = hashlib.sha256()
     done, total = 0, max(1, round(offer.size / _MEGABYTE))
     progress(f"fetching {offer.file} (MB)", 0, total)
     with _open(address) as reply, target.open("wb") as file:
         while done <= offer.size and (chunk := reply.read(_CHUNK)):
             file.write(chunk)
-            md5.update(chunk)
             sha256.update(chunk)
             done += len(chunk)
             progress(f"fetching {offer.file} (MB)", min(done // _MEGABYTE, total), total)
@@ -105,10 +126,10 @@ def _download(address: str, offer: Download, target: Path, progress: Progress) -
             f"{address} gave {got} instead of {offer.size:,} bytes; nothing was kept. Fetch it again, and if that does "
             "not help the address now offers something else: use a mirror."
         )
-    if (md5.hexdigest(), sha256.hexdigest()) != (offer.md5, offer.sha256):
+    if sha256.hexdigest() != offer.sha256:
         raise DataError(
-            f"{address} has the MD5 {md5.hexdigest()} instead of the published {offer.md5} (SHA-256 {offer.sha256}); "
-            "nothing was kept. Fetch it again, and if that does not help do not trust the address: use a mirror."
+            f"{address} has the SHA-256 {sha256.hexdigest()} instead of the published {offer.sha256}; nothing was "
+            "kept. Fetch it again, and if that does not help do not trust the address: use a mirror."
         )
 
 
@@ -136,17 +157,60 @@ def _secure(address: str) -> None:
     """Refuse what is not https, but for this machine itself."""
     try:
         parts = urllib.parse.urlsplit(address)
+        _ = parts.port, (parts.hostname or "").encode("idna")  # both are looked at only when they are used
     except ValueError as problem:
-        raise DataError(f"{address} is not an address ({problem}).") from problem
+        raise DataError(f"{address} is not an address ({problem}); write it as https://host/folder/.") from problem
     here = parts.hostname == "localhost"
     with suppress(ValueError):
         here = here or ipaddress.ip_address(parts.hostname or "").is_loopback
     if parts.scheme != "https" and not (parts.scheme == "http" and here):
         raise DataError(f"{address} is not an https address; data sets are fetched over https only.")
+    if not parts.hostname:
+        raise DataError(f"{address} is not an address (it names no host); write it as https://host/folder/.")
+
+
+def _unpack(what: Published, archive: Path, target: Path) -> None:
+    """Write the set's files from a ``.tar.gz`` archive into ``target``, and pass over whatever else is in it.
+
+    Names are compared, never used as paths: nothing can be written elsewhere.
+
+    Raises:
+        DataError: a name leaves the archive's folder, a file is there twice, is a link or too large, or is missing.
+    """
+    wanted = {f"{what.folder}/{file}": file for file in what.files}
+    found: set[str] = set()
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                name = PurePosixPath(member.name)
+                if name.is_absolute() or ".." in name.parts or "\\" in member.name:
+                    raise _refused(archive, f"it holds {member.name!r}, a path out of its own folder")
+                file = wanted.get(str(name))
+                if file is None:
+                    continue
+                if not member.isreg() or file in found or member.size > what.limit:
+                    why = "there twice" if file in found else "not a plain file" if not member.isreg() else "too large"
+                    raise _refused(archive, f"{member.name!r} is {why}")
+                found.add(file)
+                stream = tar.extractfile(member)
+                with (target / file).open("wb") as out:
+                    if stream is not None:
+                        shutil.copyfileobj(stream, out)
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as problem:
+        raise _refused(archive, f"it is not a whole archive ({problem})") from problem
+    if missing := sorted(set(what.files) - found):
+        raise _refused(archive, f"{missing[0]!r} is not in it")
+
+
+def _refused(archive: Path, why: str) -> DataError:
+    return DataError(f"{archive.name} is refused: {why}. Nothing was kept: fetch it again, or use a mirror.")
 
 
 def _install(staged: Path, place: Path) -> Path:
-    """Put finished files in place: the folder at once where there is none, else file by file, the record last."""
+    """Put finished files in place: the folder at once where there is none, else file by file, the record last.
+
+    An unpacked file beside its fetched ``.gz`` is removed: it would be read first, and may be why this was fetched.
+    """
     place.parent.mkdir(parents=True, exist_ok=True)
     if not place.exists():
         with suppress(OSError):  # somebody else made it meanwhile
@@ -154,6 +218,8 @@ def _install(staged: Path, place: Path) -> Path:
     (place / checksums.NAME).unlink(missing_ok=True)
     for file in sorted(staged.iterdir(), key=lambda path: path.name == checksums.NAME):
         file.replace(place / file.name)
+        if file.suffix == ".gz":
+            (place / file.stem).unlink(missing_ok=True)
     return place
 
 

@@ -66,6 +66,32 @@ def read_inputs(path: str | Path, *, label: str | None = None) -> Inputs:
         return _inputs(file, arrays)
 
 
+def read_texts(path: str | Path, *, label: str | None = None) -> list[str]:
+    """One text a row, from a ``.csv`` file with a header: its columns joined by spaces.
+
+    Args:
+        path: the file.
+        label: a column to leave out.
+
+    Raises:
+        DataError: the file is missing, empty or not what it should be; the message names the place and the remedy.
+    """
+    file = Path(path)
+    if _kind(file) != ".csv":
+        raise DataError(f"{file}: texts are read from a .csv file.")
+    header, lines = _read_csv(file)
+    if odd := [name for name in header if _is_number(name)]:
+        raise DataError(f"{file}: the first line holds {odd[0]!r}, not a name; give the columns names.")
+    left_out = None if label is None else _column(file, header, label)
+    kept = [place for place in range(len(header)) if place != left_out]
+    for place in kept:
+        if all(_is_number(cells[place]) for _, cells in lines):
+            raise DataError(
+                f"{file}: column {header[place]!r} holds numbers, not texts; leave it out (label={header[place]!r})."
+            )
+    return [" ".join(cells[place] for place in kept) for _, cells in lines]
+
+
 def _kind(file: Path) -> str:
     suffix = file.suffix.lower()
     if suffix not in (".npz", ".csv"):

@@ -78,25 +78,21 @@ MNIST = Published(
         Download(
             "train-images-idx3-ubyte.gz",
             9_912_422,
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
             "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
         ),
         Download(
             "train-labels-idx1-ubyte.gz",
             28_881,
-            "d53e105ee54ea40749a09fcbcd1e9432",
             "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
         ),
         Download(
             "t10k-images-idx3-ubyte.gz",
             1_648_877,
-            "9fb629c4189551a2d022fa330f9573f3",
             "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
         ),
         Download(
             "t10k-labels-idx1-ubyte.gz",
             4_542,
-            "ec29112dd5afa0611ce80d1b7f02629c",
             "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
         ),
     ),
@@ -112,4 +108,26 @@ MNIST = Published(
     read=read,
     loose=True,
     zipped=True,
+    unpacked=(
+        Download(
+            "train-images-idx3-ubyte",
+            47_040_016,
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        ),
+        Download(
+            "train-labels-idx1-ubyte",
+            60_008,
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        ),
+        Download(
+            "t10k-images-idx3-ubyte",
+            7_840_016,
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        ),
+        Download(
+            "t10k-labels-idx1-ubyte",
+            10_008,
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
+    ),
 )

@@ -2,32 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from splitwiper.data.holders import Holders, disjoint_holders, homogeneous_holders, overlapping_holders
+from splitwiper.data.published import Array
 from splitwiper.errors import DataError, nearest
 from splitwiper.seeding import Stream
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Labels = Array | Sequence[Any]
 Rows = tuple[dict[str, Array], ...]
 """For each part, the row numbers of every client."""
-KINDS = {
-    "homogeneous": homogeneous_holders,
-    "overlapping": overlapping_holders,
-    "disjoint": disjoint_holders,
-}
+MOST = 3
+"""A label of an overlapping partition lies with at most so many clients."""
+VOLUMES = (0.4, 1.6)
+"""Between these the volumes of clients are drawn in a homogeneous partition."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The clients, by number, that hold a label, and their parts of it: equal ones unless weights are given."""
+
+    clients: tuple[int, ...]
+    weights: tuple[float, ...] | None = None
+
+
+Holders = dict[Any, Share]
+"""Shares by label."""
+
+
+def _homogeneous(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
+    """Everybody holds every label, the volumes differ."""
+    drawn = _draw(seed, "partition/volumes").uniform(*VOLUMES, size=clients)
+    everybody = Share(tuple(range(clients)), tuple((drawn / drawn.sum()).tolist()))
+    return {label: Share((owner,)) if _same(label, forget) else everybody for label in labels}
+
+
+def _overlapping(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
+    """Each label lies with one to three clients, and nobody is left out."""
+    draw = _draw(seed, "partition")
+    others = [label for label in labels if not _same(label, forget)]
+    alone = {} if forget is None else {forget: Share((owner,))}
+    order = draw.permutation(np.array(others, dtype=object)).tolist()
+    found = dict(alone)
+    # deal one label to each client first, so that nobody is empty, then let one or two more hold it too
+    for label, firsts in _dealt(order, clients, alone=alone, owner=owner).items():
+        rest = [c for c in range(clients) if c not in firsts]
+        few = clients > len(others)  # then each label lies with as many as may be, or clients would hold one label only
+        more = MOST - len(firsts) if few else int(draw.integers(0, min(MOST, clients)))
+        found[label] = Share((*firsts, *draw.permutation(rest)[:more].astype(int).tolist()))
+    return {label: found[label] for label in labels}
+
+
+def _disjoint(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
+    """Each label lies with one client; everybody holds as many labels, give or take one."""
+    if clients > len(labels):
+        raise DataError(
+            f"{clients} clients are too many for {len(labels)} labels when each label lies with one client; use fewer "
+            "clients or another partition."
+        )
+    others = np.array([label for label in labels if not _same(label, forget)], dtype=object)
+    order = [owner, *(c for c in range(clients) if c != owner)]
+    first = 0 if forget is None else 1  # the owner's turn is over: it has the label to forget
+    found: Holders = {} if forget is None else {forget: Share((owner,))}
+    for place, label in enumerate(_draw(seed, "partition").permutation(others).tolist()):
+        found[label] = Share((order[(first + place) % clients],))
+    return {label: found[label] for label in labels}
+
+
+def _dealt(others: list[Any], clients: int, *, alone: Holders, owner: int) -> dict[Any, list[int]]:
+    """The first holders of every label: each client gets at least one label, and no label more than three clients."""
+    if clients <= len(others):
+        return {label: [place % clients] for place, label in enumerate(others)}
+    waiting = list(range(clients))
+    if alone and clients > MOST * len(others):
+        waiting.remove(owner)  # it has a label already
+    if len(waiting) > MOST * len(others):
+        raise DataError(
+            f"{clients} clients are too many for {len(others) + len(alone)} labels when each label lies with at most "
+            f"{MOST} clients{' and one with its owner alone' if alone else ''}: some would hold nothing. Use fewer "
+            "clients or a homogeneous partition."
+        )
+    return {label: waiting[place :: len(others)] for place, label in enumerate(others)}
+
+
+def _draw(seed: int, purpose: str) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=Stream(seed, purpose).number))
+
+
+def _same(label: Any, forget: Any) -> bool:
+    return forget is not None and bool(label == forget)
+
+
+KINDS = {"homogeneous": _homogeneous, "overlapping": _overlapping, "disjoint": _disjoint}
 
 
 def partition(
     kind: str,
     *parts: Labels,
     clients: Sequence[str],
-    exclusive: Any = None,
+    forget: Any = None,
     owner: str | None = None,
     seed: int,
     share: bool = False,
@@ -35,47 +111,30 @@ def partition(
     """Divide rows over clients (Section 5.1 of the paper).
 
     ``homogeneous``: every client holds every label, in volumes that differ by up to four times. ``overlapping``: each
-    label lies with one to three clients. ``disjoint``: each label lies with one client. In all of them the exclusive
-    label lies with its owner alone.
+    label lies with one to three clients. ``disjoint``: each label lies with one client. In all of them the label to
+    forget lies with its owner alone.
 
     Args:
         kind: one of `KINDS`.
         parts: label sequences, say of the training and of the test set; all are divided the same way.
         clients: client names.
-        exclusive: the label only ``owner`` holds; None for no such label.
+        forget: the label only ``owner`` holds; None for no such label.
         owner: its owner; the first client unless given.
         seed: the root seed.
-        share: divide the exclusive label like any other.
+        share: divide the label to forget like any other.
 
     Raises:
         DataError: the partition cannot be made, or would leave a client without rows in one of the parts.
     """
-    if kind not in KINDS:
-        hint = nearest(kind, KINDS) or f" Known are {', '.join(KINDS)}."
-        raise DataError(f"there is no partition {kind!r}.{hint}")
+    held = KINDS[one_of(KINDS, kind, "partition")]
     names = _checked(clients)
     labels = sorted({label for part in parts for label in np.asarray(part).tolist()}, key=str)
-    own = names[0] if owner is None else owner
-    if own not in names:
-        raise DataError(f"client {own!r} is not there.{nearest(own, names) or ' Clients: ' + ', '.join(names) + '.'}")
-    if exclusive is not None and exclusive not in labels:
-        close = nearest(str(exclusive), map(str, labels))
-        raise DataError(f"label {exclusive!r} is not there.{close or ' Labels: ' + ', '.join(map(str, labels)) + '.'}")
-    alone = None if share else exclusive
-    holders = KINDS[kind](labels, len(names), exclusive=alone, owner=names.index(own), seed=seed)
+    own = names[0] if owner is None else one_of(names, owner, "client")
+    label = None if forget is None else one_of(labels, forget, "label")
+    holders = held(labels, len(names), forget=None if share else label, owner=names.index(own), seed=seed)
     divided = tuple(_divide(part, number, holders, names, seed=seed) for number, part in enumerate(parts))
     _nobody_empty(divided, names)
     return divided
-
-
-def overlapping(
-    *parts: Labels, clients: Sequence[str], exclusive: Any, owner: str, seed: int, share: bool = False
-) -> Rows:
-    """Partially overlapping labels: each label lies with one to three clients, one with its owner alone.
-
-    See `partition`.
-    """
-    return partition("overlapping", *parts, clients=clients, exclusive=exclusive, owner=owner, seed=seed, share=share)
 
 
 @dataclass(frozen=True)
@@ -93,7 +152,7 @@ def mixed(
     *,
     clients: Mapping[str, Sequence[str]],
     kind: str = "overlapping",
-    exclusive: tuple[str, Any] | None = None,
+    forget: tuple[str, Any] | None = None,
     owner: str | None = None,
     seed: int,
     share: bool = False,
@@ -104,25 +163,24 @@ def mixed(
         sets: by name, the label sequences of its parts; as many parts in each.
         clients: by name of the set, the names of its clients.
         kind: how each is divided, see `partition`.
-        exclusive: a set's name and its label that only ``owner`` holds.
+        forget: a set's name and its label that only ``owner`` holds.
         owner: its owner; the first client of that set unless given.
         seed: the root seed.
-        share: divide the exclusive label like any other.
+        share: divide the label to forget like any other.
 
     Raises:
-        DataError: a partition cannot be made, or a client has two tasks.
+        DataError: a partition cannot be made, or two clients have one name.
     """
+    _checked([client for name in sets for client in clients[name]])
     tasks = {client: name for name in sets for client in clients[name]}
-    if len(tasks) != sum(len(clients[name]) for name in sets):
-        raise DataError("a client is listed for two data sets; give each set clients of its own.")
-    alone: dict[str, Any] = dict([exclusive]) if exclusive else {}
+    alone: dict[str, Any] = dict([forget]) if forget else {}
     rows: list[dict[str, Array]] = [{} for _ in next(iter(sets.values()))]
     for name, parts in sets.items():
         found = partition(
             kind,
             *parts,
             clients=clients[name],
-            exclusive=alone.get(name),
+            forget=alone.get(name),
             owner=owner if name in alone else None,
             seed=seed,
             share=share,
@@ -132,12 +190,46 @@ def mixed(
     return Mixed(tuple(rows), tasks)
 
 
+def one_of(known: Iterable[Any], value: Any, what: str, where: str = "") -> Any:
+    """The known one that is written like ``value``: on a command line the digit 3 is a text.
+
+    Raises:
+        DataError: there is none; the message names the nearest.
+    """
+    everything = list(known)
+    for one in everything:
+        if str(one) == str(value):
+            return one
+    names = [str(one) for one in everything]
+    hint = nearest(str(value), names) or f" Known are {', '.join(names[:12])}{'…' if names[12:] else ''}."
+    raise DataError(f"there is no {what} {value!r}{where}.{hint}")
+
+
+def rounded(exact: Array, total: int, *, least: int = 0) -> Array:
+    """Whole numbers close to the exact ones, none below ``least``, that sum up to ``total``.
+
+    >>> rounded(np.array([0.2, 1.6, 3.2]), 5)
+    array([0, 2, 3])
+    >>> rounded(np.array([0.2, 1.6, 3.2]), 5, least=1)
+    array([1, 1, 3])
+    """
+    found: Array = np.maximum(np.floor(exact).astype(np.int64), least)
+    rest = max(0, total - int(found.sum()))
+    found[np.argsort(found - exact, kind="stable")[:rest]] += 1  # largest remainders first
+    while found.sum() > total:  # those that were lifted to the least are paid for by the largest
+        found[np.argmax(found)] -= 1
+    return found
+
+
 def _checked(clients: Sequence[str]) -> list[str]:
     names = list(clients)
     if not names:
         raise DataError("there are no clients; name at least one.")
-    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
-        raise DataError(f"two clients are called {twice[0]!r}; give each its own name.")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(f"two clients are called {name!r}; give each its own name.")
+        seen.add(name)
     return names
 
 
@@ -159,16 +251,13 @@ def _divide(part: Labels, number: int, holders: Holders, clients: list[str], *, 
 
 def _amounts(rows: int, weights: tuple[float, ...], label: Any, number: int) -> Array:
     """Whole numbers in proportion to the weights, at least one each, that sum up to ``rows``."""
-    if rows < len(weights):
+    spare = rows - len(weights)
+    if spare < 0:
         raise DataError(
             f"label {label!r} has {rows} rows in part {number + 1}, fewer than the {len(weights)} clients that are "
             "each to hold some; use fewer clients, more rows, or another partition."
         )
-    exact = np.array(weights) * (rows - len(weights))
-    amounts: Array = np.floor(exact).astype(np.int64)
-    rest = rows - len(weights) - int(amounts.sum())
-    amounts[np.argsort(amounts - exact, kind="stable")[:rest]] += 1  # largest remainders first
-    return np.asarray(amounts + 1)
+    return 1 + rounded(np.array(weights) * spare, spare)
 
 
 def _nobody_empty(divided: Rows, clients: list[str]) -> None:

@@ -26,8 +26,8 @@ class DataSet:
     """
 
     name: str
-    train: Part
-    test: Part
+    train: Part = field(repr=False)
+    test: Part = field(repr=False)
     labels: tuple[str | int, ...]
     """All labels, in the order they were published in."""
 
@@ -38,7 +38,6 @@ class Download:
 
     file: str
     size: int
-    md5: str
     sha256: str
 
 
@@ -66,6 +65,8 @@ class Published:
     loose: bool = False
     """Its files are also found in the data folder itself."""
     zipped: bool = False
+    unpacked: tuple[Download, ...] = ()
+    """Sizes and hashes of the files themselves, where their downloads are compressed and somebody may unpack them."""
 
     @property
     def packed(self) -> bool:
@@ -98,24 +99,28 @@ class Published:
         missing = [file for file in self.files if not self.path(place, file)]
         if missing:
             what = f"{place / missing[0]} is missing" + (f", and {len(missing) - 1} more" if missing[1:] else "")
-            raise NotFoundError(f"the data set {self.name!r} is not in {root}: {what}. {self.remedy(root)}")
+            raise NotFoundError(f"the data set {self.name!r} is not in {root}: {what}.\n{self.remedy(root)}")
         return self.read(self, place)
 
     def remedy(self, root: Path) -> str:
-        """How to get the files, by command and by hand."""
-        return f"Run 'splitwiper data fetch {self.name} --data {root}', or by hand: {self.by_hand(root)}"
+        """How to get the files, by command and by hand: a line for each step."""
+        return f"Run 'splitwiper data fetch {self.name} --data {root}',\nor {self.by_hand(root)}"
 
     def by_hand(self, root: Path) -> str:
         """What to download from where, and where to put it."""
-        offers = "; ".join(f"{self.base}{d.file} ({count(d.size)} bytes, MD5 {d.md5})" for d in self.downloads)
+        offers = "".join(
+            f"\n  {self.base}{d.file}\n    ({count(d.size)} bytes, SHA-256 {d.sha256})" for d in self.downloads
+        )
         way = f"unpack it in {root}" if self.packed else f"put {_them(self.downloads)} into {root / self.folder}"
         seen = root / self.folder / self.files[0]
-        return f"download {offers}, and {way}, so that there is {seen}{' (or with .gz)' if self.zipped else ''}."
+        return (
+            f"by hand: download{offers}\nand {way}, so that there is {seen}{' (or with .gz)' if self.zipped else ''}."
+        )
 
     def damaged(self, file: Path, what: str) -> NoReturn:
         """Refuse a file that is not as published."""
         raise DataError(
-            f"{file}: {what}. The file is cut short or was altered: delete it and run "
+            f"{file}: {what}. The file is cut short or was altered: fetch it again with "
             f"'splitwiper data fetch {self.name} --data {_root(file.parent, self.folder)}'."
         )
 

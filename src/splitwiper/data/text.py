@@ -21,6 +21,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 PAD, CLS, SEP, UNK = range(4)
 """Ids that no word gets: padding, the beginning and the end of a text, and one kept free."""
 RESERVED = 4
+LONGEST, LARGEST = 8192, 1_000_000
+"""Most tokens in a row, and most ids."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,12 @@ def encode(
             learns, and do not train it on the clients' texts.
 
     Raises:
-        ConfigError: the sizes are too small, or the package tokenizers is missing.
-        DataError: something is not a text, or the tokenizer knows more words than ``vocabulary``.
+        ConfigError: the sizes are out of range, or the package tokenizers is missing.
+        DataError: something is not a text, or the tokenizer does not fit the sizes or the texts.
         NotFoundError: there is no such tokenizer file.
     """
-    if length < 3 or vocabulary <= RESERVED:
-        raise ConfigError(
-            f"length = {length}, vocabulary = {vocabulary}: a text needs 3 tokens or more, and a vocabulary more than "
-            f"{RESERVED} ids."
-        )
+    _check_size("length", length, 3, LONGEST, "tokens")
+    _check_size("vocabulary", vocabulary, RESERVED + 1, LARGEST, "ids")
     rows = list(texts)
     for number, text in enumerate(rows):
         if not isinstance(text, str):
@@ -79,6 +78,11 @@ def encode(
         ids[number, : len(found)], mask[number, : len(found)] = found, True
         cut += not whole
     return Encoded({"input_ids": ids, "attention_mask": mask}, cut)
+
+
+def _check_size(name: str, value: Any, low: int, high: int, what: str) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise ConfigError(f"{name} = {value!r}: give a whole number of {what}, {low:,} to {high:,}.")
 
 
 def bucket(word: str, vocabulary: int) -> int:
@@ -113,14 +117,28 @@ def _by_file(rows: list[str], path: Path, *, length: int, vocabulary: int) -> It
         tool = _tokenizers().Tokenizer.from_file(str(path))
     except Exception as problem:  # the library raises plain Exception
         raise DataError(f"{path} is no tokenizer.json that this version of tokenizers reads ({problem}).") from problem
-    if tool.get_vocab_size() > vocabulary:
+    most = max(tool.get_vocab().values(), default=0) + 1
+    if most > vocabulary:
+        raise DataError(f"{path} knows {most} tokens, the model {vocabulary}; build the model with vocabulary={most}.")
+    extra = tool.num_special_tokens_to_add(is_pair=False)
+    if extra >= length:  # the library would cut nothing then
         raise DataError(
-            f"{path} knows {tool.get_vocab_size()} tokens, the model {vocabulary}; build the model with "
-            f"vocabulary={tool.get_vocab_size()}."
+            f"{path} adds {extra} tokens of its own to each text, which leaves no room in length = {length}; give a "
+            f"length above {extra}."
         )
     tool.no_padding()
-    tool.enable_truncation(length)
-    for found in tool.encode_batch(rows):
+    try:
+        tool.enable_truncation(length)
+        encoded = tool.encode_batch(rows)
+    except Exception as problem:  # the library raises plain Exception
+        raise DataError(
+            f"{path} cannot encode these texts ({problem}); a tokenizer needs a token for unknown words."
+        ) from problem
+    for found in encoded:
+        if len(found.ids) > length:
+            raise DataError(
+                f"{path} made {len(found.ids)} tokens of a text instead of length = {length}; take another."
+            )
         yield list(found.ids), not found.overflowing
 
 
