@@ -115,7 +115,10 @@ class Step:
         global _lost
         noise, drawn = torch.cuda.get_rng_state(self._device), _cpu_generators()
         try:
-            with torch.cuda.graph(graph, pool=pool, stream=torch.cuda.current_stream()):
+            # only this thread is recorded: the one that reads ahead goes on copying
+            with torch.cuda.graph(
+                graph, pool=pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
+            ):
                 self._eager(parts)
         except torch.OutOfMemoryError:
             raise

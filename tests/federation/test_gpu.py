@@ -48,8 +48,12 @@ def test_unlearned_equals_never_had_on_a_gpu(tmp_path: Path, slices: int) -> Non
 def test_half_precision_and_codes_are_exact_too(tmp_path: Path, codec: str) -> None:
     torch.manual_seed(0)
     halves = split(digits_cnn(), at="stem", example=torch.zeros(1, 1, 8, 8))
-    base = on_gpu(settings(codec=codec, precision="bfloat16"))
-    config = replace(base, server=replace(base.server, precision="bfloat16"))
+    base = on_gpu(settings(codec=codec))
+    config = replace(
+        base,
+        server=replace(base.server, precision="bfloat16"),
+        client=replace(base.client, precision="bfloat16"),
+    )
     data = {name: images(seed, rows) for name, seed, rows in (("north", 1, 300), ("south", 2, 200), ("west", 3, 90))}
     had = Federation(tmp_path / "had", halves, config)
     had.learn(data)

@@ -37,8 +37,6 @@ from splitwiper.wire import Label, Receipt, Request, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
-LANES = 8
-"""Clients that pre-train on one GPU at the same time."""
 
 
 @dataclass(frozen=True)
