@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from splitwiper import cache as cache_module
 from splitwiper import feeding, numerics
 from splitwiper.cache import Cache
 from splitwiper.config import Recipe
@@ -208,3 +209,16 @@ def test_pausing_work_can_be_left_and_taken_up(cache: Cache) -> None:
     assert losses[0] == losses[1] and len(losses[0]) == 3
     assert all(torch.equal(a, b) for a, b in zip(*(state_of(n).values() for n in nets), strict=True))
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_wide_rows_are_gathered_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    parts = [draw.normal(size=(n, 3, 700)).astype(np.float32) for n in (40, 25)]
+    shards = [shard(tmp_path / str(n), part, (A,), [0] * len(part)) for n, part in enumerate(parts)]
+    rows, index = Cache(shards, (A,), names=["z"]), draw.permutation(65)
+    batches = []
+    for wide in (1, 1 << 40):
+        monkeypatch.setattr(cache_module, "_WIDE", wide)
+        batches.append(rows.batch(index)[0]["z"])
+    assert torch.equal(*batches) and np.array_equal(batches[0].numpy(), np.concatenate(parts)[index])
+    rows.touch(np.sort(index))

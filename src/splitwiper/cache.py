@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Parts = dict[str, Tensor]
 """A batch as shards store it: columns by name, `CODE`, and `OWNER` where ranges differ from shard to shard."""
 CODE, OWNER = "@code", "@owner"
+_WIDE = 1 << 18
+"""Bytes from which a copy is worth the start of torch's threads."""
+_PAGE = 4096
 
 
 class Cache:
@@ -42,6 +46,7 @@ class Cache:
         self._shards = [s for s in shards if s.rows]
         self._starts = np.cumsum([0, *(s.rows for s in self._shards)])
         self.names = tuple(names)
+        self._tensors: dict[tuple[int, str], Tensor] = {}
         self._columns = {c.name: c for c in columns}
         self.codec = self._shards[0].codec if self._shards else "none"
         table = {label: code for code, label in enumerate(labels)}
@@ -80,11 +85,34 @@ class Cache:
                 continue
             number = int(owner[start])
             shard, local = self._shards[number], index[start:stop] - self._starts[number]
-            for name in self.names:  # mode="clip" writes straight into `out`; indices are in range
-                np.take(shard.columns[name], local, axis=0, out=arrays[name][start:stop], mode="clip")
+            for name in self.names:
+                column, place = shard.columns[name], arrays[name][start:stop]
+                if place.nbytes >= _WIDE:  # all threads copy
+                    torch.index_select(self._seen(number, name), 0, torch.from_numpy(local), out=out[name][start:stop])
+                else:  # mode="clip" writes straight into `out`; indices are in range
+                    np.take(column, local, axis=0, out=place, mode="clip")
             arrays[CODE][start:stop] = self._codes[number][shard.codes[local]]
             if OWNER in arrays:
                 arrays[OWNER][start:stop] = number
+
+    def _seen(self, number: int, name: str) -> Tensor:
+        """A mapped column as a tensor. It cannot be written to; torch warns of that, and nobody does."""
+        if (number, name) not in self._tensors:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                self._tensors[number, name] = torch.from_numpy(self._shards[number].columns[name])
+        return self._tensors[number, name]
+
+    def touch(self, index: Array) -> None:
+        """Have the rows at ``index`` read from disk, a byte of each page, without copying them."""
+        owner = np.searchsorted(self._starts, index, side="right") - 1
+        for number in np.unique(owner):
+            shard, local = self._shards[number], index[owner == number] - self._starts[number]
+            for name in self.names:
+                column = shard.columns[name]
+                if column.flags.c_contiguous and column[:1].nbytes:
+                    flat = column.reshape(len(column), -1).view(np.uint8)
+                    flat[:, ::_PAGE][local].max(initial=0)
 
     def decoder(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Callable[[Parts], dict[str, Tensor]]:
         """A function from stored parts to the tensors that cross the cut, computed on ``device``."""

@@ -77,7 +77,11 @@ def _reusable(device: torch.device) -> int:
 
 
 class AheadFeed:
-    """Batches in CPU memory; the next one is read while this one is trained on."""
+    """Batches in CPU memory. While one is trained on, the pages of the next are read from disk, if they need to be.
+
+    The copy itself waits for its turn and is made by all threads: a thread that copies beside those that compute would
+    only keep them waiting for each other.
+    """
 
     def __init__(self, rows: Cache, decode: Decode, *, ahead: bool) -> None:
         self._rows, self.decode, self._ahead = rows, decode, ahead
@@ -88,11 +92,10 @@ class AheadFeed:
             yield from map(self._read, batches)
             return
         with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
-            coming = reader.submit(self._read, batches[0])
-            for following in [*batches[1:], None]:
-                parts = coming.result()
+            for index, following in zip(batches, [*batches[1:], None], strict=True):
+                parts = self._read(index)
                 if following is not None:
-                    coming = reader.submit(self._read, following)
+                    reader.submit(self._rows.touch, following)
                 yield parts
 
     def _read(self, index: Array) -> Parts:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +46,8 @@ class Step:
         net.to(memory_format=self._layout)  # type: ignore[call-overload]
         self._rate = torch.zeros((), device=device) if device.type == "cuda" else None
         self._optimizer = make_optimizer(net, recipe, rate=self._rate)
+        # eager steps of an optimiser that could be captured are meant; torch would warn of them
+        self._optimizer._warned_capturable_if_run_uncaptured = True
         self.total = torch.zeros((), device=device)  # the sum of the rows' losses
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs and device.type == "cuda" else None
         self._seen: dict[int, int] = {}
@@ -82,9 +83,7 @@ class Step:
         loss.backward()
         if recipe.clip:
             nn.utils.clip_grad_norm_(self._net.parameters(), recipe.clip)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*capturable=True.*")  # eager steps before capture are meant
-            self._optimizer.step()
+        self._optimizer.step()
         self.total += loss.detach() * len(codes)
 
     def _logits(self, tensors: dict[str, Tensor], rows: int) -> Tensor:
