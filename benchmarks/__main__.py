@@ -35,14 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     out: Path | None = asked.out or (None if asked.quick else OUT)
     for name in asked.names or harness.names():
-        _run(name, out, quick=asked.quick, commit=asked.commit)
+        _run(name, out, asked)
     if out is not None:
         _say(f"wrote {table.write(out)}")
     return 0
 
 
-def _run(name: str, out: Path | None, *, quick: bool, commit: str | None) -> None:
-    benchmark = harness.load(name)
+def _run(name: str, out: Path | None, asked: argparse.Namespace) -> None:
+    benchmark, quick = harness.load(name), asked.quick
     if lacking := harness.missing(benchmark, quick=quick):
         _say(f"{name}: skipped, {lacking}")
         return
@@ -51,13 +51,13 @@ def _run(name: str, out: Path | None, *, quick: bool, commit: str | None) -> Non
     else:
         _say(f"{name}: {harness.title(benchmark)}")
     kept = []
-    for result in benchmark.run(quick=quick):
-        kept += harness.records(name, [result], quick=quick, commit=commit)
+    for result in benchmark.run(quick=quick, **({"only": asked.only} if asked.only else {})):
+        kept += harness.records(name, [result], quick=quick, commit=asked.commit)
         for check in result.checks:
             judged = "" if quick or check.target == "reported" else f" (target {check.target}, {_met(check.met)})"
             _say(f"  {check.what}: {check.measured}{judged}")
         if out is not None:  # at once: a long benchmark that is stopped keeps what it had
-            harness.write(out, name, kept)
+            harness.write(out, name, kept, others=bool(asked.only))
 
 
 def _met(met: bool) -> str:
@@ -75,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="where results go (results/benchmarks)")
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--quick", action="store_true", help="in seconds, to try it out; kept only where --out says")
+    parser.add_argument(
+        "--only", help="the parts of a benchmark whose name has this in it; earlier results of others stay"
+    )
     parser.add_argument("--commit", help="the commit that is measured, where there is no repository")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     return parser

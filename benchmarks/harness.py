@@ -92,11 +92,23 @@ def records(name: str, results: Iterable[Result], *, quick: bool, commit: str | 
     ]
 
 
-def write(folder: Path, name: str, kept: Sequence[Mapping[str, Any]]) -> Path:
-    """Write a benchmark's results, one JSON line each, in place of its earlier ones."""
+def write(folder: Path, name: str, kept: Sequence[Mapping[str, Any]], *, others: bool = False) -> Path:
+    """Write a benchmark's results, one JSON line each, in place of its earlier ones.
+
+    Args:
+        folder: where.
+        name: whose.
+        kept: the results.
+        others: whether earlier results stay that were measured with other parameters.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+    lines = [json.dumps(record) for record in kept]
+    if others and path.exists():
+        now = [json.loads(line)["parameters"] for line in lines]
+        earlier = path.read_text(encoding="utf-8").splitlines()
+        lines = [line for line in earlier if json.loads(line)["parameters"] not in now] + lines
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 

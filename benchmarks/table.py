@@ -11,11 +11,10 @@ PAGE = "README.md"
 _HEAD = """# Benchmarks
 
 Written by `python -m benchmarks table` from the `.jsonl` files beside it; `make bench` measures them again. Everything
-that was measured, pairs and medians, with settings and versions, is in those files. Timings are ratios within one run.
-
-| benchmark | what | target | measured | met | hardware | commit |
-|---|---|---|---|---|---|---|
+that was measured, pairs and medians, with settings and versions, is in those files. On CPUs, timings are ratios within
+one run; absolute times are a GPU's.
 """
+_COLUMNS = "| benchmark | what | target | measured | met | commit |\n|---|---|---|---|---|---|\n"
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -28,15 +27,17 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def page(records: list[dict[str, Any]]) -> str:
-    """The page."""
-    rows = [
-        f"| {record['name']} | {check['what']} | {check['target']} | {check['measured']} "
-        f"| {_met(check)} | {_machine(record)} | {_commit(record)} |"
-        for record in records
-        for check in record["checks"]
-    ]
+    """The page: a table for each machine."""
+    machines: dict[str, list[str]] = {}
+    for record in records:
+        machines.setdefault(_machine(record), []).extend(
+            f"| {record['name']} | {check['what']} | {check['target']} | {check['measured']} | {_met(check)} "
+            f"| {_commit(record)} |"
+            for check in record["checks"]
+        )
     notes = sorted({f"- **{record['name']}**: {record['title']}" for record in records})
-    return _HEAD + "\n".join([*rows, "", *notes]) + "\n"
+    tables = [f"\n## {machine}\n\n{_COLUMNS}" + "\n".join(rows) + "\n" for machine, rows in machines.items()]
+    return _HEAD + "".join(tables) + "\n" + "\n".join(notes) + "\n"
 
 
 def _met(check: Mapping[str, Any]) -> str:

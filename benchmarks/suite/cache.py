@@ -91,7 +91,8 @@ def _copied(shard: Shard) -> Shard:
 def _by_hand(inputs: Tensor, labels: Tensor, recipe: ServerConfig) -> None:
     """The loop one would write without this package."""
     net = Narrow().train()
-    optimizer = torch.optim.SGD(net.parameters(), lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.momentum > 0)
+    decay, momentum = recipe.weight_decay, recipe.momentum
+    optimizer = torch.optim.SGD(net.parameters(), recipe.lr, momentum, weight_decay=decay, nesterov=momentum > 0)
     for index in torch.randperm(len(inputs)).split(recipe.batch):
         optimizer.zero_grad(set_to_none=True)
         functional.cross_entropy(net({COLUMN.name: inputs[index]}), labels[index]).backward()
