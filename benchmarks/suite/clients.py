@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.harness import Check, Result, in_child, slope
+from benchmarks.harness import Check, Result, in_child, slope, status_bytes
 from splitwiper import ClientConfig, Config, Federation, ServerConfig, split
 from splitwiper.models import mlp
 from splitwiper.store import files
@@ -125,7 +125,7 @@ def child(*, clients: int) -> dict[str, Any]:
             out |= {f"{stage}_{what}": value for what, value in _measured(work).items()}
             out["open_files"] = max(out["open_files"], len(list(Path("/proc/self/fd").iterdir())))
         out["todo"] = len(fed.status().todo)
-    return out | {"peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+    return out | {"peak_bytes": status_bytes("VmHWM")}  # ru_maxrss would start from the parent's
 
 
 def _measured(work: Callable[[], object]) -> dict[str, float]:
