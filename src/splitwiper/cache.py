@@ -13,8 +13,8 @@ from torch import Tensor
 
 from splitwiper.wire import Column, Label, Shard
 from splitwiper.wire.codecs import Ranges, decode, is_coded
+from splitwiper.wire.columns import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Parts = dict[str, Tensor]
 """A batch as shards store it: columns by name, `CODE`, and `OWNER` where ranges differ from shard to shard."""
 CODE, OWNER = "@code", "@owner"
@@ -76,7 +76,7 @@ class Cache:
         return sum(t.nbytes for t in self.buffers(1).values())
 
     def gather(self, index: Array, out: Mapping[str, Tensor]) -> None:
-        """Copy the rows at ``index``, in that order, into CPU tensors. Sorted indices are fastest."""
+        """Copy the rows at ``index``, in that order, into the CPU tensors given. Sorted indices are fastest."""
         owner = np.searchsorted(self._starts, index, side="right") - 1
         edges = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(index)]
         arrays = {name: out[name].numpy() for name in out}
@@ -85,7 +85,7 @@ class Cache:
                 continue
             number = int(owner[start])
             shard, local = self._shards[number], index[start:stop] - self._starts[number]
-            for name in self.names:
+            for name in (n for n in self.names if n in out):
                 column, place = shard.columns[name], arrays[name][start:stop]
                 if place.nbytes >= _WIDE:  # all threads copy
                     torch.index_select(self._seen(number, name), 0, torch.from_numpy(local), out=out[name][start:stop])
@@ -155,7 +155,7 @@ class Cache:
         """A stored column in row order, in blocks whose size does not depend on how rows lie in shards."""
         for start in range(0, len(self), rows):
             index = np.arange(start, min(start + rows, len(self)))
-            parts = self.buffers(len(index))
+            parts = {part: t for part, t in self.buffers(len(index)).items() if part in (name, CODE)}
             self.gather(index, parts)
             yield parts[name].numpy()
 

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.cache import CODE, Array, Cache, Parts
+from splitwiper.cache import CODE, Cache, Parts
+from splitwiper.wire.columns import Array
 
 _log = logging.getLogger("splitwiper")
 _AHEAD = 1 << 18

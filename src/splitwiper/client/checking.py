@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from splitwiper.cache import to_device
+from splitwiper.client.embed import BATCH
 from splitwiper.client.local_net import Embedder, Normaliser, features_of
 from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
@@ -16,8 +17,6 @@ from splitwiper.errors import DataError, nearest
 from splitwiper.numerics import device_at_hand
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.wire import Column
-
-BATCH = 256
 
 
 def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module, columns: Sequence[Column]) -> None:

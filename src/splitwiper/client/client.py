@@ -21,11 +21,11 @@ from splitwiper.cache import to_device
 from splitwiper.client import pretrain as training
 from splitwiper.client.checking import check_rows
 from splitwiper.client.checkpoints import Recorder, TreeShelf
-from splitwiper.client.embed import BATCH, embed, ranges_of, with_ranges
+from splitwiper.client.embed import BATCH, embed, with_ranges
 from splitwiper.client.holdings import Added, Holdings
 from splitwiper.client.selection import Choice, select
 from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
-from splitwiper.data.rows import Array, Rows, as_inputs
+from splitwiper.data.rows import Rows, as_inputs
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, TrainingError
 from splitwiper.loop import Pausing, finish
 from splitwiper.numerics import device_at_hand, reproducible
@@ -33,8 +33,8 @@ from splitwiper.seeding import digest, mac
 from splitwiper.store import ClientTree, files
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Column, Link, Request, Scores, Shard, Spent, Statement, Ticket
-from splitwiper.wire.codecs import pack
-from splitwiper.wire.columns import DTYPES
+from splitwiper.wire.codecs import pack, ranges_in
+from splitwiper.wire.columns import DTYPES, Array
 
 _T = TypeVar("_T")
 Progress = Callable[[str, int, int], None]
@@ -361,7 +361,7 @@ class Client:
         named = self._fitting(inputs)
         path, remedy = self.tree.root / "half" / half[0].file, f"`reupload({self.name!r})` computes it again"
         state = load_state(path, half[0].digest, remedy=remedy)
-        device, ranges = device_at_hand(self.config.device), ranges_of(state)
+        device, ranges = device_at_hand(self.config.device), ranges_in(state)
         embedder = training.thaw(self._recipe(), state).to(device)
         count = len(next(iter(named.values())))
         answers: list[Scores] = []

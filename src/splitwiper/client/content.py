@@ -11,7 +11,6 @@ import hmac
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,9 @@ from splitwiper.seeding import encode
 from splitwiper.store import files
 from splitwiper.store.client_tree import FileRecord
 from splitwiper.wire import Column, Label, Shard, write_shard
-from splitwiper.wire.columns import DTYPES
+from splitwiper.wire.columns import DTYPES, Array
 from splitwiper.wire.labels import in_order
 
-Array = np.ndarray[Any, np.dtype[Any]]
 MAC_COLUMN = "@mac"
 _MAC = Column(MAC_COLUMN, "U8", (32,))
 _BLOCK = 4096

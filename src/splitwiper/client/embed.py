@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,15 +13,15 @@ from torch import Tensor
 from splitwiper.cache import CODE, Cache, to_device
 from splitwiper.client.content import MAC_COLUMN, rows_digest, sort_order
 from splitwiper.client.fitted import Spread, labels_present
-from splitwiper.client.pretrain import RANGES, Recipe, thaw
+from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.errors import DataError, TrainingError
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
-from splitwiper.wire.codecs import LARGEST, Ranges, encode, has_ranges, usable
+from splitwiper.wire.codecs import LARGEST, bounded, encode, has_ranges, named, ranges_in, usable
+from splitwiper.wire.columns import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 OnBatch = Callable[[str, int, int], None]
 BATCH = 256
 """Rows embedded at a time. Fixed, because a row's last bits may depend on the batch it is computed in."""
@@ -54,14 +53,8 @@ def with_ranges(
         ranges = spread.ranges(recipe.config.codec)
         if not usable(ranges, recipe.config.codec):
             raise _not_finite(recipe.name, name)
-        out |= {f"{RANGES}{name}.low": ranges.low, f"{RANGES}{name}.step": ranges.step}
+        out |= named({name: ranges})
     return out
-
-
-def ranges_of(state: Mapping[str, Tensor]) -> dict[str, Ranges]:
-    """The ranges in a frozen state, by column."""
-    names = [k.removeprefix(RANGES).removesuffix(".low") for k in state if k.startswith(RANGES) and k.endswith(".low")]
-    return {name: Ranges(state[f"{RANGES}{name}.low"], state[f"{RANGES}{name}.step"]) for name in names}
 
 
 def embed(
@@ -78,7 +71,7 @@ def embed(
     Raises:
         DataError: an activation is NaN or infinite, does not fit the cut, or is beyond what the codec can hold.
     """
-    codec, ranges = recipe.config.codec, ranges_of(state)
+    codec, ranges = recipe.config.codec, ranges_in(state)
 
     def blocks() -> Iterator[tuple[Mapping[str, Array], Array]]:
         for boundary, codes in batches:
@@ -86,11 +79,8 @@ def embed(
             for column in columns:
                 values = boundary[column.name]
                 sent = encode(values, column, codec, ranges.get(column.name))
-                shown = sent.view(torch.bfloat16) if codec == "bfloat16" and sent.dtype == torch.int16 else sent
-                for kind in (values, shown):
-                    largest = min(LARGEST, torch.finfo(kind.dtype).max) if kind.is_floating_point() else None
-                    if largest is not None and not bool((kind.abs() <= largest).all()):
-                        raise _not_finite(recipe.name, column.name, codec)
+                if not (bounded(values) and bounded(sent)):  # a float16 may overflow where the value did not
+                    raise _not_finite(recipe.name, column.name, codec)
                 out[column.name] = sent.cpu().numpy()
             yield out, codes.numpy().astype(np.int32)
 

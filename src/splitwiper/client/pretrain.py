@@ -30,6 +30,7 @@ from splitwiper.loop import training as fitting
 from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.seeding import Stream, encode, isolated_rng, mac
 from splitwiper.wire import Label, Shard
+from splitwiper.wire.codecs import is_range
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,6 @@ class Shelf(Protocol):
         ...
 
 
-RANGES = "ranges."
-"""Before the names of a frozen state's tensors that are not the half's: the ranges its activations are coded with."""
 OnStage = Callable[[str, int, int], None]
 """Called with (what, steps done, steps in all)."""
 
@@ -148,7 +147,7 @@ def thaw(recipe: Recipe, state: Mapping[str, Tensor]) -> Embedder:
     """The frozen half, ready to embed."""
     half = copy.deepcopy(recipe.half)
     embedder = Embedder(half, recipe.call, _normaliser_like(state, recipe.floats, "normaliser."))
-    embedder.load_state_dict({k: v for k, v in state.items() if not k.startswith(RANGES)})
+    embedder.load_state_dict({k: v for k, v in state.items() if not is_range(k)})
     return embedder.eval().requires_grad_(False)
 
 

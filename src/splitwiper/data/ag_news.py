@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from splitwiper.data.published import Array, DataSet, Download, Published
+from splitwiper.data.published import DataSet, Download, Published
+from splitwiper.wire.columns import Array
 
 CLASSES = ("World", "Sports", "Business", "Sci/Tech")
 """As published; ``classes.txt``, where it is there, says the same."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from splitwiper.data.published import Array, DataSet, Download, Published
+from splitwiper.data.published import DataSet, Download, Published
+from splitwiper.wire.columns import Array
 
 PIXELS = 3 * 32 * 32
 TRAIN = tuple(f"data_batch_{n}.bin" for n in range(1, 6))

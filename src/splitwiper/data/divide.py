@@ -11,10 +11,11 @@ import numpy as np
 
 from splitwiper.data.mnist import as_rgb32
 from splitwiper.data.partition import Mixed, mixed, one_of, rounded
-from splitwiper.data.published import Array, DataSet, Part
+from splitwiper.data.published import DataSet, Part
 from splitwiper.data.sources import known, load
 from splitwiper.errors import DataError
 from splitwiper.seeding import Stream
+from splitwiper.wire.columns import Array
 
 MOST_CLIENTS = 100_000
 CLIENTS = ("north", "south", "east", "west", "centre")

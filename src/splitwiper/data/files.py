@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
 
 import numpy as np
 
 from splitwiper.errors import DataError, nearest
+from splitwiper.wire.columns import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Inputs = Array | dict[str, Array]
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _PREFIX = "inputs."

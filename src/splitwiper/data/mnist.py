@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from splitwiper.data.published import Array, DataSet, Download, Published
+from splitwiper.data.published import DataSet, Download, Published
 from splitwiper.errors import DataError
+from splitwiper.wire.columns import Array
 
 _UBYTE = 0x08
 """The idx code of unsigned bytes."""

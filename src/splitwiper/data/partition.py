@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from splitwiper.data.published import Array
 from splitwiper.errors import DataError, nearest
 from splitwiper.seeding import Stream
+from splitwiper.wire.columns import Array
 
 Labels = Array | Sequence[Any]
 Rows = tuple[dict[str, Array], ...]

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from splitwiper.errors import DataError, NotFoundError
 from splitwiper.formats import count
+from splitwiper.wire.columns import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Part = tuple[Any, Array]
 """Inputs and labels, row by row."""
 

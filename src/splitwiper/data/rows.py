@@ -13,9 +13,8 @@ from torch.utils.data import Dataset
 
 from splitwiper.errors import DataError
 from splitwiper.wire import Column, Label
-from splitwiper.wire.columns import DTYPES
+from splitwiper.wire.columns import DTYPES, Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Data = tuple[Any, Any] | Dataset[Any]
 """``(inputs, labels)``, or a map-style dataset of ``(input, label)`` items. Inputs are an array or a tensor, or a tuple
 or dict of them (the model's positional or keyword arguments)."""

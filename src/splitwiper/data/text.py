@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from splitwiper.errors import ConfigError, DataError, NotFoundError
+from splitwiper.wire.columns import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 PAD, CLS, SEP, UNK = range(4)
 """Ids that no word gets: padding, the beginning and the end of a text, and one kept free."""
 RESERVED = 4

@@ -30,6 +30,7 @@ from splitwiper.wire.columns import STORED, Column
 
 _FLOATS = {"float16": ("F16", torch.float16), "bfloat16": ("BF16", torch.bfloat16)}
 _BITS = {"int8": 8, "int4": 4}
+_LOW, _STEP = "@low/", "@step/"
 LARGEST = 1e30
 """Activations beyond this cannot be trained on: their squares are infinite."""
 _OWN = {"F64": torch.float64, "F16": torch.float16}
@@ -41,6 +42,22 @@ class Ranges:
 
     low: Tensor
     step: Tensor
+
+
+def named(ranges: Mapping[str, Ranges]) -> dict[str, Tensor]:
+    """The ranges of columns as tensors by name: so they lie in a shard, cross for a prediction, and are kept."""
+    return {f"{at}{name}": t for name, r in ranges.items() for at, t in ((_LOW, r.low), (_STEP, r.step))}
+
+
+def ranges_in(tensors: Mapping[str, Tensor]) -> dict[str, Ranges]:
+    """The inverse of `named`, where both tensors of a column are there."""
+    names = [key.removeprefix(_LOW) for key in tensors if key.startswith(_LOW)]
+    return {n: Ranges(tensors[_LOW + n], tensors[_STEP + n]) for n in names if _STEP + n in tensors}
+
+
+def is_range(name: str) -> bool:
+    """Whether a tensor of this name belongs to ranges."""
+    return name.startswith((_LOW, _STEP))
 
 
 def is_coded(column: Column, codec: str) -> bool:
@@ -137,6 +154,13 @@ def decode(
     return (out.add_(low) if shifted else out).reshape(len(values), *column.shape)
 
 
+def bounded(values: Tensor) -> bool:
+    """Whether values are finite, and not too large to train on."""
+    if not values.is_floating_point():
+        return True
+    return bool((values.abs() <= min(LARGEST, torch.finfo(values.dtype).max)).all())
+
+
 def usable(ranges: Ranges, codec: str) -> bool:
     """Whether ranges are one pair of vectors whose levels are finite, grow, and can be trained on."""
     low, step = ranges.low, ranges.step
@@ -150,28 +174,20 @@ def pack(
     boundary: Mapping[str, Tensor], columns: Sequence[Column], codec: str, ranges: Mapping[str, Ranges]
 ) -> dict[str, Tensor]:
     """What crosses the cut for a prediction: columns in stored form, and the ranges to read them with."""
-    out = {c.name: encode(boundary[c.name], c, codec, ranges.get(c.name)) for c in columns}
-    for name, r in ranges.items():
-        out |= {f"@low/{name}": r.low, f"@step/{name}": r.step}
-    return out
+    return {c.name: encode(boundary[c.name], c, codec, ranges.get(c.name)) for c in columns} | named(ranges)
 
 
 def unpack(tensors: Mapping[str, Tensor], columns: Sequence[Column], codec: str) -> dict[str, Tensor]:
     """The tensors that crossed the cut, from the form they crossed in."""
-    out = {}
+    out, found = {}, ranges_in(tensors) if codec in _BITS else {}
     for column in (c for c in columns if c.name in tensors):
         here, there = tensors[column.name], stored(column, codec)
         wanted = np.dtype(STORED[there.dtype])
         if tuple(here.shape[1:]) != there.shape or str(here.dtype) != f"torch.{wanted}":
             shape = list(here.shape[1:])
             raise DataError(f"{column.name} arrived as {here.dtype} with rows of shape {shape}, the cut sends {there}.")
-        ranges = None
-        if has_ranges(column, codec):
-            pair = [tensors.get(f"@{part}/{column.name}") for part in ("low", "step")]
-            if pair[0] is None or pair[1] is None:
-                raise DataError(f"{column.name} is coded as {codec}, but its ranges did not come with it.")
-            ranges = Ranges(pair[0], pair[1])
-            if len(ranges.low) != channels(column) or not usable(ranges, codec):
-                raise DataError(f"the ranges of {column.name} are out of range, or not one per channel of the cut.")
+        ranges = found.get(column.name)
+        if ranges is not None and (len(ranges.low) != channels(column) or not usable(ranges, codec)):
+            raise DataError(f"the ranges of {column.name} are out of range, or not one per channel of the cut.")
         out[column.name] = decode(here, column, codec, ranges)
     return out

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+Array = np.ndarray[Any, np.dtype[Any]]
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
 DTYPES |= {"U8": "u1", "BOOL": "?"}
 STORED = DTYPES | {"BF16": "<i2"}

@@ -21,7 +21,17 @@ import torch
 
 from splitwiper.config import CODECS
 from splitwiper.errors import CorruptError, DataError, FormatError
-from splitwiper.wire.codecs import LARGEST, Ranges, channels, has_ranges, stored, usable
+from splitwiper.wire.codecs import (
+    LARGEST,
+    Ranges,
+    channels,
+    has_ranges,
+    is_range,
+    named,
+    ranges_in,
+    stored,
+    usable,
+)
 from splitwiper.wire.columns import STORED, Column
 from splitwiper.wire.labels import Label, in_order
 from splitwiper.wire.mapping import mapped
@@ -31,7 +41,6 @@ VERSION = 1
 FEATURES = frozenset({"codec"})
 """Feature flags this reader understands."""
 LABEL_COLUMN = "@label"
-_LOW, _STEP = "@low/", "@step/"
 _MAX_HEADER = 16 << 20
 _BLOCK = 1 << 24  # bytes looked at in one go when a shard is checked
 
@@ -74,7 +83,7 @@ def write_shard(
         ranges: the ranges of columns coded as integers.
     """
     rowwise = [stored(c, codec) for c in columns] + [Column(LABEL_COLUMN, "I32", ())]
-    fixed = {f"{at}{name}": getattr(r, at[1:-1]) for name, r in (ranges or {}).items() for at in (_LOW, _STEP)}
+    fixed = named(ranges or {})
     layout = [(c.name, c.dtype, [rows, *c.shape], rows * c.width) for c in rowwise]
     layout += [(name, "F32", list(tensor.shape), 4 * tensor.numel()) for name, tensor in fixed.items()]
     layout.sort(key=lambda entry: (-np.dtype(STORED[entry[1]]).itemsize, entry[0]))
@@ -165,14 +174,11 @@ def open_shard(path: Path) -> Shard:
 
 def _take_ranges(path: Path, columns: dict[str, np.ndarray[Any, np.dtype[Any]]]) -> dict[str, Ranges]:
     """Take the ranges of integer codes out of what a file holds."""
-    out = {}
-    for low in [name for name in columns if name.startswith(_LOW)]:
-        name = low.removeprefix(_LOW)
-        pair = [columns.pop(low), columns.pop(_STEP + name, None)]
-        if any(p is None or p.ndim != 1 or p.dtype != np.float32 for p in pair):
-            raise FormatError(f"{path}: the ranges of column {name!r} are malformed.")
-        out[name] = Ranges(*(torch.from_numpy(np.array(p)) for p in pair))
-    return out
+    found = {name: columns.pop(name) for name in [*columns] if is_range(name)}
+    ranges = ranges_in({name: torch.from_numpy(np.array(values)) for name, values in found.items()})
+    if len(found) != 2 * len(ranges) or any(v.ndim != 1 or v.dtype != np.float32 for v in found.values()):
+        raise FormatError(f"{path}: the ranges of its integer codes are malformed.")
+    return ranges
 
 
 def check_shard(shard: Shard, columns: Sequence[Column], codec: str = "none") -> None:
