@@ -16,6 +16,8 @@ ORDER = [
     "numerics",
     "config",
     "wire",
+    "masking",
+    "privacy",
     "cache",
     "heads",
     "feeding",
@@ -29,10 +31,12 @@ ORDER = [
     "client",
     "server",
     "federation",
+    "attacks",
+    "evaluation",
     "report",
     "cli",
 ]
-APART = {("client", "server"), ("server", "client")}
+APART = {("client", "server"), ("server", "client"), ("server", "masking"), ("server", "privacy")}
 
 
 def imports(path: Path) -> set[str]:

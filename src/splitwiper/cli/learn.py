@@ -13,6 +13,7 @@ import typer
 from splitwiper.cli import show
 from splitwiper.cli.opening import open_run
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.rekey import agreed, agreement_of
 from splitwiper.errors import InputError, NotFoundError, SplitWiperError
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def _result(run: Path, learned: Learned, scores: Mapping[str, Score | None], sta
         "accuracy": _overall(scores) if scores else None,
         "server_seconds": learned.server_seconds,
         "trained": bool(learned.losses),
+        "agreement": agreement_of(learned.agreement),
         "settled": [receipt.ticket for receipt in learned.receipts],
         "clients": {
             name: {
@@ -179,6 +181,8 @@ def _print(found: Mapping[str, Any], learned: Learned, scores: Mapping[str, Scor
         )
     if shortened := found["texts_shortened"]:
         show.line(out, f"{show.plural(shortened, 'text')} had more tokens than the model takes, and lost their ends.")
+    if agreement := learned.agreement:
+        show.line(out, agreed(agreement))
     if learned.losses:
         epochs = show.plural(len(learned.losses), "epoch")
         show.line(

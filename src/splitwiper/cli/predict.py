@@ -34,6 +34,9 @@ def predict(
     run: Run,
     client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whose half to use.")],
     inputs: Annotated[Path, typer.Argument(metavar="INPUTS", help="An .npz file (array inputs) or a .csv file.")],
+    at_home: Annotated[
+        bool, typer.Option("--at-home", help="Fetch the server half and compute here: nothing about the rows is sent.")
+    ] = False,
     proba: Annotated[bool, typer.Option("--proba", help="Give probabilities too.")] = False,
     label: Annotated[
         str | None, typer.Option("--label", metavar="COLUMN", help="A column of a .csv file to leave out.")
@@ -62,7 +65,9 @@ def predict(
     with Bars(quiet=as_json) as bars, when_interrupted("Predicting changes nothing: run it again."):
         federation = open_run(run, bars)
         bars("reading data", 0, 0)
-        found = _predict(federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba)
+        found = _predict(
+            federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba, at_home=at_home
+        )
     if out is not None:
         from splitwiper.store import files
 
@@ -107,7 +112,9 @@ def _encoded(federation: Federation, file: Path, label: str | None, tokenizer: P
     return {name: array.astype(kinds[name][0]) for name, array in found.inputs.items()}
 
 
-def _predict(federation: Federation, client: str, inputs: Inputs, bars: Bars, *, proba: bool) -> dict[str, Any]:
+def _predict(
+    federation: Federation, client: str, inputs: Inputs, bars: Bars, *, proba: bool, at_home: bool
+) -> dict[str, Any]:
     count = min(len(array) for array in inputs.values()) if isinstance(inputs, dict) else len(inputs)
     predictions: list[str | int] = []
     probabilities: list[list[float]] = []
@@ -115,9 +122,9 @@ def _predict(federation: Federation, client: str, inputs: Inputs, bars: Bars, *,
         bars(f"{client}: predicting", start, count)
         part = slice(start, start + ROWS)
         rows = {name: array[part] for name, array in inputs.items()} if isinstance(inputs, dict) else inputs[part]
-        predictions += federation.predict(client, rows)
+        predictions += federation.predict(client, rows, at_home=at_home)
         if proba:
-            probabilities += federation.predict_proba(client, rows).tolist()
+            probabilities += federation.predict_proba(client, rows, at_home=at_home).tolist()
     found: dict[str, Any] = {"run": federation.path, "client": client, "predictions": predictions}
     if proba:
         found |= {"labels": [label._asdict() for label in federation.labels], "probabilities": probabilities}

@@ -91,12 +91,12 @@ def count(value: int) -> str:
     return formats.count(value)
 
 
-def emit(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on standard output."""
+def emit(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Print one JSON object, or a list of them, on standard output."""
     typer.echo(to_json(value))
 
 
-def to_json(value: Mapping[str, Any]) -> str:
+def to_json(value: Mapping[str, Any] | Sequence[Any]) -> str:
     """Values as JSON; what is not a number becomes null.
 
     >>> to_json({"accuracy": float("nan"), "run": Path("runs/demo")})

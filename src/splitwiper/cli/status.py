@@ -106,6 +106,9 @@ def _print(found: Status) -> None:
     for c in found.clients:
         if c.work:
             show.line(out, f"{c.name}: {c.work}")
+    for c in found.clients:
+        if c.privacy:
+            show.line(out, f"Noise of {c.name}: {c.privacy}.")
     if found.tickets:
         out.print()
         out.print(

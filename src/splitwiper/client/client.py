@@ -10,31 +10,34 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
-from splitwiper.cache import to_device
 from splitwiper.client import pretrain as training
 from splitwiper.client.checking import check_rows
 from splitwiper.client.checkpoints import Recorder, TreeShelf
-from splitwiper.client.embed import BATCH, embed, with_ranges
+from splitwiper.client.embed import Sending, embed, with_ranges
+from splitwiper.client.group import Group
+from splitwiper.client.hiding import Hiding, label_mac
 from splitwiper.client.holdings import Added, Holdings
+from splitwiper.client.prediction import answers, answers_at_home, fitting, unmasked
 from splitwiper.client.selection import Choice, select
+from splitwiper.client.spending import record_prediction, record_upload, spent
 from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
-from splitwiper.data.rows import Rows, as_inputs
+from splitwiper.data.rows import Rows
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, TrainingError
 from splitwiper.loop import Pausing, finish
-from splitwiper.numerics import device_at_hand, reproducible
+from splitwiper.masking.modes import mode_for
+from splitwiper.privacy import Spending
 from splitwiper.seeding import digest, mac
+from splitwiper.splitting import ServerHalf
 from splitwiper.store import ClientTree, files
 from splitwiper.store.tensors import load_state
-from splitwiper.wire import Column, Link, Request, Scores, Shard, Spent, Statement, Ticket
-from splitwiper.wire.codecs import pack, ranges_in
-from splitwiper.wire.columns import DTYPES, Array
+from splitwiper.wire import Column, Label, Link, Request, Scores, Shard, Spent, Statement, Ticket
+from splitwiper.wire.labels import in_order
 
 _T = TypeVar("_T")
 Progress = Callable[[str, int, int], None]
@@ -118,12 +121,29 @@ class Client:
             call=self.holdings.call,
             names=tuple(c.name for c in columns),
             floats=tuple(c.name for c in columns if c.dtype.startswith("F")),
+            hiding=self._hiding(),
         )
+
+    def _hiding(self) -> Hiding | None:
+        masking = self.config.masking
+        group = self.group
+        return Hiding(group.codebook(), mode_for(masking, group.key()), masking) if masking.is_on else None
+
+    @property
+    def group(self) -> Group:
+        """What it shares with the other clients to hide labels."""
+        return Group(self.tree)
+
+    def labels(self) -> tuple[Label, ...]:
+        """The labels it holds, and those of the closed set that its settings name."""
+        named = {Label(self.task, name) for name in self.config.labels}
+        return in_order({label for _, label in self.holdings.surviving()} | named)
 
     def statement(self, tickets: Sequence[str] = ()) -> Statement:
         """What the server is told with an upload: nothing it could read the client's settings from."""
         key = self._key()
         half = self.tree.half()
+        book = self.group.codebook() if self.group.has_codebook() else None
         return Statement(
             config=mac(key, "config", config_digest(self.config, seed=self.seed)).hex(),
             initial=mac(key, "initial", self.tree.book.meta("initial") or "").hex(),
@@ -131,6 +151,8 @@ class Client:
             fingerprint=half[1] if half else {},
             tickets=tuple(tickets),
             spent=self.take_spent() + Spent(seconds=self.tree.asking_seconds(tickets)),
+            codebook=book.id if book else "",
+            outputs=book.outputs if book else 0,
         )
 
     @contextmanager
@@ -204,7 +226,9 @@ class Client:
         """Suppress rows at once and for ever, and make the request that tells the server. `sync` does the rest."""
         with self._timed():
             request = Request(secrets.token_hex(16), self.name, choice.level)
-            self.tree.forget(request.ticket, choice.level, choice.macs, seconds=self.take_spent().seconds)
+            labels = [label_mac(self._key(), Label(self.task, name)) for name in choice.labels]
+            seconds = self.take_spent().seconds
+            self.tree.forget(request.ticket, choice.level, choice.macs, seconds=seconds, labels=labels)
         return request
 
     def send_requests(self) -> list[str]:
@@ -281,12 +305,15 @@ class Client:
             self._done(tickets, "", "")
             return sent
         recipe = self._recipe()
-        wanted = digest("shard", training.final_key(recipe, slices))
+        wanted = digest("shard", training.half_key(recipe, slices))
         try:
             state = yield from self._train(recipe, slices)
             if not (again or tickets or self.tree.book.meta("uploaded") != wanted or self.tree.is_behind()):
                 return False
-            outgoing = self._shard(recipe, state, slices)
+            outgoing, sending = self._shard(recipe, state, slices)
+            if self.config.noise.is_on:  # before it goes out: what may have been seen is counted
+                copies, group = sending.releases
+                record_upload(self.tree, wanted, copies=copies, group=group)
             with self.tree.book.change():  # a process that lost its lease must not bring old rows back
                 accepted = self._link.upload(self.name, outgoing, self.statement(tickets))
         except (DataError, TrainingError):
@@ -304,7 +331,7 @@ class Client:
 
     def _train(self, recipe: training.Recipe, slices: Mapping[int, Shard]) -> Pausing[dict[str, Tensor]]:
         """The frozen half: the one at hand if it was computed from exactly these rows, else a new one."""
-        key = training.final_key(recipe, slices)
+        key = training.half_key(recipe, slices)
         half = self.tree.half()
         if half is not None and half[0].key == key:
             with suppress(CorruptError):  # what is damaged is computed again
@@ -320,11 +347,13 @@ class Client:
         state = yield from training.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
         return with_ranges(recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
 
-    def _shard(self, recipe: training.Recipe, state: Mapping[str, Tensor], slices: Mapping[int, Shard]) -> Path:
+    def _shard(
+        self, recipe: training.Recipe, state: Mapping[str, Tensor], slices: Mapping[int, Shard]
+    ) -> tuple[Path, Sending]:
         """Embed every surviving row into a shard file in the outbox."""
         path = self.tree.root / "outbox" / files.random_name("shard")
-        embed(path, recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
-        return path
+        sending = embed(path, recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
+        return path, sending
 
     def _done(self, tickets: Sequence[str], uploaded: str, accepted: str) -> None:
         self.tree.mark(tickets, "done")
@@ -343,53 +372,64 @@ class Client:
             state = finish(self._frozen(recipe, slices, shelf))
             if shelf.digests != {n: record.digest for n, record in self.tree.checkpoints().items()}:
                 raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
-            path = self._shard(recipe, state, slices)
+            path, _ = self._shard(recipe, state, slices)
             value = files.file_digest(path)
             files.erase(path)
         return state, value
 
+    def sent(self) -> Sending:
+        """What its shard is made of: for judging attacks on it; it is never sent.
+
+        Raises:
+            NotFoundError: it has no shard.
+        """
+        half = self.tree.half()
+        if half is None or self.tree.is_behind():
+            raise NotFoundError(f"client {self.name!r} has no rows, or unfinished work: call learn or settle.")
+        state = load_state(self.tree.root / "half" / half[0].file, half[0].digest)
+        return Sending(self._recipe(), state, list(self.holdings.slices().values()))
+
     # --- prediction ----------------------------------------------------------------------------------------
 
-    def scores(self, inputs: Any) -> Scores:
-        """The whole network's outputs: this client's half here, the server's half there."""
+    def scores(self, inputs: Any, *, at_home: ServerHalf | None = None) -> Scores:
+        """The whole network's outputs: this client's half here, the server's half there.
+
+        Args:
+            inputs: what to predict on.
+            at_home: the server half's architecture: its weights are fetched, and nothing is sent.
+        """
         half = self.tree.half()
         if half is None or self.unknown_tickets():
             raise NotFoundError(
                 f"client {self.name!r} has no trained half: it holds no rows, was forgotten while its folder was away, "
                 "or its work was interrupted. Call learn or settle."
             )
-        named = self._fitting(inputs)
+        named = fitting(inputs, self.name, self.holdings)
         path, remedy = self.tree.root / "half" / half[0].file, f"`reupload({self.name!r})` computes it again"
-        state = load_state(path, half[0].digest, remedy=remedy)
-        device, ranges = device_at_hand(self.config.device), ranges_in(state)
-        embedder = training.thaw(self._recipe(), state).to(device)
-        count = len(next(iter(named.values())))
-        answers: list[Scores] = []
-        with reproducible(device, self.config.threads), torch.inference_mode():
-            for start in range(0, max(count, 1), BATCH):
-                part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in named.items()}
-                sent = pack(embedder(to_device(part, device)), self._columns, self.config.codec, ranges)
-                answers.append(self._link.predict(self.name, sent))
-        return Scores(answers[0].labels, torch.cat([a.logits for a in answers]))
+        state, recipe = load_state(path, half[0].digest, remedy=remedy), self._recipe()
+        if at_home is not None:
+            told = answers_at_home(recipe, state, named, at_home, self._link.model(self.name))
+        else:
+            group = self._typical() if self.config.noise.reading == "mean" else 1
+            if self.config.noise.is_on:
+                record_prediction(self.tree, half[0].digest)
+            ask = partial(self._link.predict, self.name)
+            told = answers(recipe, state, named, self._columns, ask, group=group)
+        return told if recipe.hiding is None else unmasked(told, named, recipe.hiding, without=self._forgotten())
 
-    def _fitting(self, inputs: Any) -> dict[str, Array]:
-        """Inputs in the order and form the client learned from."""
-        named, call = as_inputs(inputs)
-        columns = self.holdings.columns
-        learned = f"it learned from {', '.join(map(str, columns))} ({self.holdings.call})"
-        if call != self.holdings.call or set(named) != {c.name for c in columns}:
-            raise DataError(f"client {self.name!r}: inputs are {sorted(named)} ({call}), {learned}.")
-        out = {}
-        for column in columns:
-            given = named[column.name]
-            if given.shape[1:] != column.shape:
-                shape = list(given.shape[1:])
-                raise DataError(f"client {self.name!r}: {column.name} has rows of shape {shape}, {learned}.")
-            with np.errstate(all="ignore"):
-                out[column.name] = given.astype(DTYPES[column.dtype], copy=False)
-            if given.dtype != out[column.name].dtype and not np.array_equal(given, out[column.name]):
-                raise DataError(
-                    f"client {self.name!r}: {column.name} is {given.dtype} with values that change as "
-                    f"{out[column.name].dtype}, and {learned}: scale and convert them as they were for learning."
-                )
-        return out
+    def _typical(self) -> int:
+        """Rows of a label, on average over those it holds."""
+        rows = [label for _, label in self.holdings.surviving()]
+        return max(1, len(rows) // max(1, len(set(rows))))
+
+    def privacy(self) -> Spending:
+        """What its noise has spent so far, of each row and of each value."""
+        return spent(self.tree, self.config.noise, self._columns)
+
+    def _forgotten(self) -> set[Label]:
+        """Labels of the codebook that the client has forgotten and holds no rows of."""
+        key, gone = self._key(), self.tree.forgotten()
+        held = {label for _, label in self.holdings.surviving()} if gone else set()
+        return (
+            {x for x in self.group.codebook().labels if label_mac(key, x) in gone and x not in held} if gone else set()
+        )

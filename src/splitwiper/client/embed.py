@@ -10,19 +10,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.cache import CODE, Cache, to_device
-from splitwiper.client.content import MAC_COLUMN, rows_digest, sort_order
-from splitwiper.client.fitted import Spread, labels_present
+from splitwiper.cache import to_device
+from splitwiper.client.content import rows_digest
+from splitwiper.client.fitted import Spread
+from splitwiper.client.hiding import Survivors, plan_for
+from splitwiper.client.local_net import features_of
 from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.errors import DataError, TrainingError
+from splitwiper.masking.plan import Plan, plain
 from splitwiper.numerics import pick_device, reproducible
-from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.privacy import ByPlace, protect, secure_stream
+from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
-from splitwiper.wire.codecs import LARGEST, bounded, encode, has_ranges, named, ranges_in, usable
+from splitwiper.wire.codecs import LARGEST, bounded, encode, has_ranges, is_range, named, ranges_in, usable
 from splitwiper.wire.columns import Array
 
 OnBatch = Callable[[str, int, int], None]
+Batches = Generator[tuple[dict[str, Tensor], Array], None, None]
+_FEATURES = 64
 BATCH = 256
 """Rows embedded at a time. Fixed, because a row's last bits may depend on the batch it is computed in."""
 
@@ -44,7 +50,7 @@ def with_ranges(
     if not coded:
         return dict(state)
     spreads = {c.name: Spread(c) for c in coded}
-    with closing(_activations(recipe, state, slices, on_batch, "fitting ranges")) as batches:
+    with closing(Sending(recipe, state, slices).batches("fitting ranges", on_batch)) as batches:
         for boundary, _ in batches:
             for name, spread in spreads.items():
                 spread.add(boundary[name])
@@ -65,13 +71,14 @@ def embed(
     *,
     columns: Sequence[Column],
     on_batch: OnBatch | None = None,
-) -> None:
-    """Write the shard of a client's surviving rows, in the order of their HMACs.
+) -> Sending:
+    """Write the shard of a client's surviving rows: in the order of their HMACs, or as labels are hidden.
 
     Raises:
         DataError: an activation is NaN or infinite, does not fit the cut, or is beyond what the codec can hold.
     """
     codec, ranges = recipe.config.codec, ranges_in(state)
+    sending = Sending(recipe, state, slices)
 
     def blocks() -> Iterator[tuple[Mapping[str, Array], Array]]:
         for boundary, codes in batches:
@@ -82,45 +89,112 @@ def embed(
                 if not (bounded(values) and bounded(sent)):  # a float16 may overflow where the value did not
                     raise _not_finite(recipe.name, column.name, codec)
                 out[column.name] = sent.cpu().numpy()
-            yield out, codes.numpy().astype(np.int32)
+            yield out, codes.astype(np.int32)
 
-    batches = _activations(recipe, state, slices, on_batch, "embedding")
+    batches = sending.batches("embedding", on_batch)
     with closing(batches), files.atomic_file(path) as file:
         write_shard(
             file,
             columns=columns,
-            rows=sum(s.rows for s in slices),
-            labels=labels_present(slices),
+            rows=len(sending.plan),
+            labels=sending.labels,
             blocks=blocks(),
             codec=codec,
             ranges=ranges,
         )
+    return sending
 
 
-def _activations(
-    recipe: Recipe, state: Mapping[str, Tensor], slices: Sequence[Shard], on_batch: OnBatch | None, what: str
-) -> Generator[tuple[dict[str, Tensor], Tensor], None, None]:
-    """Activations and label codes of every surviving row, batch by batch, in the order of their HMACs."""
-    cache = Cache(slices, labels_present(slices), names=recipe.names)
-    order = sort_order(np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices]))
-    device, embedder = pick_device(recipe.config.device), thaw(recipe, state)
-    noise = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))  # for halves that draw even when evaluating
-    with reproducible(device, recipe.config.threads), isolated_rng(noise), torch.no_grad():
-        embedder.to(device)
-        for start in range(0, len(order), BATCH):
-            parts = cache.buffers(len(order[start : start + BATCH]))
-            cache.gather(order[start : start + BATCH], parts)
-            codes = parts.pop(CODE)
-            try:
-                boundary = embedder(to_device(parts, device))
-            except torch.OutOfMemoryError as problem:
-                raise TrainingError(
-                    f"client {recipe.name!r}, {what}: the GPU's memory is full ({problem}). Free some, and call learn "
-                    "or settle again."
-                ) from problem
-            yield boundary, codes
-            if on_batch:
-                on_batch(f"{recipe.name}: {what}", min(start + BATCH, len(order)), len(order))
+class Sending:
+    """What a client's shard is made of: its rows by plan, and their activations."""
+
+    def __init__(self, recipe: Recipe, state: Mapping[str, Tensor], slices: Sequence[Shard]) -> None:
+        self._recipe, self._state = recipe, state
+        self._rows = Survivors(slices, recipe.names)
+        self._drawn = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))
+        self._noise = recipe.config.noise
+        frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
+        self._secret = secure_stream(recipe.key, "upload", rows_digest(slices), frozen) if self._noise.is_on else None
+        self.held = self._rows.labels
+        self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
+
+    def batches(self, what: str, on_batch: OnBatch | None = None) -> Batches:
+        """Activations, as they are sent, and label indices of every row of the shard, in order."""
+        done = 0
+        counts = torch.from_numpy(np.bincount(self.plan.codes))
+        with closing(self._activations(self.plan, what, on_batch)) as batches:
+            for boundary, codes in batches:
+                if self._secret is not None:
+                    if odd := [name for name, values in boundary.items() if not bounded(values)]:
+                        raise _not_finite(self._recipe.name, odd[0])  # clipping would hide it
+                    group = counts[torch.from_numpy(codes)] if self._noise.reading == "mean" else 1
+                    boundary = protect(boundary, self._noise, ByPlace(self._secret, done), group=group)
+                yield boundary, codes
+                done += len(codes)
+
+    @property
+    def releases(self) -> tuple[int, int]:
+        """How often a row is in the shard, at most, and the rows of the largest code."""
+        touched = np.concatenate([self.plan.source, self.plan.other[self.plan.other >= 0]])
+        return int(np.bincount(touched).max()), int(np.bincount(self.plan.codes).max())
+
+    def truth(self) -> Array:
+        """The true label of every row of the shard, as an index into the labels held; −1 for cover rows."""
+        return np.where(self.plan.other < 0, self._rows.index()[self.plan.source], -1)
+
+    def sources(self) -> Array:
+        """A number for every row of the shard: that of the row it comes from, whatever generation it is in."""
+        return np.ascontiguousarray(self._rows.macs[self.plan.source][:, :8]).view("<i8")[:, 0]
+
+    def inputs(self) -> dict[str, Array]:
+        """The inputs that the rows of the shard come from."""
+        return {name: tensor.numpy() for name, tensor in self._rows.inputs(self.plan.source).items()}
+
+    def _features(self) -> Array:
+        """A few numbers for each surviving row: a fixed, random view of its activations."""
+        parts: list[Tensor] = []
+        view: Tensor | None = None
+        with closing(self._activations(plain(np.zeros(len(self._rows), np.int64)), "sorting rows", None)) as batches:
+            for boundary, _ in batches:
+                flat = features_of(boundary).float().cpu()
+                if view is None:
+                    generator = Stream(self._recipe.seed, "features").generator()
+                    view = torch.randn(flat.shape[1], _FEATURES, generator=generator) / flat.shape[1] ** 0.5
+                parts.append(flat @ view)
+        return torch.cat(parts).numpy()
+
+    def _activations(self, plan: Plan, what: str, on_batch: OnBatch | None) -> Batches:
+        recipe = self._recipe
+        device, embedder = pick_device(recipe.config.device), thaw(recipe, self._state)
+        # `drawn` is for halves that draw even when evaluating
+        with reproducible(device, recipe.config.threads), isolated_rng(self._drawn), torch.no_grad():
+            embedder.to(device)
+            for start in range(0, len(plan), BATCH):
+                block = slice(start, start + BATCH)
+                try:
+                    boundary = embedder(to_device(self._rows.inputs(plan.source[block]), device))
+                    if (blended := np.flatnonzero(plan.other[block] >= 0)).size:
+                        others = embedder(to_device(self._rows.inputs(plan.other[block][blended]), device))
+                        boundary = _blended(boundary, others, blended, plan.share[block][blended])
+                except torch.OutOfMemoryError as problem:
+                    raise TrainingError(
+                        f"client {recipe.name!r}, {what}: the GPU's memory is full ({problem}). Free some, and call "
+                        "learn or settle again."
+                    ) from problem
+                yield boundary, plan.codes[block]
+                if on_batch:
+                    on_batch(f"{recipe.name}: {what}", min(start + BATCH, len(plan)), len(plan))
+
+
+def _blended(ones: Mapping[str, Tensor], others: Mapping[str, Tensor], rows: Array, share: Array) -> dict[str, Tensor]:
+    """Some rows of a batch mixed with others; what is no float stays as it is."""
+    out = dict(ones)
+    for name, one in ones.items():
+        if one.is_floating_point():
+            at = torch.from_numpy(rows).to(one.device)
+            weight = torch.from_numpy(share).to(one).reshape(-1, *[1] * (one.ndim - 1))
+            out[name] = one.index_copy(0, at, weight * one[at] + (1 - weight) * others[name])
+    return out
 
 
 def _not_finite(client: str, column: str, codec: str = "none") -> DataError:

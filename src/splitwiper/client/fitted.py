@@ -5,6 +5,8 @@
 | labels the local head and the shard know | `labels_present` | the slices a stage has seen |
 | shift and scale of the inputs | `statistics` | the slices a stage has seen |
 | ranges of integer codes | `Spread` | all surviving rows' activations |
+| kinds of a label, in the mode `subclass` | `masking.modes.subclass` | all surviving rows' activations |
+| cover rows, and rows of a code (noise, reading `mean`) | `masking.plan`, row counts | all surviving rows |
 | row order, batches, steps of the schedule | `content.rows_digest`, row counts | the slices a stage has seen |
 
 Everything else that shapes training (settings, first weights, the key) is fixed in the context.

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from splitwiper.cache import Cache
 from splitwiper.client.content import rows_digest
 from splitwiper.client.fitted import labels_present, statistics
+from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder, LocalNet, Normaliser, features_of
 from splitwiper.config import ClientConfig, config_digest
 from splitwiper.errors import DataError
@@ -50,6 +51,8 @@ class Recipe:
     """The inputs, in the order the half takes them."""
     floats: tuple[str, ...]
     """Those that are floats, which the normaliser may know."""
+    hiding: Hiding | None = None
+    """How labels are hidden from the server. Pre-training, which stays at home, does not depend on it."""
 
     def fingerprint(self) -> dict[str, str]:
         """The numerics of training here and now. A state made under others is not taken up again."""
@@ -91,6 +94,12 @@ def stage_key(recipe: Recipe, rows: bytes, number: int) -> str:
 def final_key(recipe: Recipe, slices: Mapping[int, Shard]) -> str:
     """What the frozen half is computed from, given the surviving slices."""
     return stage_key(recipe, rows_digest(list(slices.values())), max(slices))
+
+
+def half_key(recipe: Recipe, slices: Mapping[int, Shard]) -> str:
+    """What the frozen half, with the ranges its activations are coded with, and the shard are computed from."""
+    key = final_key(recipe, slices)
+    return mac(recipe.key, "half", key, recipe.hiding.book.id).hex() if recipe.hiding else key
 
 
 def pretrain(

@@ -16,10 +16,11 @@ from splitwiper.wire.messages import Level
 
 @dataclass(frozen=True)
 class Choice:
-    """The level of a request and the HMACs of the rows it forgets."""
+    """The level of a request, the HMACs of the rows it forgets, and the names of labels it forgets wholly."""
 
     level: Level
     macs: list[bytes]
+    labels: tuple[str | int, ...] = ()
 
 
 def select(
@@ -44,16 +45,17 @@ def select(
     for value, label in holdings.surviving():
         held.setdefault(label.name, []).append(value)
     if classes is not None:
-        return Choice("class", _of_classes(name, held, classes))
+        named = _of_classes(name, held, classes)
+        return Choice("class", [m for label in named for m in held[label]], tuple(named))
     if not held:
         raise RequestError(f"client {name!r} holds no rows: there is nothing to forget.")
-    return Choice("client", [m for macs in held.values() for m in macs])
+    return Choice("client", [m for macs in held.values() for m in macs], tuple(held))
 
 
-def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[bytes]:
+def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[str | int]:
     if isinstance(classes, str) or not len(classes):
         raise RequestError(f"classes = {classes!r} must be a list of at least one label.")
-    out = []
+    out: list[str | int] = []
     for label in dict.fromkeys(c.item() if isinstance(c, np.generic) else c for c in classes):
         if label not in held or isinstance(label, bool | float):  # True and 1.0 would find the class 1
             known = ", ".join(sorted(map(repr, held))) or "nothing"
@@ -62,7 +64,7 @@ def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Seque
                 f"client {name!r} holds no rows of class {label!r}; it holds {known}.{hint} "
                 "Rows already forgotten are not listed."
             )
-        out += held[label]
+        out.append(label)
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,28 +13,34 @@ import numpy as np
 import torch
 
 from splitwiper.client import Added, Client
+from splitwiper.client.embed import Sending
 from splitwiper.config import Config, from_dict, read_toml
 from splitwiper.data.rows import Data, as_rows, pack
 from splitwiper.errors import (
     AbsentClientError,
     BusyError,
+    ConfigError,
     FencedError,
     InputError,
     NotFoundError,
 )
+from splitwiper.federation.agreeing import Agreement, rekey
+from splitwiper.federation.agreeing import agree as agree_on_labels
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, score
 from splitwiper.federation.folder import agree, architecture, check_devices, columns_of, make, refuse_used
 from splitwiper.federation.link import InProcessLink
-from splitwiper.federation.members import Members
+from splitwiper.federation.members import HANDED, Members
 from splitwiper.federation.reconcile import reconcile
 from splitwiper.federation.sources import Reader, Source, check_names
 from splitwiper.federation.status import Status, status
 from splitwiper.federation.verify import Verification, verify
+from splitwiper.masking.codebook import Codebook
+from splitwiper.privacy import Spending, check_noise
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerTree, files
-from splitwiper.wire import Label, Receipt, Request, Spent, Ticket
+from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all)."""
@@ -49,6 +56,7 @@ class Learned:
         losses: the server's mean loss per epoch; empty when nothing had to be trained.
         server_seconds: what server training took.
         receipts: of requests that were settled on the way.
+        agreement: what it took to agree on labels, where clients hide them and had to.
     """
 
     added: Mapping[str, Added]
@@ -56,6 +64,7 @@ class Learned:
     losses: tuple[float, ...]
     server_seconds: float
     receipts: tuple[Receipt, ...]
+    agreement: Agreement | None = None
 
 
 class Federation:
@@ -66,6 +75,8 @@ class Federation:
         halves: the network, cut by `split`. May be left out where the configuration names the model.
         config: settings; on reopening they may be left out, and must agree if given.
         progress: told of long work: (what, steps done, steps in all).
+        invitation: the secret that clients share where labels are hidden, passed to each outside the server; without
+            one, the first client draws it and those that join here take it over.
     """
 
     def __init__(
@@ -75,6 +86,7 @@ class Federation:
         config: Config | None = None,
         *,
         progress: Progress | None = None,
+        invitation: str | None = None,
     ) -> None:
         if halves is not None and not isinstance(halves, Halves):
             raise InputError(f"halves must come from split(model, at=…, example=…), not be a {type(halves).__name__}.")
@@ -96,7 +108,7 @@ class Federation:
         tree = ServerTree(self.path / "server")
         self._server = Server(tree, self.halves.server, progress)
         self._link = InProcessLink(self._server, self.config.client.transfer)
-        self._members = Members(self.path, self.halves, self.config, self._server, self._link, progress)
+        self._members = Members(self.path, self.halves, self.config, self._server, self._link, progress, invitation)
         self._check_halves()
 
     # --- making and opening --------------------------------------------------------------------------------
@@ -127,7 +139,7 @@ class Federation:
             raise InputError(f"this run was made with the cut at {at!r}, not at {self.halves.at!r}: cut it there.")
 
     def twin(self, path: str | Path) -> Federation:
-        """A new, empty federation with the same context: settings, first weights and client keys.
+        """A new, empty federation with the same context: settings, first weights, client keys and codebook.
 
         What it learns is bit for bit what this one would have learned, so "never had the data" can be tried out.
         """
@@ -135,12 +147,17 @@ class Federation:
         refuse_used(target)
         for name in self._members.here():
             files.make_folder(target / "clients" / name)
-            for kept in ("key", "initial.safetensors"):
+            for kept in ("key", "group", "initial.safetensors"):
                 source = self.path / "clients" / name / kept
                 if source.exists():
                     files.write_bytes(target / "clients" / name / kept, source.read_bytes())
+            if (sealed := self._client(name).tree.sealed_codebook()) is not None:
+                files.write_bytes(target / "clients" / name / HANDED, sealed)
         make(target, self.halves, self.config, tree.initial(), tree.client_initial())
-        return Federation(target, self.halves, progress=self._progress)
+        twin = Federation(target, self.halves, progress=self._progress)
+        for said in tree.posted(topic := tree.topic()):
+            twin._server.post(said.sender, topic, said.place, said.body)
+        return twin
 
     # --- clients -------------------------------------------------------------------------------------------
 
@@ -176,15 +193,18 @@ class Federation:
                 they are forgotten; other clients and the model are as they were, or go on.
         """
         check_devices(self.config)
+        check_noise(self.config.client.noise)
         pairs = list(datasets.items() if isinstance(datasets, Mapping) else datasets)
         check_names([name for name, _ in pairs], known=self.clients)
         tasks = tasks or {}
         sources = {name: Reader(data, client=name, task=tasks.get(name, "")) for name, data in pairs}
+        book = self._members.codebook()
         for name, source in sources.items():
-            self._members.check(name, source.rows(), source.task)
+            self._members.check(name, source.rows(), source.task, book)
         self._link.begin()
         added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
         before = self._server.tree.model()
+        agreement = agree_on_labels(self._members, sorted(added))
         receipts = reconcile(self._members, set(added))
         model = self._server.tree.model()
         fresh = model if model and (before is None or before.file != model.file) else None
@@ -193,7 +213,8 @@ class Federation:
             {name: self._link.spent.get(name, Spent()) for name in self.clients},
             fresh.losses if fresh else (),
             fresh.seconds if fresh else 0.0,
-            receipts,
+            self._with_privacy(receipts),
+            agreement,
         )
 
     def _add(self, name: str, source: Reader) -> Added:
@@ -227,7 +248,7 @@ class Federation:
         except BusyError as problem:
             told = f"the request is accepted as ticket {ticket.id}: do not ask again"
             raise BusyError(f"{told}. But {problem}") from problem
-        return self._server.tree.receipt(ticket.id)
+        return self.receipt(ticket.id)
 
     def submit(
         self,
@@ -264,7 +285,29 @@ class Federation:
         """
         check_devices(self.config)
         self._link.begin()
-        return reconcile(self._members)
+        return self._with_privacy(reconcile(self._members))
+
+    def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
+        """Have all clients agree on a new codebook, and send their rows again under its codes.
+
+        It is the only way a codebook changes: the labels are those that clients hold now, and those given here. What
+        was forgotten and is held by nobody leaves the codebook.
+
+        Args:
+            labels: to be agreed on besides, for rows that are yet to come.
+            task: the task of these labels.
+
+        Raises:
+            ConfigError: labels are not hidden in this federation.
+            AbsentClientError: a client whose rows the server has is not here.
+        """
+        check_devices(self.config)
+        if not self.config.client.masking.is_on:
+            raise ConfigError("labels are not hidden here (client.masking.mode = 'none'): there is no codebook.")
+        self._link.begin()
+        agreement = rekey(self._members, [Label(task, name) for name in labels])
+        reconcile(self._members)
+        return agreement
 
     @property
     def spent(self) -> dict[str, Spent]:
@@ -280,22 +323,43 @@ class Federation:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """What the columns of `predict_proba` stand for."""
+        """What the columns of `predict_proba` stand for, except where a client has forgotten some of them."""
         model = self._server.tree.model()
-        return model.labels if model else ()
+        book = self._members.codebook()
+        return (book.labels if book else model.labels) if model else ()
 
-    def predict_proba(self, client: str, x: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Probabilities of all labels, one row per input; `labels` gives the order of the columns."""
-        scores = self._client(client).scores(x)
-        return torch.softmax(scores.logits.float(), dim=1).numpy()
+    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
-    def predict(self, client: str, x: Any) -> list[str | int]:
-        """The most likely label of the client's own task for each input."""
-        return [label.name for label in self._predict(client, x)]
+        Args:
+            client: who asks.
+            x: the inputs.
+            at_home: fetch the server half and compute here, so that nothing about the inputs is sent.
+        """
+        scores = self._scores(client, x, at_home)
+        known = {label: number for number, label in enumerate(scores.labels)}
+        out = np.zeros((len(scores.logits), len(self.labels)), np.float32)
+        chances = torch.softmax(scores.logits.float(), dim=1).numpy()
+        for column, label in enumerate(self.labels):
+            if label in known:
+                out[:, column] = chances[:, known[label]]
+        return out
 
-    def _predict(self, client: str, x: Any) -> list[Label]:
-        asking = self._client(client)
-        scores = asking.scores(x)
+    def predict(self, client: str, x: Any, *, at_home: bool = False) -> list[str | int]:
+        """The most likely label of the client's own task for each input.
+
+        Args:
+            client: who asks.
+            x: the inputs.
+            at_home: fetch the server half and compute here, so that nothing about the inputs is sent.
+        """
+        return [label.name for label in self._predict(client, x, at_home)]
+
+    def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
+        return self._client(client).scores(x, at_home=self.halves.server if at_home else None)
+
+    def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
+        asking, scores = self._client(client), self._scores(client, x, at_home)
         mine = [i for i, label in enumerate(scores.labels) if label.task == asking.task]
         if not mine:
             raise NotFoundError(f"no label of task {asking.task!r} is left: nobody holds rows of it.")
@@ -319,11 +383,19 @@ class Federation:
     def receipts(self) -> tuple[Receipt, ...]:
         """All receipts, oldest first."""
         tree = self._server.tree
-        return tuple(tree.receipt(t.id) for t in tree.tickets() if t.state == "settled")
+        return self._with_privacy([tree.receipt(t.id) for t in tree.tickets() if t.state == "settled"])
 
     def receipt(self, ticket: str) -> Receipt:
         """The receipt of one ticket."""
-        return self._server.tree.receipt(ticket)
+        return self._with_privacy([self._server.tree.receipt(ticket)])[0]
+
+    def _with_privacy(self, receipts: Sequence[Receipt]) -> tuple[Receipt, ...]:
+        """Receipts with what each requester's noise has spent so far, where there is any and its folder is here."""
+        if not self.config.client.noise.is_on:
+            return tuple(receipts)
+        here = set(self._members.here())
+        found = {r.client: self._client(r.client).privacy().to_dict() for r in receipts if r.client in here}
+        return tuple(dataclasses.replace(r, privacy=found.get(r.client, {})) for r in receipts)
 
     def verify(self, receipt: Receipt | str | Path | None = None) -> Verification:
         """Recompute from the surviving data and compare bit for bit.
@@ -335,6 +407,22 @@ class Federation:
         if isinstance(receipt, str | Path):
             receipt = Receipt.load(receipt) if Path(receipt).exists() else self.receipt(str(receipt))
         return verify(self._server, self._client, receipt)
+
+    def uploads(self) -> tuple[tuple[str, int, int], ...]:
+        """The shards that the server holds: client, generation, rows."""
+        return tuple((s.client, s.generation, s.rows) for s in self._server.tree.shards())
+
+    def sent(self, client: str) -> Sending:
+        """What a client's shard is made of, for judging attacks on it. The server never has this."""
+        return self._client(client).sent()
+
+    def privacy(self, client: str) -> Spending:
+        """What a client's noise has spent so far, of each row and of each value."""
+        return self._client(client).privacy()
+
+    def codebook(self) -> Codebook | None:
+        """The clients' secret codebook; None where labels are not hidden, or not agreed on yet."""
+        return self._members.codebook()
 
     def status(self) -> Status:
         """What is there, what is unfinished, and what remains on disk and why."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from splitwiper.server import Server
 from splitwiper.store import files
-from splitwiper.wire import Accepted, Request, Scores, Spent, Statement, Ticket
+from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Spent, Statement, Ticket
 from splitwiper.wire.transfer import carry, check_transfer
 
 
@@ -66,3 +66,22 @@ class InProcessLink:
         up, down = (sum(t.nbytes for t in ts) for ts in (boundary.values(), (scores.logits,)))
         self.charge(client, Spent(bytes_up=up, bytes_down=down))
         return scores
+
+    def model(self, client: str) -> ModelCopy:
+        """Hand out the server half."""
+        copy = self._server.model(client)
+        self.charge(client, Spent(bytes_down=sum(t.nbytes for t in copy.state.values())))
+        return copy
+
+    def post(self, client: str, topic: str, place: int, body: bytes) -> None:
+        """Relay a sealed message to the other clients."""
+        self.charge(client, Spent(bytes_up=len(body)))
+        self._server.post(client, topic, place, body)
+
+    def topic(self) -> str:
+        """What is being talked about on the board, or was last."""
+        return self._server.topic()
+
+    def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
+        """The messages of a topic, from a place on."""
+        return self._server.posted(topic, since)

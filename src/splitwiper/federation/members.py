@@ -16,11 +16,17 @@ from splitwiper.federation.folder import drawn
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.sources import NAME
 from splitwiper.federation.status import differs
-from splitwiper.seeding import Stream, seeded_key
+from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.sealing import GroupKey, invitation
+from splitwiper.masking.talk import Talk
+from splitwiper.seeding import Stream, digest, seeded_key
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ClientTree, files
 from splitwiper.store.tensors import load_state
+
+HANDED = "codebook"
+"""Where a twin finds the codebook its client is to join with."""
 
 
 class Members:
@@ -34,7 +40,9 @@ class Members:
         server: Server,
         link: InProcessLink,
         progress: Progress | None,
+        invitation: str | None = None,
     ) -> None:
+        self._invitation = invitation
         self.config, self.server, self.link, self.progress = config, server, link, progress
         self._folder, self._pending, self._halves = path / "clients", path / "pending", halves
 
@@ -75,8 +83,14 @@ class Members:
 
     # --- joining -------------------------------------------------------------------------------------------
 
-    def check(self, name: str, rows: Rows, task: str) -> None:
+    def check(self, name: str, rows: Rows, task: str, book: Codebook | None = None) -> None:
         """Refuse a client's rows before any client's rows are kept.
+
+        Args:
+            name: whose they are.
+            rows: the rows.
+            task: what their labels belong to.
+            book: the codebook that must know their labels.
 
         Raises:
             DataError: naming what does not fit.
@@ -89,6 +103,9 @@ class Members:
         else:
             half, columns = self._halves.client_for(name), self.server.columns
             check_rows(rows, client=name, config=self.config.client, half=half, columns=columns)
+            self._check_invitation(name)
+        if book is not None:
+            book.check(rows.labels)
 
     def join(self, name: str, task: str) -> Client:
         """An existing client, or a new one that starts from the federation's first weights."""
@@ -104,10 +121,54 @@ class Members:
                     "task": task,
                     "seed": str(self.config.seed),
                     "config": config_digest(self.config.client, seed=self.config.seed),
+                    "federation": self.federation,
                 },
+                group=self._group(name) if self.config.client.masking.is_on else None,
                 key=seeded_key(self.config.seed, name) if self.config.client.keys == "seeded" else None,
             )
+            handed = self._folder / name / HANDED
+            if handed.exists():
+                client = self.client(name)
+                client.group.take(Codebook.opened(handed.read_bytes(), client.group.key()), ())
+                files.erase(handed)
         return self.client(name)
+
+    @property
+    def federation(self) -> str:
+        """What names the federation: its settings and first weights. A twin has the same name."""
+        kept = self.server.tree.book.meta
+        return digest("federation", *(kept(key) or "" for key in ("config", "initial", "client-initial")))
+
+    def _group(self, name: str) -> bytes:
+        """The key that a joining client shares with the others: handed over, from the invitation, or from others."""
+        if (handed := ClientTree(self._folder / name).group()) is not None:
+            return handed
+        if self._invitation is not None:
+            return GroupKey.of(self._invitation, federation=self.federation).raw
+        if self.config.client.keys == "seeded":
+            return seeded_key(self.config.seed, "@group")
+        for other in self.here():
+            if (key := ClientTree(self._folder / other).group()) is not None:
+                return key
+        return GroupKey.of(invitation(), federation=self.federation).raw
+
+    def _check_invitation(self, name: str) -> None:
+        """Refuse an invitation that does not open what the others said.
+
+        Raises:
+            CorruptError: it is another one.
+        """
+        topic = self.link.topic()
+        if self.config.client.masking.is_on and topic:
+            Talk(self.link, GroupKey(self.federation, self._group(name)), int(topic.rpartition("/")[2])).listen()
+
+    def codebook(self) -> Codebook | None:
+        """The codebook of any client that is here; None where there is none, or labels are not hidden."""
+        for name in self.here() if self.config.client.masking.is_on else ():
+            group = self.client(name).group
+            if group.has_codebook():
+                return group.codebook()
+        return None
 
     def _first_weights(self, name: str) -> Mapping[str, Tensor]:
         """A joining client's first weights: handed over to a twin, its own half's, its own draw, or the shared ones."""

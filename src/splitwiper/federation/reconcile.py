@@ -17,6 +17,7 @@ from splitwiper.errors import (
     TrainingError,
     let_go,
 )
+from splitwiper.federation.agreeing import agree
 from splitwiper.federation.members import Members
 from splitwiper.loop import Pausing
 from splitwiper.wire import Receipt
@@ -40,7 +41,9 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
     # marks say what was begun; a client's own book knows best what another process's erased mark left undone
     behind = {name for name in sorted(here) if members.is_behind(name)}
     names = sorted(members.marked() | behind | {t.client for t in open_tickets})
-    failed = _bring_up(members, [name for name in names if name in here], behind)
+    agreement = agree(members, [name for name in names if name in here])
+    failed = dict(agreement.problems) if agreement else {}
+    failed |= _bring_up(members, [name for name in names if name in here and name not in failed], behind)
     absent = {name for name in names if name not in here and server.tree.knows(name)}
     for name in set(names) - here:
         members.unmark(name)

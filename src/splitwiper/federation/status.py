@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import NotFoundError
+from splitwiper.client.spending import spent
+from splitwiper.config import ClientConfig, from_dict, read_toml
+from splitwiper.errors import ConfigError, NotFoundError
 from splitwiper.store import ClientTree, ServerTree, files
-from splitwiper.wire import Ticket
+from splitwiper.wire import Column, Ticket
 
 _WHY = {
     "shards": "activations and labels of surviving rows: the server re-trains from them",
@@ -34,6 +36,8 @@ class ClientStatus:
     suppressed: int
     open_requests: int
     work: str | None
+    privacy: str = ""
+    """What its noise has spent so far; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def status(path: str | Path) -> Status:
     model, shards, tickets = server.model(), server.shards(), server.tickets()
     current = server.is_current()
     state = ("current" if model else "empty") if current else ("stale" if model else "none")
+    columns = server.columns()
     generations, rows = server.clients(), {s.client: s.rows for s in shards}
     folders = {p.name for p in (root / "clients").iterdir() if (p / "client.db").exists()}
     unfinished = {p.name for p in (root / "pending").iterdir() if not p.name.startswith(files.TEMPORARY)}
@@ -89,7 +94,7 @@ def status(path: str | Path) -> Status:
     remains = _remains(server.root, server.kept(), "server")
     for name in sorted({*generations, *folders}):
         tree = ClientTree(root / "clients" / name) if name in folders else None
-        clients.append(_client(name, tree, generations.get(name, 0), rows.get(name, 0)))
+        clients.append(_client(name, tree, generations.get(name, 0), rows.get(name, 0), columns))
         if tree is not None:
             if (owner := tree.book.meta("name")) != name:
                 copies.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
@@ -137,7 +142,7 @@ def differs(tree: ClientTree, server: ServerTree) -> bool:
     )
 
 
-def _client(name: str, tree: ClientTree | None, generation: int, rows: int) -> ClientStatus:
+def _client(name: str, tree: ClientTree | None, generation: int, rows: int, columns: Sequence[Column]) -> ClientStatus:
     if tree is None:
         return ClientStatus(name, generation, rows, False, 0, 0, 0, None)
     suppressed = tree.book.one("SELECT count(*) FROM suppressed")
@@ -150,7 +155,16 @@ def _client(name: str, tree: ClientTree | None, generation: int, rows: int) -> C
         int(suppressed[0]) if suppressed else 0,
         len(tree.requests("open", "sent")),
         tree.book.holder(),
+        _privacy(tree, columns),
     )
+
+
+def _privacy(tree: ClientTree, columns: Sequence[Column]) -> str:
+    noise = from_dict(ClientConfig, read_toml(tree.root / "config.toml")).noise
+    try:
+        return spent(tree, noise, columns).sentence if noise.is_on else ""
+    except ConfigError as problem:  # the library that adds it up is not installed
+        return str(problem)
 
 
 def _remains(root: Path, kept: Mapping[str, set[str]], where: str) -> list[Remains]:

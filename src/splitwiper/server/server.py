@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
@@ -15,15 +14,26 @@ from torch import Tensor
 
 from splitwiper.cache import to_device
 from splitwiper.config import ServerConfig, from_dict, read_toml
-from splitwiper.errors import CorruptError, NotFoundError
+from splitwiper.errors import CorruptError, DataError, NotFoundError
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
-from splitwiper.server.training import Trained, loaded, train
+from splitwiper.server.training import Trained, train
 from splitwiper.splitting import ServerHalf
-from splitwiper.store import ModelRecord, ServerTree, ShardRecord, files, manifest_digest
-from splitwiper.wire import Accepted, Column, Label, Receipt, Request, Scores, Shard, Statement, Ticket, open_shard
+from splitwiper.store import ModelRecord, ServerTree, ShardRecord, files, manifest_digest, outputs_of
+from splitwiper.wire import (
+    Accepted,
+    Label,
+    ModelCopy,
+    Posted,
+    Receipt,
+    Request,
+    Scores,
+    Shard,
+    Statement,
+    Ticket,
+    open_shard,
+)
 from splitwiper.wire.codecs import unpack
-from splitwiper.wire.labels import in_order
 from splitwiper.wire.shard import check_shard
 
 Progress = Callable[[str, int, int], None]
@@ -36,9 +46,7 @@ class Server:
         self.tree = tree
         self.config = from_dict(ServerConfig, read_toml(tree.root / "config.toml"))
         self.seed = int(tree.book.meta("seed") or 0)
-        self.columns = tuple(
-            Column(name, dtype, tuple(shape)) for name, dtype, shape in json.loads(tree.book.meta("columns") or "[]")
-        )
+        self.columns = tree.columns()
         self.codec = tree.book.meta("codec") or "none"
         self._half = half
         self._progress = progress
@@ -59,8 +67,24 @@ class Server:
         with self.tree.staging(shard) as staged:
             opened = open_shard(staged)
             check_shard(opened, self.columns, self.codec)
+            self._check_codes(client, opened, statement)
             record = self.tree.accept(client, staged, opened, statement, travelled=travelled)
         return Accepted(record.digest, record.generation)
+
+    def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:
+        """Refuse labels in the clear where others hide theirs, and codes beyond what the client says there are.
+
+        Raises:
+            DataError: naming what does not fit.
+        """
+        if not statement.codebook:
+            if any(other.codebook for other in self.tree.shards() if other.client != client):
+                raise DataError(
+                    f"client {client!r} sent labels as they are, where the others hide theirs: it did not take part in "
+                    "the consensus. Have it join with the invitation secret; nothing was kept."
+                )
+        elif odd := [x.name for x in shard.labels if x.task or x.name not in range(statement.outputs)]:
+            raise DataError(f"client {client!r} sent code {odd[0]!r}; its codebook has 0 to {statement.outputs - 1}.")
 
     def withdraw(self, client: str, statement: Statement) -> None:
         """Erase the client's shard; nothing replaces it."""
@@ -74,8 +98,24 @@ class Server:
         """Every request made in this client's name, and where it stands."""
         return self.tree.tickets(client)
 
-    def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
-        """Run the server half on activations."""
+    def post(self, client: str, topic: str, place: int, body: bytes) -> None:
+        """Relay a sealed message to the other clients."""
+        self.tree.post(client, topic, place, body)
+
+    def topic(self) -> str:
+        """What is being talked about on the board, or was last."""
+        return self.tree.topic()
+
+    def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
+        """The messages of a topic, from a place on."""
+        return self.tree.posted(topic, since)
+
+    def model(self, client: str) -> ModelCopy:
+        """Hand out the server half."""
+        record = self._model()
+        return ModelCopy(self.tree.weights(record), record.labels, record.codebook)
+
+    def _model(self) -> ModelRecord:
         model = self.tree.model()
         if model is None:
             what = (
@@ -84,13 +124,18 @@ class Server:
                 else "nobody holds any rows: learn first"
             )
             raise NotFoundError(f"there is no model to predict with; {what}.")
+        return model
+
+    def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
+        """Run the server half on activations."""
+        model = self._model()
         if self._ready is None or self._ready[0] != model.file:
-            half = loaded(self._half, self.tree.weights(model), model.labels).to(self._device)
+            half = self._half.loaded(self.tree.weights(model)).to(self._device)
             self._ready = (model.file, half)
         with reproducible(self._device, self.config.threads), torch.inference_mode():
             tensors = unpack(to_device(boundary, self._device), self.columns, self.codec)
             logits = self._ready[1].logits(tensors).float().cpu()
-        return Scores(model.labels, logits)
+        return Scores(model.labels, logits, model.codebook)
 
     # --- training ------------------------------------------------------------------------------------------
 
@@ -133,6 +178,7 @@ class Server:
             fingerprint=self.fingerprint(),
             seconds=time.perf_counter() - start,
             losses=trained.losses,
+            codebook=shards[0].codebook,
         )
         return self.tree.publish(record, trained.state, manifest=manifest)
 
@@ -140,7 +186,7 @@ class Server:
         self, shards: Sequence[ShardRecord], *, warm: tuple[Mapping[str, Tensor], tuple[Label, ...]] | None = None
     ) -> tuple[Trained, tuple[Label, ...]]:
         """Train on a manifest, without keeping anything."""
-        labels = in_order(label for shard in shards for label in shard.labels)
+        labels = outputs_of(shards)
         trained = train(
             self._half,
             self.tree.initial(),

@@ -111,12 +111,3 @@ def with_head(
     start |= {f"{prefix}{k}": v for k, v in head.state_dict().items()}
     half.load_state_dict(start)
     return half
-
-
-def loaded(template: ServerHalf, state: Mapping[str, Tensor], labels: Sequence[Label]) -> ServerHalf:
-    """A trained server half, ready to predict."""
-    half = copy.deepcopy(template)
-    old = half.head
-    half.set_head(empty_linear(old.in_features, len(labels), bias=old.bias is not None, dtype=old.weight.dtype))
-    half.load_state_dict(dict(state))
-    return half.eval().requires_grad_(False)

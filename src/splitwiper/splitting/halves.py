@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from splitwiper.errors import CutError, DataError
+from splitwiper.heads import empty_linear
 from splitwiper.splitting.ghosts import RUN, ClientRun, Reached, Running, ServerRun, haunt
 from splitwiper.splitting.plan import Plan
 from splitwiper.splitting.specs import TensorSpec
@@ -110,6 +112,14 @@ class ServerHalf(_Planned):
             raise CutError(f"the head must be a Linear layer of {self.head.in_features} features, not {linear}")
         owner, _, leaf = self.head_name.rpartition(".")
         self._core.get_submodule(owner)._modules[leaf] = linear.train(self.head.training)
+
+    def loaded(self, state: Mapping[str, Tensor]) -> ServerHalf:
+        """A copy with trained weights, whatever number of outputs they have, ready to predict."""
+        half, old = copy.deepcopy(self), self.head
+        outputs = len(state[f"{self.head_name}.weight"])
+        half.set_head(empty_linear(old.in_features, outputs, bias=old.bias is not None, dtype=old.weight.dtype))
+        half.load_state_dict(dict(state))
+        return half.eval().requires_grad_(False)
 
     def forward(self, boundary: Mapping[str, Tensor]) -> Any:
         """Compute the model's output from what the client half sent."""

@@ -2,6 +2,7 @@
 
 from splitwiper.store.book import Book
 from splitwiper.store.client_tree import ClientTree
-from splitwiper.store.server_tree import ModelRecord, ServerTree, ShardRecord, manifest_digest
+from splitwiper.store.records import ModelRecord, ShardRecord, manifest_digest, outputs_of
+from splitwiper.store.server_tree import ServerTree
 
-__all__ = ["Book", "ClientTree", "ModelRecord", "ServerTree", "ShardRecord", "manifest_digest"]
+__all__ = ["Book", "ClientTree", "ModelRecord", "ServerTree", "ShardRecord", "manifest_digest", "outputs_of"]

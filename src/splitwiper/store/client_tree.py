@@ -30,6 +30,7 @@ CREATE TABLE half (
   one INTEGER PRIMARY KEY CHECK (one = 1), key TEXT NOT NULL, file TEXT NOT NULL, digest TEXT NOT NULL,
   fingerprint TEXT NOT NULL);
 CREATE TABLE suppressed (mac BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE forgotten (label BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE requests (
   ticket TEXT PRIMARY KEY, level TEXT NOT NULL, rows INTEGER NOT NULL, seconds REAL NOT NULL, state TEXT NOT NULL);
 """
@@ -56,15 +57,31 @@ class ClientTree:
     # --- made once -----------------------------------------------------------------------------------------
 
     def create(
-        self, *, config: str, initial: Mapping[str, Tensor], meta: Mapping[str, str], key: bytes | None = None
+        self,
+        *,
+        config: str,
+        initial: Mapping[str, Tensor],
+        meta: Mapping[str, str],
+        key: bytes | None = None,
+        group: bytes | None = None,
     ) -> None:
-        """Make the tree. The key comes from the operating system unless one is given or already there."""
+        """Make the tree. The key comes from the operating system unless one is given or already there.
+
+        Args:
+            config: the client's settings.
+            initial: its half's first weights.
+            meta: what the book remembers.
+            key: the client's own key.
+            group: the key it shares with the other clients, where labels are hidden.
+        """
         for name in FOLDERS:
             files.make_folder(self.root / name)
         files.write_bytes(self.root / "config.toml", config.encode())
         save_state(self.root / "initial.safetensors", initial)
         if not (self.root / "key").exists():
             files.write_bytes(self.root / "key", (key or secrets.token_bytes(32)).hex().encode(), replace=False)
+        if group is not None and not (self.root / "group").exists():
+            files.write_bytes(self.root / "group", group.hex().encode(), replace=False)
         check = mac(self.key() or b"", "key").hex()  # so that another key in its place is noticed
         self.book.create({"next_id": "0", **meta, "initial": state_digest(initial), "key": check})
 
@@ -74,14 +91,26 @@ class ClientTree:
 
     def key(self) -> bytes | None:
         """The client's secret key; None when it was destroyed."""
+        return self._read_key("key")
+
+    def group(self) -> bytes | None:
+        """The key the client shares with the other clients; None where it has none."""
+        return self._read_key("group")
+
+    def sealed_codebook(self) -> bytes | None:
+        """The codebook as it is kept: encrypted; None where there is none."""
+        sealed = self.book.meta("codebook")
+        return None if sealed is None else bytes.fromhex(sealed)
+
+    def _read_key(self, name: str) -> bytes | None:
         try:
-            key = bytes.fromhex((self.root / "key").read_text(encoding="ascii"))
+            key = bytes.fromhex((self.root / name).read_text(encoding="ascii"))
         except FileNotFoundError:
             return None
         except ValueError:
             key = b""
         if len(key) != 32:
-            raise CorruptError(f"{self.root / 'key'} is not a key: restore it from a backup.")
+            raise CorruptError(f"{self.root / name} is not a key: restore it from a backup.")
         return key
 
     # --- what the book points to ---------------------------------------------------------------------------
@@ -178,13 +207,28 @@ class ClientTree:
         asked = {row["ticket"]: float(row["seconds"]) for row in self.requests("open", "sent", "done")}
         return sum(asked.get(ticket, 0.0) for ticket in tickets)
 
-    def forget(self, ticket: str, level: str, macs: Iterable[bytes], *, seconds: float) -> None:
-        """Put rows on the suppression list, in one step with the request: from here on they are never used."""
+    def forgotten(self) -> set[bytes]:
+        """HMACs of labels that were forgotten wholly."""
+        return {row["label"] for row in self.book.read("SELECT label FROM forgotten")}
+
+    def forget(
+        self, ticket: str, level: str, macs: Iterable[bytes], *, seconds: float, labels: Iterable[bytes] = ()
+    ) -> None:
+        """Put rows on the suppression list, in one step with the request: from here on they are never used.
+
+        Args:
+            ticket: the request's.
+            level: what it forgets.
+            macs: HMACs of the rows.
+            seconds: what asking took.
+            labels: HMACs of labels that are forgotten wholly.
+        """
         gone = [(m,) for m in macs]
         with self.book.change() as db:
             db.execute("INSERT INTO requests VALUES (?, ?, ?, ?, 'open')", (ticket, level, len(gone), seconds))
             db.executemany("INSERT OR IGNORE INTO suppressed VALUES (?)", gone)
             db.executemany("DELETE FROM ids WHERE mac = ?", gone)
+            db.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", [(label,) for label in labels])
 
     def unknown(self, tickets: Iterable[Ticket]) -> list[Ticket]:
         """Those of the server's tickets that this folder knows nothing of: it was away, or is an older copy."""

@@ -12,75 +12,36 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from splitwiper.errors import CorruptError, NotFoundError
-from splitwiper.seeding import digest, mac, state_digest
-from splitwiper.store import files, ledger, tickets
+from splitwiper.seeding import mac, state_digest
+from splitwiper.store import board, files, ledger, tickets
 from splitwiper.store.book import Book
+from splitwiper.store.records import ModelRecord, ShardRecord, labels_in, manifest_digest, shard_record, texts
 from splitwiper.store.tensors import load_state, save_state
-from splitwiper.wire import Label, Receipt, Request, Shard, Statement, Ticket, open_shard
+from splitwiper.wire import Column, Posted, Receipt, Request, Shard, Statement, Ticket, open_shard
 
 SCHEMA = (
     """
 CREATE TABLE clients (name TEXT PRIMARY KEY, generation INTEGER NOT NULL);
 CREATE TABLE shards (
   client TEXT PRIMARY KEY REFERENCES clients, file TEXT NOT NULL, digest TEXT NOT NULL, rows INTEGER NOT NULL,
-  size INTEGER NOT NULL, salt BLOB NOT NULL, labels TEXT NOT NULL);
+  size INTEGER NOT NULL, salt BLOB NOT NULL, labels TEXT NOT NULL,
+  codebook TEXT NOT NULL, outputs INTEGER NOT NULL);
 CREATE TABLE model (
   one INTEGER PRIMARY KEY CHECK (one = 1), file TEXT NOT NULL, digest TEXT NOT NULL, manifest TEXT NOT NULL,
   salt BLOB NOT NULL, labels TEXT NOT NULL, exact INTEGER NOT NULL, fingerprint TEXT NOT NULL,
-  seconds REAL NOT NULL, losses TEXT NOT NULL);
+  seconds REAL NOT NULL, losses TEXT NOT NULL, codebook TEXT NOT NULL);
 """
     + tickets.SCHEMA
     + ledger.SCHEMA
+    + board.SCHEMA
 )
 _SHARDS = "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client"
 _TICKETS = "SELECT id, client, level, state, received FROM tickets"
-
-
-@dataclass(frozen=True)
-class ShardRecord:
-    """One line of the manifest, and where the shard lies."""
-
-    client: str
-    file: str
-    digest: str
-    rows: int
-    size: int
-    salt: bytes
-    labels: tuple[Label, ...]
-    generation: int
-
-
-@dataclass(frozen=True)
-class ModelRecord:
-    """The server model that counts, and what it was trained from."""
-
-    file: str
-    digest: str
-    manifest: str
-    salt: bytes
-    labels: tuple[Label, ...]
-    exact: bool
-    fingerprint: Mapping[str, str]
-    seconds: float
-    losses: tuple[float, ...]
-
-
-def _labels(text: str) -> tuple[Label, ...]:
-    return tuple(Label.parse(item) for item in json.loads(text))
-
-
-def _texts(labels: Sequence[Label]) -> str:
-    return json.dumps([label.text for label in labels])
-
-
-def _shard_record(row: sqlite3.Row) -> ShardRecord:
-    return ShardRecord(**{**dict(row), "labels": _labels(row["labels"])})
 
 
 class ServerTree:
@@ -117,6 +78,11 @@ class ServerTree:
         """The server half's weights when the federation was created."""
         return load_state(self.root / "initial.safetensors", self.book.meta("initial"))
 
+    def columns(self) -> tuple[Column, ...]:
+        """What crosses the cut."""
+        kept = json.loads(self.book.meta("columns") or "[]")
+        return tuple(Column(name, dtype, tuple(shape)) for name, dtype, shape in kept)
+
     def client_initial(self) -> dict[str, Tensor]:
         """The client half's weights when the federation was created: what joining clients start from."""
         return load_state(self.root / "client-initial.safetensors", self.book.meta("client-initial"))
@@ -125,12 +91,12 @@ class ServerTree:
 
     def shards(self) -> tuple[ShardRecord, ...]:
         """The shards, sorted by client: the manifest."""
-        return tuple(map(_shard_record, self.book.read(f"{_SHARDS} ORDER BY client")))
+        return tuple(map(shard_record, self.book.read(f"{_SHARDS} ORDER BY client")))
 
     def shard(self, client: str) -> ShardRecord | None:
         """One client's shard, if the server holds one."""
         row = self.book.one(f"{_SHARDS} WHERE client = ?", (client,))
-        return None if row is None else _shard_record(row)
+        return None if row is None else shard_record(row)
 
     def knows(self, client: str) -> bool:
         """Whether the server ever heard from a client."""
@@ -177,8 +143,9 @@ class ServerTree:
             files.move(staged, self.root / "shards" / name)
             if statement.tickets:  # what a client spends on learning is nobody's unlearning
                 tickets.charge(db, client, statement.spent, size if travelled is None else travelled)
-            old = db.execute("SELECT digest FROM shards WHERE client = ?", (client,)).fetchone()
-            if old is not None and old["digest"] == value:  # the same again: only the file is new
+            old = db.execute("SELECT digest, codebook FROM shards WHERE client = ?", (client,)).fetchone()
+            coded = (statement.codebook, statement.outputs)
+            if old is not None and (old["digest"], old["codebook"]) == (value, coded[0]):  # only the file is new
                 db.execute("UPDATE shards SET file = ? WHERE client = ?", (name, client))
             else:
                 db.execute(
@@ -187,12 +154,12 @@ class ServerTree:
                 )
                 salt = secrets.token_bytes(32)
                 db.execute(
-                    "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (client, name, value, shard.rows, size, salt, _texts(shard.labels)),
+                    "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (client, name, value, shard.rows, size, salt, texts(shard.labels), *coded),
                 )
                 ledger.append(db, {"kind": "shard", "client": client, "shard": mac(salt, "shard", value).hex()})
             tickets.answer(db, client, statement, statement.tickets, warm=self._warm())
-            return _shard_record(db.execute(f"{_SHARDS} WHERE client = ?", (client,)).fetchone())
+            return shard_record(db.execute(f"{_SHARDS} WHERE client = ?", (client,)).fetchone())
 
     def withdraw(self, client: str, statement: Statement | None, *, answers: Sequence[str]) -> None:
         """Erase a client's shard; nothing replaces it."""
@@ -235,7 +202,7 @@ class ServerTree:
         values = dict(row)
         del values["one"]
         values |= {
-            "labels": _labels(row["labels"]),
+            "labels": labels_in(row["labels"]),
             "exact": bool(row["exact"]),
             "fingerprint": json.loads(row["fingerprint"]),
             "losses": tuple(json.loads(row["losses"])),
@@ -288,19 +255,35 @@ class ServerTree:
     @staticmethod
     def _insert(db: sqlite3.Connection, record: ModelRecord) -> None:
         db.execute(
-            "INSERT INTO model VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO model VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 record.file,
                 record.digest,
                 record.manifest,
                 record.salt,
-                _texts(record.labels),
+                texts(record.labels),
                 record.exact,
                 json.dumps(dict(record.fingerprint)),
                 record.seconds,
                 json.dumps(record.losses),
+                record.codebook,
             ),
         )
+
+    # --- messages between clients --------------------------------------------------------------------------
+
+    def post(self, client: str, topic: str, place: int, body: bytes) -> None:
+        """Keep a sealed message between clients."""
+        with self.book.change() as db:
+            board.post(db, client, topic, place, body)
+
+    def topic(self) -> str:
+        """What is being talked about, or was last."""
+        return board.topic(self.book)
+
+    def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
+        """The messages of a topic, from a place on."""
+        return board.posted(self.book, topic, since)
 
     # --- tickets -------------------------------------------------------------------------------------------
 
@@ -351,8 +334,3 @@ class ServerTree:
                 files.sweep(self.root / folder, keep)
         files.sweep_abandoned(self.root, stem=files.TEMPORARY)
         files.sweep_abandoned(self.root / "incoming")
-
-
-def manifest_digest(shards: Sequence[ShardRecord]) -> str:
-    """Digest of a manifest: clients, shard digests and row counts; nothing of their history."""
-    return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows)))

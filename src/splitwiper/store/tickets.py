@@ -102,7 +102,7 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row) -> Receipt:
             "client_config": statement.get("config"),
             "client_initial": statement.get("initial"),
             "client_key": statement.get("key"),
-            "codebook": None,
+            "codebook": statement.get("codebook") or None,
         },
         before=json.loads(row["before"]),
         after=commitments(db, row["client"]),
@@ -124,6 +124,6 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row) -> Receipt:
 
 
 def receipt_digest(receipt: Receipt) -> str:
-    """Digest of everything in a receipt but its own place in the ledger."""
-    values = {key: value for key, value in receipt.to_dict().items() if key != "ledger"}
+    """Digest of everything in a receipt but its place in the ledger, and what the client added for itself."""
+    values = {key: value for key, value in receipt.to_dict().items() if key not in ("ledger", "privacy")}
     return digest("receipt", json.dumps(values, sort_keys=True))

@@ -2,7 +2,7 @@
 
 from splitwiper.wire.columns import Column
 from splitwiper.wire.labels import Label
-from splitwiper.wire.link import Accepted, Link, Scores
+from splitwiper.wire.link import Accepted, Link, ModelCopy, Posted, Scores
 from splitwiper.wire.messages import Receipt, Request, Spent, Statement, Ticket
 from splitwiper.wire.shard import Shard, open_shard, write_shard
 
@@ -11,6 +11,8 @@ __all__ = [
     "Column",
     "Label",
     "Link",
+    "ModelCopy",
+    "Posted",
     "Receipt",
     "Request",
     "Scores",

@@ -23,10 +23,30 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Scores:
-    """The server half's outputs: one row per input, one column per label."""
+    """Outputs: one row per input, one column per label. The server's are named by codes where labels are hidden."""
 
     labels: tuple[Label, ...]
     logits: Tensor
+    codebook: str = ""
+    """The name of the codebook that the model's labels are codes of; empty where labels are not hidden."""
+
+
+@dataclass(frozen=True)
+class ModelCopy:
+    """The server half as it is, for a client that predicts at home."""
+
+    state: Mapping[str, Tensor]
+    labels: tuple[Label, ...]
+    codebook: str = ""
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A sealed message between clients, as the server relays it."""
+
+    place: int
+    sender: str
+    body: bytes
 
 
 class Link(Protocol):
@@ -50,4 +70,20 @@ class Link(Protocol):
 
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half on a client's activations."""
+        ...
+
+    def model(self, client: str) -> ModelCopy:
+        """Hand out the server half, so that a client can predict without sending anything."""
+        ...
+
+    def post(self, client: str, topic: str, place: int, body: bytes) -> None:
+        """Relay a sealed message to the other clients. A place is filled once."""
+        ...
+
+    def topic(self) -> str:
+        """What is being talked about on the board, or was last; empty where nobody ever spoke."""
+        ...
+
+    def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
+        """The messages of a topic, from a place on."""
         ...

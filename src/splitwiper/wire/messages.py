@@ -66,6 +66,10 @@ class Statement:
     fingerprint: Mapping[str, str]
     tickets: tuple[str, ...] = ()
     spent: Spent = field(default_factory=Spent)
+    codebook: str = ""
+    """The name of the codebook that the shard's labels are codes of; empty where labels are not hidden."""
+    outputs: int = 0
+    """E, the number of codes of that codebook."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,9 @@ class Receipt:
     spent: Mapping[str, Spent]
     server_seconds: float
     ledger: Mapping[str, Any]
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    """What the requester's noise has spent, added by the client itself: the server knows nothing of it, and neither
+    does the ledger."""
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as plain values."""

@@ -1,0 +1,58 @@
+"""``splitwiper rekey``: have all clients agree on a new codebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli.opening import open_run
+from splitwiper.cli.progress import Bars
+from splitwiper.cli.unlearn import Json, Run
+
+if TYPE_CHECKING:
+    from splitwiper.federation.agreeing import Agreement
+
+
+def rekey(
+    run: Run,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="NAME", help="Agree on this label too, for rows to come. May be repeated."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Have all clients agree on a new codebook, and send their rows again.
+
+    Where labels are hidden, this is the only way their codes change. It takes
+    every client. Labels that nobody holds any more leave the codebook; rows with
+    a label it does not know are refused until it is agreed on.
+
+    Example:
+      splitwiper rekey runs/ward --label rubella
+    """
+    with Bars(quiet=as_json) as bars, when_interrupted(f"Finish it with 'splitwiper settle {run}'."):
+        federation = open_run(run, bars)
+        agreement = federation.rekey(labels or ())
+        state = federation.status().model
+    if as_json:
+        show.emit({"run": run, "model": state, "agreement": agreement_of(agreement)})
+    else:
+        show.line(show.output(), f"{agreed(agreement)} The model of {run} is {state}.")
+
+
+def agreed(agreement: Agreement) -> str:
+    """What it took, in one sentence."""
+    return (
+        f"{show.plural(len(agreement.clients), 'client')} agreed on labels in {show.seconds(agreement.seconds)}, with "
+        f"{show.plural(agreement.messages, 'sealed message')}."
+    )
+
+
+def agreement_of(agreement: Agreement | None) -> dict[str, Any] | None:
+    """The same for machines."""
+    if agreement is None:
+        return None
+    return {"clients": agreement.clients, "messages": agreement.messages, "seconds": agreement.seconds}

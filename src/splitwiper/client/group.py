@@ -1,0 +1,67 @@
+"""What a client shares with the other clients: the group's key, and the codebook that hides labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from splitwiper.errors import CorruptError, DataError
+from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.sealing import GroupKey
+from splitwiper.store import ClientTree
+from splitwiper.wire import Label
+
+
+class Group:
+    """The group as one client's folder knows it."""
+
+    def __init__(self, tree: ClientTree) -> None:
+        self._tree = tree
+        self._name = tree.root.name
+
+    def key(self) -> GroupKey:
+        """The key this client shares with the others.
+
+        Raises:
+            CorruptError: it is gone.
+        """
+        raw = self._tree.group()
+        if raw is None:
+            raise CorruptError(
+                f"the group key of client {self._name!r} ({self._tree.root / 'group'}) is gone: restore it."
+            )
+        return GroupKey(self._tree.book.meta("federation") or "", raw)
+
+    def has_codebook(self, version: int = 1) -> bool:
+        """Whether there is a codebook of this version, or a later one."""
+        return int(self._tree.book.meta("codebook_version") or 0) >= version
+
+    def codebook(self) -> Codebook:
+        """The group's codebook.
+
+        Raises:
+            DataError: the client did not take part in the consensus.
+            CorruptError: it cannot be read with the client's group key.
+        """
+        sealed = self._tree.sealed_codebook()
+        if sealed is None:
+            raise DataError(
+                f"client {self._name!r} has no codebook: it did not take part in the consensus on labels. Call learn "
+                "or settle, with every client that is to agree."
+            )
+        return Codebook.opened(sealed, self.key())
+
+    def take(self, book: Codebook, labels: Iterable[Label]) -> None:
+        """Keep a codebook, encrypted.
+
+        Args:
+            book: the codebook.
+            labels: those that the client holds.
+
+        Raises:
+            DataError: it is another federation's, or lacks a label that the client holds.
+        """
+        key = self.key()
+        if book.federation != key.federation:
+            raise DataError(f"client {self._name!r}: this codebook is that of another federation.")
+        book.check(labels)
+        self._tree.remember(codebook=book.sealed(key).hex(), codebook_version=str(book.version), unsent="codebook")

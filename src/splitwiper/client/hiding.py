@@ -1,0 +1,89 @@
+"""How a client hides labels: which row of the shard comes from which of its own, and under which code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from splitwiper.cache import CODE, Cache
+from splitwiper.client.content import MAC_COLUMN, sort_order
+from splitwiper.client.fitted import labels_present
+from splitwiper.config import Masking
+from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.modes import Held, Mode
+from splitwiper.masking.plan import Plan, plain, planned
+from splitwiper.seeding import mac
+from splitwiper.wire import Label, Shard
+from splitwiper.wire.columns import Array
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """What a client hides its labels with."""
+
+    book: Codebook
+    mode: Mode
+    masking: Masking
+
+
+def label_mac(key: bytes, label: Label) -> bytes:
+    """The HMAC under which a client remembers that it forgot a label."""
+    return mac(key, "label", label.text)
+
+
+class Survivors:
+    """A client's surviving rows in the order of their HMACs, whatever slices they lie in."""
+
+    def __init__(self, slices: Sequence[Shard], names: Sequence[str]) -> None:
+        self.labels = labels_present(slices)
+        self._cache = Cache(slices, self.labels, names=names)
+        macs = np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices])
+        self._order = sort_order(macs)
+        self.macs: Array = macs[self._order]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def index(self) -> Array:
+        """Each row's place in the table of labels."""
+        codes = torch.empty(len(self), dtype=torch.int64)
+        self._cache.gather(self._order, {CODE: codes})
+        return codes.numpy()
+
+    def inputs(self, rows: Array) -> dict[str, torch.Tensor]:
+        """The inputs of some rows."""
+        parts = self._cache.buffers(len(rows))
+        self._cache.gather(self._order[rows], parts)
+        del parts[CODE]
+        return parts
+
+    def blocks(self) -> Iterator[Mapping[str, Array]]:
+        """The inputs of all rows, in blocks."""
+        for start in range(0, len(self), _BLOCK):
+            rows = np.arange(start, min(start + _BLOCK, len(self)))
+            yield {name: part.numpy() for name, part in self.inputs(rows).items()}
+
+
+def plan_for(
+    survivors: Survivors, hiding: Hiding | None, key: bytes, features: Callable[[], Array]
+) -> tuple[Plan, tuple[Label, ...]]:
+    """The rows of a client's shard, and the table that their codes point into.
+
+    Args:
+        survivors: the client's rows.
+        hiding: how labels are hidden; None sends them as they are.
+        key: the client's own.
+        features: computes a few numbers for each row from its activations.
+    """
+    if hiding is None:
+        return plain(survivors.index()), survivors.labels
+    held = Held(survivors.labels, survivors.index(), survivors.macs, key, survivors.blocks, features)
+    plan = planned(held, hiding.book, hiding.mode, hiding.masking)
+    present, place = np.unique(plan.codes, return_inverse=True)
+    table = tuple(Label("", int(code)) for code in present)
+    return Plan(plan.source, plan.other, plan.share, place), table

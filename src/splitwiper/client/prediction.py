@@ -1,0 +1,138 @@
+"""Prediction: the frozen half's activations of new inputs, and what the server half makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from splitwiper.cache import to_device
+from splitwiper.client.embed import BATCH
+from splitwiper.client.hiding import Hiding
+from splitwiper.client.holdings import Holdings
+from splitwiper.client.pretrain import Recipe, thaw
+from splitwiper.data.rows import as_inputs
+from splitwiper.errors import DataError
+from splitwiper.numerics import device_at_hand, reproducible
+from splitwiper.privacy import ByContent, protect, row_contents, secure_stream
+from splitwiper.seeding import state_digest
+from splitwiper.splitting import ServerHalf
+from splitwiper.wire import Column, Label, ModelCopy, Scores
+from splitwiper.wire.codecs import is_range, pack, ranges_in
+from splitwiper.wire.columns import DTYPES, Array
+
+
+def answers(
+    recipe: Recipe,
+    state: Mapping[str, Tensor],
+    inputs: Mapping[str, Array],
+    columns: Sequence[Column],
+    ask: Callable[[Mapping[str, Tensor]], Scores],
+    *,
+    group: int = 1,
+) -> Scores:
+    """The server half's outputs on a client's inputs, sent to it batch by batch, with noise where it is configured.
+
+    Args:
+        recipe: all that the client half depends on.
+        state: the frozen half.
+        inputs: what to predict on.
+        columns: what crosses the cut.
+        ask: sends a batch to the server half.
+        group: rows of a typical code, for noise that is scaled to it.
+    """
+    ranges = ranges_in(state)
+    told = [
+        ask(pack(boundary, columns, recipe.config.codec, ranges)) for boundary in _noisy(recipe, state, inputs, group)
+    ]
+    return Scores(told[0].labels, torch.cat([answer.logits for answer in told]), told[0].codebook)
+
+
+def answers_at_home(
+    recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array], template: ServerHalf, model: ModelCopy
+) -> Scores:
+    """The same, computed here: nothing leaves the client."""
+    device = device_at_hand(recipe.config.device)
+    half = template.loaded(model.state).to(device)
+    logits = [half.logits(boundary).float().cpu() for boundary in _boundaries(recipe, state, inputs)]
+    return Scores(model.labels, torch.cat(logits), model.codebook)
+
+
+def _noisy(
+    recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array], group: int
+) -> Iterator[dict[str, Tensor]]:
+    """Activations as they may be sent: noise follows from an input's content, so asking again tells nothing new."""
+    noise = recipe.config.noise
+    if not noise.is_on:
+        yield from _boundaries(recipe, state, inputs)
+        return
+    frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
+    secret = secure_stream(recipe.key, "predict", frozen)
+    for number, boundary in enumerate(_boundaries(recipe, state, inputs)):
+        part = {name: array[number * BATCH : (number + 1) * BATCH] for name, array in inputs.items()}
+        yield protect(boundary, noise, ByContent(secret, row_contents(part)), group=group)
+
+
+def _boundaries(
+    recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array]
+) -> Iterator[dict[str, Tensor]]:
+    device = device_at_hand(recipe.config.device)
+    embedder = thaw(recipe, state).to(device)
+    count = len(next(iter(inputs.values())))
+    with reproducible(device, recipe.config.threads), torch.inference_mode():
+        for start in range(0, max(count, 1), BATCH):
+            part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in inputs.items()}
+            yield embedder(to_device(part, device))
+
+
+def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, without: AbstractSet[Label]) -> Scores:
+    """Scores of labels from scores of codes.
+
+    Args:
+        told: the server's.
+        inputs: what they are about.
+        hiding: how labels are hidden.
+        without: labels that are not to be answered: they were forgotten.
+
+    Raises:
+        DataError: the model speaks of codes that are not in the codebook, or of another codebook.
+    """
+    book = hiding.book
+    book.check_outputs(told.labels)
+    if told.codebook != book.id:
+        raise DataError("the server's model was trained under another codebook: a rekey is unfinished; call settle.")
+    chances = hiding.mode.unmask(torch.softmax(told.logits.double(), dim=1), inputs, book)
+    labels = [label for label in book.labels if label not in without]
+    chosen = chances[:, [number for number, label in enumerate(book.labels) if label not in without]]
+    return Scores(tuple(labels), (chosen / chosen.sum(dim=1, keepdim=True)).clamp(min=1e-30).log().float())
+
+
+def fitting(inputs: Any, client: str, holdings: Holdings) -> dict[str, Array]:
+    """Inputs in the order and form a client learned from.
+
+    Raises:
+        DataError: naming what does not fit.
+    """
+    named, call = as_inputs(inputs)
+    columns = holdings.columns
+    learned = f"it learned from {', '.join(map(str, columns))} ({holdings.call})"
+    if call != holdings.call or set(named) != {c.name for c in columns}:
+        raise DataError(f"client {client!r}: inputs are {sorted(named)} ({call}), {learned}.")
+    out = {}
+    for column in columns:
+        given = named[column.name]
+        if given.shape[1:] != column.shape:
+            shape = list(given.shape[1:])
+            raise DataError(f"client {client!r}: {column.name} has rows of shape {shape}, {learned}.")
+        with np.errstate(all="ignore"):
+            out[column.name] = given.astype(DTYPES[column.dtype], copy=False)
+        if given.dtype != out[column.name].dtype and not np.array_equal(given, out[column.name]):
+            raise DataError(
+                f"client {client!r}: {column.name} is {given.dtype} with values that change as "
+                f"{out[column.name].dtype}, and {learned}: scale and convert them as they were for learning."
+            )
+    return out

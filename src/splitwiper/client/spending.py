@@ -1,0 +1,54 @@
+"""What a client's noise has spent so far, kept in its own folder. The server is told nothing of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from splitwiper.config import Noise
+from splitwiper.store import ClientTree
+from splitwiper.wire import Column
+
+if TYPE_CHECKING:
+    from splitwiper.privacy import Spending
+
+
+def record_upload(tree: ClientTree, shard: str, *, copies: int, group: int) -> None:
+    """Note that rows were released. A shard that is sent again has the same noise, and spends nothing.
+
+    Args:
+        tree: the client's folder.
+        shard: what the shard was computed from.
+        copies: how often a row is in it, at most, cover rows included.
+        group: rows of its largest code.
+    """
+    uploads = _uploads(tree)
+    if not uploads or uploads[-1][0] != shard:
+        tree.remember(released=json.dumps([*uploads, [shard, copies, group]]))
+
+
+def record_prediction(tree: ClientTree, half: str) -> None:
+    """Note that inputs were released. The same input through the same half has the same noise, and spends nothing."""
+    if tree.book.meta("asked_half") != half:
+        tree.remember(asked=str(int(tree.book.meta("asked") or 0) + 1), asked_half=half)
+
+
+def spent(tree: ClientTree, noise: Noise, columns: Sequence[Column]) -> Spending:
+    """Epsilon of a row and of a value after all that was released.
+
+    Raises:
+        ConfigError: the library for it is not installed.
+    """
+    from splitwiper.privacy import Budget, Release
+
+    releases = [Release(kind="upload", copies=copies, group=group) for _, copies, group in _uploads(tree)]
+    if asked := int(tree.book.meta("asked") or 0):
+        releases.append(Release(kind="prediction", times=asked))
+    values = sum(math.prod(c.shape) for c in columns if c.dtype.startswith("F"))
+    return Budget(noise=noise, values=max(values, 1), releases=tuple(releases)).spent()
+
+
+def _uploads(tree: ClientTree) -> list[tuple[str, int, int]]:
+    return [tuple(entry) for entry in json.loads(tree.book.meta("released") or "[]")]

@@ -1,0 +1,71 @@
+"""Settings: frozen dataclasses, validated on construction, read from and written to TOML.
+
+`ServerConfig` and `ClientConfig` are separate types, kept in separate trees: what the server must not know is in
+nothing it can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from splitwiper.config.hiding import Masking, Noise
+from splitwiper.config.settings import bounded, config_digest, from_dict, plain, read_toml, to_toml, typed
+from splitwiper.config.training import CODECS, ClientConfig, Recipe, ServerConfig
+from splitwiper.errors import ConfigError
+
+__all__ = [
+    "CODECS",
+    "ClientConfig",
+    "Config",
+    "Masking",
+    "ModelConfig",
+    "Noise",
+    "Recipe",
+    "ServerConfig",
+    "config_digest",
+    "from_dict",
+    "read_toml",
+    "to_toml",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The network by import path, so that a run can be reopened without Python code."""
+
+    factory: str = ""
+    """``package.module:callable`` that returns the unsplit nn.Module."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """The model's inputs, one row of each: ``{x = "float32[1,8,8]"}``. A single one is passed by position, several
+    by keyword."""
+    at: str = ""
+    head: str = ""
+    shared: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        typed(self)
+        for name in ("args", "inputs"):  # as they come back from TOML
+            object.__setattr__(self, name, plain(getattr(self, name), f"model.{name}"))
+        if self.factory and not all(self.factory.partition(":")):
+            raise ConfigError(f"factory = {self.factory!r} must read 'package.module:callable'.")
+        if self.factory and not self.at:
+            raise ConfigError("model.at is missing: name the submodule after which to cut.")
+        if self.factory and not self.inputs:
+            raise ConfigError('model.inputs is missing: say what one row is, as in inputs = {x = "float32[1,8,8]"}.')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of a federation."""
+
+    seed: int = 0
+    server: ServerConfig = field(default_factory=ServerConfig)
+    client: ClientConfig = field(default_factory=ClientConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+
+    def __post_init__(self) -> None:
+        typed(self)
+        bounded(self, "seed", 0, high=2**62)

@@ -1,0 +1,103 @@
+"""What SplitWiper+ hides, and how: masked labels and noise on activations. Only clients know these settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from splitwiper.config.settings import bounded, choice, typed
+from splitwiper.errors import ConfigError
+
+MODES = ("none", "duplicate", "partition", "subclass", "keyed")
+MOST_CODES = 10_000
+MECHANISMS = ("none", "laplace", "gaussian")
+READINGS = ("row", "value", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """How labels are turned into codes. `splitwiper.masking` explains each mode."""
+
+    mode: str = "none"
+    """'none' sends labels as they are; 'duplicate' is the paper's expansion; 'partition', 'subclass' and 'keyed' send
+    each row once."""
+    gamma: int | tuple[int, ...] = 1
+    """γ, the codes of every label; or [least, most], the ends of the range Γ that each label's number is drawn from.
+    Not for 'keyed'."""
+    codes: int = 0
+    """E, the number of codes, for 'keyed' alone: at least the number of labels; 0 takes twice as many."""
+    buckets: int = 8
+    """B, for 'keyed' alone: secret parts of the input space, each with its own code for a label."""
+    cover: float = 0.0
+    """Blends of a client's own rows are added until each of its codes has this share of the rows of the largest."""
+    pad: int = 0
+    """Blends are added until the number of rows sent is a multiple of this; 0 adds none."""
+    add: float = 0.5
+    """λ1, the probability that a client adds labels to the pool in its turn."""
+    finish: float = 0.5
+    """λ2, the probability that a client whose labels are all in the pool says so in its turn."""
+    most: int = 2
+    """µ, the most labels a client adds in one turn."""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        choice(self, "mode", MODES)
+        least, most = self.range
+        if not 1 <= least <= most <= 1000:
+            raise ConfigError(
+                f"gamma = {self.gamma!r}: a label has at least one code and at most 1,000; give a whole number, or the "
+                "two ends of a range, as in [1, 3]."
+            )
+        bounded(self, "codes", 0, high=MOST_CODES)
+        bounded(self, "buckets", 1, high=256)
+        bounded(self, "cover", 0, high=1)
+        bounded(self, "pad", 0, high=10**9)
+        for name in ("add", "finish"):  # below, agreement takes thousands of rounds: hopeless
+            bounded(self, name, 0.01, high=1)
+        bounded(self, "most", 1, high=10**6)
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the most codes of a label."""
+        ends = self.gamma if isinstance(self.gamma, tuple) else (self.gamma,)
+        return (ends[0], ends[-1]) if 1 <= len(ends) <= 2 else (0, 0)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether labels are hidden at all."""
+        return self.mode != "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Noise on activations. `splitwiper.privacy` says what each reading does and does not protect."""
+
+    mechanism: str = "none"
+    """'none', 'laplace' or 'gaussian'."""
+    epsilon: float = 0.0
+    """ε of one release, of what `reading` names; larger is less noise. There is no default: state it."""
+    delta: float = 1e-6
+    """δ: 'gaussian' is calibrated to it, and 'laplace' is also accounted for at it."""
+    clip: float = 0.0
+    """Bound that noise is scaled to: of each value ('value', 'mean'), or of a row's norm ('row': L1 for 'laplace', L2
+    for 'gaussian'). There is no default: a fixed number, never fitted to data."""
+    reading: str = "row"
+    """What epsilon is stated for: a whole 'row'; each 'value' of it, so a row of d values spends d times as much; or
+    one row's influence on the 'mean' of its label, which protects neither row nor value."""
+    nonnegative: bool = False
+    """Clip to [0, clip] instead of [-clip, clip]: for activations behind a ReLU, half the noise."""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        choice(self, "mechanism", MECHANISMS)
+        choice(self, "reading", READINGS)
+        for name, low, high in (("epsilon", 1e-9, 1e9), ("clip", 1e-9, 1e9)):
+            if self.is_on and getattr(self, name) == 0:
+                raise ConfigError(f"{name} is missing: mechanism = {self.mechanism!r} needs a number > 0.")
+            bounded(self, name, low if self.is_on else 0, high=high)
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta = {self.delta!r} is out of range: give a number > 0 and < 1, such as 1e-6.")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any noise."""
+        return self.mechanism != "none"

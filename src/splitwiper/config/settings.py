@@ -1,0 +1,155 @@
+"""Checks that settings make of themselves, and how they are read from and written to TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from splitwiper.errors import ConfigError, nearest
+from splitwiper.seeding import digest
+
+_T = TypeVar("_T")
+
+
+def choice(owner: object, name: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a value that is not one of those allowed."""
+    value = getattr(owner, name)
+    if value not in allowed:
+        hint = nearest(str(value), allowed)
+        raise ConfigError(f"{name} = {value!r} is not one of {', '.join(allowed)}.{hint}")
+
+
+def bounded(owner: object, name: str, low: float, *, strict: bool = False, high: float = math.inf) -> None:
+    """Refuse a number that is out of range, or not finite."""
+    value = getattr(owner, name)
+    if not math.isfinite(value) or value < low or (strict and value == low) or value > high:
+        limit = f"{'>' if strict else '≥'} {low:g}" + (f" and ≤ {high:g}" if high < math.inf else "")
+        raise ConfigError(f"{name} = {value!r} is out of range: give a number {limit}.")
+
+
+def typed(settings: Any) -> None:
+    """Check every field's type, and bring values into the form that TOML would give back."""
+    hints = get_type_hints(type(settings))
+    for f in dataclasses.fields(settings):
+        value = getattr(settings, f.name)
+        if not dataclasses.is_dataclass(hints[f.name]):
+            object.__setattr__(settings, f.name, _coerce(hints[f.name], value, f.name))
+        elif not isinstance(value, hints[f.name]):
+            raise ConfigError(f"{f.name} must be a {hints[f.name].__name__}, not {value!r}.")
+
+
+def plain(value: Any, where: str) -> Any:
+    """A value as TOML would give it back."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, where) for item in value]
+    if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ConfigError(f"{where} = {value!r} cannot be written to a configuration file; leave it out or use text.")
+    return value
+
+
+def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> _T:
+    """Build a settings dataclass from plain values; unknown keys and wrong types are errors.
+
+    Raises:
+        ConfigError: naming the key and, for an unknown one, the nearest valid key.
+    """
+    hints = get_type_hints(kind)
+    names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    built: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in names:
+            hint = nearest(key, names) or f" Known keys: {', '.join(names)}."
+            raise ConfigError(f"unknown key {where + key!r}.{hint}")
+        built[key] = _coerce(hints[key], value, where + key)
+    return kind(**built)
+
+
+def _coerce(kind: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        if isinstance(value, kind):  # type: ignore[arg-type]
+            return value
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} must be a table, not {value!r}.")
+        return from_dict(kind, value, where=f"{where}.")  # type: ignore[arg-type]
+    origin = get_origin(kind)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where} must be a list, not {value!r}.")
+        return tuple(_coerce(get_args(kind)[0], item, where) for item in value)
+    if origin in (Union, types.UnionType):
+        allowed = get_args(kind)
+        lists = [a for a in allowed if get_origin(a) is tuple]
+        if lists and isinstance(value, list | tuple):
+            return _coerce(lists[0], value, where)
+        if type(value) not in allowed:
+            names = " or ".join("a list" if a in lists else a.__name__ for a in allowed)
+            raise ConfigError(f"{where} must be {names}, not {value!r}.")
+        return value
+    if origin is not None:  # Mapping[str, Any]
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} must be a table, not {value!r}.")
+        return dict(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{where} must be {kind.__name__}, not {value!r}.")
+    return value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as plain values.
+
+    Raises:
+        ConfigError: the file is missing or not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as problem:
+        raise ConfigError(f"no configuration file {path}.") from problem
+    except (ValueError, RecursionError) as problem:
+        raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
+
+
+def to_toml(settings: Any, *, within: str = "") -> str:
+    r"""A settings dataclass as TOML; `from_dict` of its parsed text gives the same settings back.
+
+    >>> @dataclasses.dataclass
+    ... class Cut:
+    ...     at: str = ""
+    >>> to_toml(Cut("stem"))
+    'at = "stem"\n'
+    """
+    lines, tables = [], []
+    for f in dataclasses.fields(settings):
+        value = getattr(settings, f.name)
+        if dataclasses.is_dataclass(value):
+            name = f"{within}{f.name}"
+            tables.append(f"\n[{name}]\n{to_toml(value, within=f'{name}.')}")
+        else:
+            lines.append(f"{f.name} = {_toml_value(value)}\n")
+    return "".join(lines + tables)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml_value(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def config_digest(settings: Any, *, seed: int) -> str:
+    """Digest of a settings dataclass and the root seed, for receipts."""
+    return digest("config", seed, type(settings).__name__, to_toml(settings))

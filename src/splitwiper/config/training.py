@@ -1,0 +1,117 @@
+"""How halves are trained, and what only clients know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from splitwiper.config.hiding import Masking, Noise
+from splitwiper.config.settings import bounded, choice, typed
+from splitwiper.errors import ConfigError
+
+OPTIMIZERS = ("sgd", "adam", "adamw")
+SCHEDULES = ("constant", "cosine", "onecycle")
+PRECISIONS = ("float32", "bfloat16")
+CODECS = ("none", "float16", "bfloat16", "int8", "int4")
+TRANSFERS = ("none", "zstd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a half is trained. The same fields serve client and server."""
+
+    epochs: int = 10
+    batch: int = 64
+    optimizer: str = "sgd"
+    lr: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: str = "cosine"
+    clip: float = 0.0
+    """Largest gradient norm; 0 leaves gradients as they are."""
+    precision: str = "float32"
+    """What layers compute in. 'bfloat16' is for GPUs: weights, losses and sums stay in float32, all else is faster."""
+    device: str = "cpu"
+    threads: int = 0
+    """Threads torch computes with; 0 takes torch's setting, or the cores this process may use if they are fewer. The
+    number is part of the fingerprint."""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        for name, low, high in (("epochs", 1, 10**6), ("batch", 1, 10**9), ("threads", 0, 1024)):
+            bounded(self, name, low, high=high)
+        bounded(self, "lr", 0, strict=True, high=1e38)
+        bounded(self, "momentum", 0, high=1)
+        bounded(self, "weight_decay", 0)
+        bounded(self, "clip", 0)
+        choice(self, "optimizer", OPTIMIZERS)
+        choice(self, "schedule", SCHEDULES)
+        choice(self, "precision", PRECISIONS)
+        if self.precision == "bfloat16" and not self.device.startswith("cuda"):
+            raise ConfigError(
+                "precision = 'bfloat16' is for a GPU (device = 'cuda'): CPUs are slower with it, or crash; drop it."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig(Recipe):
+    """What the server knows: M epochs over the cache, and where re-training starts from."""
+
+    epochs: int = 30
+    start: str = "initial"
+    """'initial' re-trains from the federation's first weights and is exact; 'warm' goes on from the present
+    model, and says of itself that it is not exact."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice(self, "start", ("initial", "warm"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig(Recipe):
+    """What only clients know: N epochs of pre-training, slices, and how the local head is built."""
+
+    epochs: int = 10
+    init: str = "shared"
+    """'shared': every client starts from the federation's first weights; 'independent': from its own stream."""
+    slices: int = 1
+    """Parts of the local data with a checkpoint after each; more slices forget faster and learn slower."""
+    slice_epochs: int = 0
+    """Epochs over the slices so far, after each slice is added; 0 takes round(2·epochs / (slices + 1)), which
+    costs about as many row passes as `epochs` over everything."""
+    head_width: int = 128
+    """Hidden width of the throw-away local head; 0 makes it linear."""
+    standardise: bool = False
+    """Shift and scale each input feature by the mean and deviation of the client's own surviving rows."""
+    codec: str = "none"
+    """How activations are written down: 'none' as computed, 'float16', 'bfloat16', 'int8' or 'int4' with fewer bytes.
+    The ranges of integers are fitted to the client's surviving rows."""
+    transfer: str = "none"
+    """'zstd' compresses uploads on their way; what arrives and is stored is the same file."""
+    keys: str = "random"
+    """'random': each client's key comes from the operating system; 'seeded': from the root seed and its name, so that
+    an experiment can be repeated bit for bit. A seeded key is no secret: whoever knows the seed knows it."""
+    labels: tuple[str | int, ...] = ()
+    """The closed set of labels rows may carry; empty allows any."""
+    masking: Masking = field(default_factory=Masking)
+    """How labels are hidden from the server."""
+    noise: Noise = field(default_factory=Noise)
+    """Noise on what is sent."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice(self, "init", ("shared", "independent"))
+        choice(self, "keys", ("random", "seeded"))
+        choice(self, "codec", CODECS)
+        choice(self, "transfer", TRANSFERS)
+        bounded(self, "slices", 1, high=10_000)
+        bounded(self, "slice_epochs", 0, high=10**6)
+        bounded(self, "head_width", 0, high=10**5)
+        if len(set(self.labels)) != len(self.labels):
+            raise ConfigError(f"labels = {list(self.labels)} names a label twice; name each once.")
+
+    @property
+    def stage_epochs(self) -> int:
+        """Epochs of one stage of the slice schedule."""
+        if self.slices == 1:
+            return self.slice_epochs or self.epochs
+        return self.slice_epochs or max(1, round(2 * self.epochs / (self.slices + 1)))

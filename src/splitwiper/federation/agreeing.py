@@ -1,0 +1,144 @@
+"""Agreement on labels among the clients of a federation, over the link (Algorithm 3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
+
+from splitwiper.client import Client
+from splitwiper.errors import AbsentClientError, CorruptError, SplitWiperError, let_go
+from splitwiper.federation.members import Members
+from splitwiper.masking.codebook import expand
+from splitwiper.masking.consensus import Consensus, Participant
+from splitwiper.masking.talk import Talk
+from splitwiper.wire import Label
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What it took to agree on labels.
+
+    Attributes:
+        clients: who took part.
+        messages: sealed messages that the server relayed.
+        seconds: from the first word to the last codebook.
+        problems: what kept clients from having the codebook, by name.
+    """
+
+    clients: tuple[str, ...]
+    messages: int
+    seconds: float
+    problems: Mapping[str, SplitWiperError] = field(default_factory=dict)
+
+
+def agree(members: Members, names: Sequence[str]) -> Agreement | None:
+    """See to it that clients which hide their labels have the newest codebook; None where all have.
+
+    Clients that come later take the codebook that the others agreed on, which must know their labels.
+    """
+    if not members.config.client.masking.is_on:
+        return None
+    version, start = _newest(members), time.perf_counter()
+    lacking = {c.name: c for c in map(members.client, names) if c.labels() and not c.group.has_codebook(version)}
+    if not lacking:
+        return None
+    talks, problems = _heard(members, lacking, version)
+    found = next((talk.consensus for talk in talks.values()), None)
+    if found is None and talks:
+        roster = list(next(iter(talks.values())).roster) or sorted(talks)
+        if not set(roster) <= set(members.here()):  # somebody left in the middle: those who are here start anew
+            roster, version = sorted(talks), version + 1
+        found = _talk(members, roster, version)
+    clients = [lacking[name] for name in sorted(talks)]
+    if found is not None:
+        problems |= _take(clients, found, version)
+    words = len(found.transcript) if found else 0
+    return Agreement(tuple(sorted(talks)), words, time.perf_counter() - start, problems)
+
+
+def _heard(
+    members: Members, clients: Mapping[str, Client], version: int
+) -> tuple[dict[str, Talk], dict[str, SplitWiperError]]:
+    """What was said so far, as each client hears it; one with another secret hears nothing, and stops nobody."""
+    talks: dict[str, Talk] = {}
+    problems: dict[str, SplitWiperError] = {}
+    for name, client in clients.items():
+        try:
+            talk = Talk(members.link, client.group.key(), version)
+            talk.listen()
+            talks[name] = talk
+        except CorruptError as problem:
+            problems[name] = let_go(problem)
+    return talks, problems
+
+
+def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
+    """Agree anew, with every client that has rows: the only way a codebook changes.
+
+    Args:
+        members: the clients.
+        labels: to be agreed on besides those that clients hold.
+
+    Raises:
+        AbsentClientError: the server holds a shard of a client whose folder is not here.
+    """
+    holders = [shard.client for shard in members.server.tree.shards()]
+    if away := sorted(set(holders) - set(members.here())):
+        raise AbsentClientError(
+            f"a new codebook takes every client, and {', '.join(away)} is not here: bring the folder, or forget the "
+            "whole client first (everything=True)."
+        )
+    start = time.perf_counter()
+    present = [client for client in map(members.client, members.here()) if client.labels()]
+    for client in present:
+        members.mark(client.name)
+    version = _newest(members) + 1
+    found = _talk(members, [client.name for client in present], version, {present[0].name: labels} if present else {})
+    problems = _take(present, found, version)
+    words = len(found.transcript)
+    return Agreement(tuple(c.name for c in present), words, time.perf_counter() - start, problems)
+
+
+def _newest(members: Members) -> int:
+    """The version that is being agreed on, or was last."""
+    return int(members.link.topic().rpartition("/")[2] or 1)
+
+
+def _talk(
+    members: Members, roster: Sequence[str], version: int, extra: Mapping[str, Sequence[Label]] | None = None
+) -> Consensus:
+    """Let the clients of a roster talk until all are done."""
+    masking = members.config.client.masking
+    clients = [members.client(name) for name in roster]
+    speakers = [
+        (
+            Talk(members.link, client.group.key(), version),
+            Participant(client.name, {*client.labels(), *(extra or {}).get(client.name, ())}, masking, _draw(client)),
+        )
+        for client in clients
+    ]
+    while True:
+        for talk, participant in speakers:
+            talk.speak(participant, roster)
+            if (found := talk.consensus) is not None:
+                return found
+
+
+def _draw(client: Client) -> Random:
+    """Where a client's chance comes from: the operating system, or its key where an experiment is to be repeated."""
+    key = client.tree.key() if client.config.keys == "seeded" else None
+    return Random(key) if key else SystemRandom()  # noqa: S311
+
+
+def _take(clients: Sequence[Client], found: Consensus, version: int) -> dict[str, SplitWiperError]:
+    """Give clients their codebook; what keeps one from having it keeps no other."""
+    problems: dict[str, SplitWiperError] = {}
+    for client in clients:
+        try:
+            book = expand(found.labels, client.group.key(), client.config.masking, version=version)
+            client.group.take(book, client.labels())
+        except SplitWiperError as problem:
+            problems[client.name] = let_go(problem)
+    return problems

@@ -1,0 +1,58 @@
+"""A label's rows divided by where their activations lie: codes of one label are different kinds of it.
+
+The middles of the kinds are fitted to the client's surviving rows, anew for every shard, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from torch import Tensor
+
+from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.modes.mode import Held, codes_of, summed
+from splitwiper.masking.sealing import Draws
+from splitwiper.wire.columns import Array
+
+_ROUNDS = 25
+
+
+class Subclass:
+    """Each row under the code of its kind: k-means within the label, with as many kinds as codes."""
+
+    def assign(self, held: Held, book: Codebook) -> tuple[Array, Array]:
+        """Every row once."""
+        table, features = codes_of(held, book), held.features().astype(np.float64)
+        codes = np.empty(len(held), np.int32)
+        for number, label in enumerate(held.labels):
+            rows = np.flatnonzero(held.index == number)
+            draws = Draws(held.key, "subclass", label.text, held.macs[rows].tobytes())
+            codes[rows] = np.array(table[label], np.int32)[kinds(features[rows], len(table[label]), draws)]
+        return np.arange(len(held)), codes
+
+    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], book: Codebook) -> Tensor:
+        """The sum over a label's codes."""
+        return summed(chances, book)
+
+
+def kinds(features: Array, count: int, draws: Draws) -> Array:
+    """k-means (Lloyd): the kind of every row. Middles start at rows drawn far from those drawn before.
+
+    >>> kinds(np.array([[0.0], [9.0], [0.1], [9.1]]), 2, Draws(b"key")).tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
+    True
+    """
+    count = min(count, len(features))
+    middles = features[[draws.below(len(features))]]
+    while len(middles) < count:
+        far = ((features[:, None] - middles) ** 2).sum(axis=2).min(axis=1).cumsum()
+        at = np.searchsorted(far, far[-1] * (draws.below(2**32) / 2**32), side="right")
+        middles = np.concatenate([middles, features[[min(int(at), len(features) - 1)]]])
+    kind = np.zeros(len(features), np.int64)
+    for _ in range(_ROUNDS):
+        distance = (middles**2).sum(axis=1) - 2 * features @ middles.T
+        kind = distance.argmin(axis=1)
+        for number in range(count):
+            if (mine := kind == number).any():
+                middles[number] = features[mine].mean(axis=0)
+    return kind

@@ -1,0 +1,96 @@
+"""What a shard will hold: for every row of it, where it comes from, and its code. Cover rows hide how many there are.
+
+A cover row is a blend of two rows of the client's own that have the same label and code, so that it teaches the server
+nothing false. Rows lie in an order that only the client's key tells.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from splitwiper.config import Masking
+from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.modes import Held, Mode
+from splitwiper.masking.sealing import Draws
+from splitwiper.seeding import mac
+from splitwiper.wire.columns import Array
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows of a shard, in order.
+
+    Attributes:
+        source: the row it comes from, in the order of HMACs.
+        other: the row it is blended with; −1 where it is not a cover row.
+        share: the weight of ``source`` in a blend.
+        codes: the code it carries.
+    """
+
+    source: Array
+    other: Array
+    share: Array
+    codes: Array
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def plain(index: Array) -> Plan:
+    """Every row once, in order, with its label's own number."""
+    rows = len(index)
+    return Plan(np.arange(rows), np.full(rows, -1), np.ones(rows, np.float32), index)
+
+
+def planned(held: Held, book: Codebook, mode: Mode, masking: Masking) -> Plan:
+    """The shard of a client that hides its labels."""
+    source, codes = mode.assign(held, book)
+    extra = np.array(_cover(held, source, codes, masking)).reshape(-1, 3)
+    first, second = extra[:, 0].astype(np.int64), extra[:, 1].astype(np.int64)
+    plan = Plan(
+        np.concatenate([source, source[first]]),
+        np.concatenate([np.full(len(source), -1), source[second]]),
+        np.concatenate([np.ones(len(source)), extra[:, 2]]).astype(np.float32),
+        np.concatenate([codes, codes[first]]),
+    )
+    order = _order(held, plan)
+    return Plan(plan.source[order], plan.other[order], plan.share[order], plan.codes[order])
+
+
+def _order(held: Held, plan: Plan) -> Array:
+    """An order by HMACs of content, copy and key: nothing about a row can be told from where it lies."""
+    key = mac(held.key, "masking", "order")
+    macs = [row.tobytes() for row in held.macs]
+    words = [
+        hmac.digest(key, macs[row] + number.to_bytes(8, "little"), "sha256")
+        for number, row in enumerate(plan.source.tolist())
+    ]
+    return np.array(sorted(range(len(words)), key=words.__getitem__))
+
+
+def _cover(held: Held, source: Array, codes: Array, masking: Masking) -> list[tuple[int, int, float]]:
+    """Blends to be added: places of two rows among those sent, and the weight of the first."""
+    if not (masking.cover or masking.pad):
+        return []
+    draws = Draws(held.key, "cover", held.macs.tobytes())
+    by_code = {int(code): np.flatnonzero(codes == code) for code in np.unique(codes)}
+    least = math.ceil(masking.cover * max(map(len, by_code.values())))
+    out = [
+        _blend(held, source, rows, int(rows[draws.below(len(rows))]), draws)
+        for rows in by_code.values()
+        for _ in range(least - len(rows))
+    ]
+    for _ in range(-(len(source) + len(out)) % masking.pad if masking.pad else 0):
+        first = draws.below(len(source))
+        out.append(_blend(held, source, by_code[int(codes[first])], first, draws))
+    return out
+
+
+def _blend(held: Held, source: Array, rows: Array, first: int, draws: Draws) -> tuple[int, int, float]:
+    """A row and another of its code and label, and a weight between 0.3 and 0.7."""
+    alike = rows[held.index[source[rows]] == held.index[source[first]]]
+    return first, int(alike[draws.below(len(alike))]), 0.3 + 0.4 * draws.below(1 << 20) / (1 << 20)

@@ -1,0 +1,118 @@
+"""Messages between clients that the server relays and cannot read, and secret draws that all clients make alike.
+
+The group's key comes from an invitation secret that clients pass on outside the server. Messages are padded, so that
+their length tells nothing, and bound to sender, place and all that was said before. Whoever holds the secret can read
+and write for everybody: the group trusts its members to be curious, not to lie.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from splitwiper.errors import ConfigError, CorruptError
+from splitwiper.seeding import Part, encode, mac
+
+SIZE = 4096
+"""Messages are padded to a multiple of this."""
+_NONCE = 12
+_LEAST = 16
+
+
+def invitation() -> str:
+    """A fresh invitation secret, to be passed to every client outside the server."""
+    return secrets.token_urlsafe(32)
+
+
+@dataclass(frozen=True)
+class GroupKey:
+    """The clients' common key in one federation."""
+
+    federation: str
+    raw: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, invitation: str, *, federation: str) -> GroupKey:
+        """The key that an invitation gives.
+
+        Raises:
+            ConfigError: the secret is too short to be one.
+        """
+        if len(invitation) < _LEAST:
+            raise ConfigError(
+                f"the invitation secret has {len(invitation)} characters and must have at least {_LEAST}: make one "
+                "with splitwiper.masking.sealing.invitation(), and give every client the same."
+            )
+        # HKDF-SHA-256 (RFC 5869) with one block of output
+        extracted = hmac.digest(b"splitwiper invitation", invitation.encode(), "sha256")
+        return cls(federation, hmac.digest(extracted, encode(["group", federation]) + b"\x01", "sha256"))
+
+    def derive(self, *purpose: Part) -> bytes:
+        """A key for one purpose."""
+        return mac(self.raw, *purpose)
+
+    def seal(self, message: Any, *bound: Part) -> bytes:
+        """A message that only the group can read, and only where what it is ``bound`` to is the same."""
+        plain = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+        room = -(-(len(plain) + 4) // SIZE) * SIZE
+        nonce = os.urandom(_NONCE)
+        padded = len(plain).to_bytes(4, "little") + plain.ljust(room - 4, b"\0")
+        sealed: bytes = self._cipher().encrypt(nonce, padded, encode([self.federation, *bound]))
+        return nonce + sealed
+
+    def open(self, sealed: bytes, *bound: Part) -> Any:
+        """What was sealed.
+
+        Raises:
+            CorruptError: it was altered, is from elsewhere, or was sealed with another invitation.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            padded = self._cipher().decrypt(sealed[:_NONCE], sealed[_NONCE:], encode([self.federation, *bound]))
+        except (InvalidTag, ValueError) as problem:
+            raise CorruptError(
+                "a sealed message cannot be read: it was altered, or comes from another federation or invitation."
+            ) from problem
+        return json.loads(padded[4 : 4 + int.from_bytes(padded[:4], "little")])
+
+    def _cipher(self) -> Any:
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        except ImportError as problem:
+            raise ConfigError(
+                "hiding labels needs the package cryptography: pip install 'splitwiper[plus]'"
+            ) from problem
+        return ChaCha20Poly1305(self.derive("seal"))
+
+
+class Draws:
+    """Numbers that everybody with a key draws alike, and that nobody without it can tell from chance.
+
+    >>> Draws(b"key", "demo").shuffled([1, 2, 3]) == Draws(b"key", "demo").shuffled([1, 2, 3])
+    True
+    """
+
+    def __init__(self, key: bytes, *name: Part) -> None:
+        self._key, self._count = mac(key, "draws", *name), 0
+
+    def below(self, limit: int) -> int:
+        """A number from 0 to ``limit`` − 1, each as likely as any other."""
+        reach = 2**64 - 2**64 % limit
+        while True:
+            self._count += 1
+            raw = hmac.digest(self._key, self._count.to_bytes(8, "little"), "sha256")
+            if (value := int.from_bytes(raw[:8], "little")) < reach:
+                return value % limit
+
+    def shuffled(self, items: list[Any]) -> list[Any]:
+        """The items in another order (Fisher and Yates)."""
+        out = list(items)
+        for last in range(len(out) - 1, 0, -1):
+            other = self.below(last + 1)
+            out[last], out[other] = out[other], out[last]
+        return out

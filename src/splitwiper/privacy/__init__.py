@@ -1,0 +1,31 @@
+"""Noise on activations, on the client's side alone: mechanisms, secure streams, and what has been spent.
+
+What epsilon is stated for is the setting `reading`; `stated` gives the epsilon of a row *and* of a value for any
+setting, and `Budget` after all releases. The paper's two inferred readings are in `calibration.paper`, its theorem in
+numbers in `theorem.theorem_table`.
+"""
+
+from splitwiper.config import Noise
+from splitwiper.privacy.accounting import Budget, Epsilon, Release, Spending, stated
+from splitwiper.privacy.calibration import paper, scale
+from splitwiper.privacy.noise import protect
+from splitwiper.privacy.sources import ByContent, ByPlace, row_contents
+from splitwiper.privacy.stream import SecureStream, check_noise, secure_stream
+
+__all__ = [
+    "Budget",
+    "ByContent",
+    "ByPlace",
+    "Epsilon",
+    "Noise",
+    "Release",
+    "SecureStream",
+    "Spending",
+    "check_noise",
+    "paper",
+    "protect",
+    "row_contents",
+    "scale",
+    "secure_stream",
+    "stated",
+]

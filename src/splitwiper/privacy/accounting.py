@@ -1,0 +1,154 @@
+"""What has been spent: epsilon of each value and of each row, after all that was released.
+
+Every generation of a shard is a fresh release of each surviving row, and so is every copy of a row under another code.
+A prediction releases the row that is asked about, once for each half; asking again repeats the noise and is free.
+
+Laplace noise is accounted for three ways (adding up, Rényi divergences, privacy loss distributions) and the smallest
+counts; Gaussian noise exactly. `Budget` takes a row as uploaded in every generation, and asked about as often as the
+row that was asked about most.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from splitwiper.config import Noise
+from splitwiper.errors import ConfigError
+from splitwiper.formats import plural
+from splitwiper.privacy.composing import Loss, compose
+
+KINDS = ("upload", "prediction")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One or more releases of a row under the same settings."""
+
+    kind: str
+    times: int = 1
+    copies: int = 1
+    """γ: noisy copies of the row in each release."""
+    group: int = 1
+    """For the reading 'mean', rows of the largest masked label."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"kind = {self.kind!r} is not one of {', '.join(KINDS)}.")
+        for name in ("times", "copies", "group"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(f"{name} = {value!r} is out of range: give a whole number ≥ 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epsilon:
+    """An epsilon: pure (δ = 0) where there is one, and at the settings' δ; None without noise."""
+
+    pure: float | None
+    at_delta: float | None
+
+    def text(self, delta: float) -> str:
+        """In words.
+
+        >>> Epsilon(pure=0.4, at_delta=0.4).text(1e-6), Epsilon(pure=None, at_delta=2.0).text(1e-6)
+        ('epsilon 0.4 (pure)', 'epsilon 2 at delta 1e-06')
+        """
+        if self.at_delta is None:
+            return "no protection"
+        if self.pure is None:
+            return f"epsilon {_number(self.at_delta)} at delta {delta:g}"
+        if _number(self.pure) == _number(self.at_delta):
+            return f"epsilon {_number(self.pure)} (pure)"
+        return f"epsilon {_number(self.pure)} (pure), {_number(self.at_delta)} at delta {delta:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What a row and each of its values have spent; plain numbers, for receipts and status."""
+
+    mechanism: str
+    reading: str
+    values: int
+    uploads: int
+    predictions: int
+    delta: float
+    row: Epsilon
+    value: Epsilon
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return dataclasses.asdict(self)
+
+    @property
+    def sentence(self) -> str:
+        """In one sentence."""
+        if self.mechanism == "none":
+            return "no noise: activations cross the cut as they are"
+        what = [plural(n, w) for n, w in ((self.uploads, "upload"), (self.predictions, "prediction")) if n]
+        if not what:
+            return "nothing was sent yet, and nothing spent"
+        row, value = (e.text(self.delta) for e in (self.row, self.value))
+        return f"each row of {plural(self.values, 'value')}: {row} after {' and '.join(what)}; each value: {value}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Everything that was released of one row."""
+
+    noise: Noise
+    values: int
+    """Float values in a row, over all columns."""
+    releases: tuple[Release, ...] = ()
+
+    def __post_init__(self) -> None:
+        if type(self.values) is not int or self.values < 1:
+            raise ConfigError(f"values = {self.values!r} is out of range: give a whole number ≥ 1.")
+
+    def after(self, release: Release) -> Budget:
+        """The budget with one more entry."""
+        return dataclasses.replace(self, releases=(*self.releases, release))
+
+    def spent(self) -> Spending:
+        """Epsilon of a row and of a value.
+
+        Raises:
+            ConfigError: dp-accounting is not installed.
+        """
+        spread = self.noise.reading != "row"  # whether each value of a row spends on its own
+        row, value = (self._epsilon(self.values if spread and whole else 1) for whole in (True, False))
+        count = {kind: sum(r.times for r in self.releases if r.kind == kind) for kind in KINDS}
+        return Spending(
+            mechanism=self.noise.mechanism,
+            reading=self.noise.reading,
+            values=self.values,
+            uploads=count["upload"],
+            predictions=count["prediction"],
+            delta=self.noise.delta,
+            row=row,
+            value=value,
+        )
+
+    def _epsilon(self, values: int) -> Epsilon:
+        if not self.noise.is_on:
+            return Epsilon(pure=None, at_delta=None)
+        mean = self.noise.reading == "mean"
+        losses = [Loss(r.group if mean else 1, r.times * r.copies * values) for r in self.releases]
+        pure, at_delta = compose(self.noise, losses)
+        return Epsilon(pure=pure, at_delta=at_delta)
+
+
+def stated(noise: Noise, *, values: int, group: int = 1) -> Spending:
+    """What one upload spends of each row and of each value: what settings really say.
+
+    >>> said = stated(Noise(mechanism="laplace", epsilon=0.2, clip=1.0, reading="value"), values=4096)
+    >>> said.value.pure, round(said.row.pure, 1)
+    (0.2, 819.2)
+    """
+    return Budget(noise=noise, values=values, releases=(Release(kind="upload", group=group),)).spent()
+
+
+def _number(value: float) -> str:
+    """Four significant digits, and no exponent below a million."""
+    return f"{value:,.1f}".removesuffix(".0") if 1000 <= value < 1e6 else f"{value:.4g}"

@@ -1,0 +1,71 @@
+"""Composition of releases, by dp-accounting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from splitwiper.config import Noise
+from splitwiper.errors import ConfigError
+from splitwiper.privacy.calibration import deviation
+
+_ORDERS = [float(order) for order in 1 + np.geomspace(0.0101, 1e5, 200)]
+_CELLS = 40_000
+"""Points of a privacy loss distribution, whatever its extent: a second's work at most, and always an upper bound."""
+_WIDEST = 10_000.0
+"""Pure epsilons beyond are left to Rényi divergences, which are as tight there and cannot overflow."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """``count`` releases that each lose ``times`` the settings' epsilon (Gaussian noise: shift in deviations)."""
+
+    times: float
+    count: int
+
+
+def compose(noise: Noise, losses: Sequence[Loss]) -> tuple[float | None, float]:
+    """Epsilon of all losses together: pure, or None for Gaussian noise; and at the settings' delta.
+
+    Raises:
+        ConfigError: dp-accounting is not installed.
+    """
+    try:
+        import dp_accounting
+    except ImportError as problem:
+        raise ConfigError("accounting needs the package dp-accounting: pip install 'splitwiper[plus]'.") from problem
+    if noise.mechanism == "gaussian":  # shifts add up as vectors do, and one shift is one Gaussian release
+        shift = math.sqrt(sum(loss.count * loss.times**2 for loss in losses)) / deviation(noise.epsilon, noise.delta)
+        return None, float(dp_accounting.get_epsilon_gaussian(1 / shift, noise.delta)) if shift else 0.0
+    each = [(loss.times * noise.epsilon, loss.count) for loss in losses]
+    pure = math.fsum(epsilon * count for epsilon, count in each)
+    if not pure:
+        return 0.0, 0.0
+    bounds = [pure, _renyi(each, noise.delta)]
+    if noise.reading != "row" and pure <= _WIDEST:  # a row's L1 bound says nothing of how its values share the loss
+        bounds.append(_distribution(each, noise.delta, pure / _CELLS))
+    return pure, min(bounds)
+
+
+def _renyi(each: Sequence[tuple[float, int]], delta: float) -> float:
+    """By Rényi divergences. They are convex in the shift, so the worst row has moved in one value: true of rows too."""
+    from dp_accounting import LaplaceDpEvent, rdp
+
+    accountant = rdp.RdpAccountant(orders=_ORDERS)
+    for epsilon, count in each:
+        accountant.compose(LaplaceDpEvent(1 / epsilon), count)
+    return float(accountant.get_epsilon(delta))
+
+
+def _distribution(each: Sequence[tuple[float, int]], delta: float, cell: float) -> float:
+    """By the distribution of the privacy loss, rounded up to cells."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total = pld.identity(value_discretization_interval=cell)
+    for epsilon, count in each:
+        one = pld.from_laplace_mechanism(1 / epsilon, value_discretization_interval=cell)
+        total = total.compose(one.self_compose(count))
+    return float(total.get_epsilon_for_delta(delta))

@@ -1,0 +1,104 @@
+"""Clipping and noise on activations, block by block (Algorithm 4, line 6: ``V* = V + DP(ε)``).
+
+Only float columns are clipped and get noise. **Integer and truth-value columns**, such as an attention mask, pass
+unchanged: nothing protects them.
+
+Notes:
+    The half that computes the activations was trained on the rows, without noise. Epsilon holds for a row's own
+    activations given the half; what other rows' activations tell of this row through the half is not covered.
+
+    Noise in floating point is not the noise of theory; see `splitwiper.privacy.sampling`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from splitwiper.config import Noise
+from splitwiper.errors import DataError
+from splitwiper.privacy.calibration import scale
+from splitwiper.privacy.clipping import clip_rows, row_factors
+from splitwiper.privacy.sampling import SAMPLERS, Scratch
+from splitwiper.privacy.sources import Source
+from splitwiper.seeding import Part
+
+BLOCK = 1 << 18
+"""Values that noise is drawn for at a time, so that memory is bounded and a block stays in the processor's cache."""
+_GRID = 11
+
+
+def protect(
+    boundary: Mapping[str, Tensor], noise: Noise, source: Source, *, group: int | Tensor = 1
+) -> dict[str, Tensor]:
+    """A batch of activations, clipped and with noise, as it may cross the cut.
+
+    Noise depends on the source's stream and a row's place or content alone, so batches may be cut anywhere. It is
+    drawn on the CPU; clipping, adding and rounding give the same bits on any device.
+
+    Args:
+        boundary: named tensors of as many rows. Check that they are finite first: an infinity is clipped.
+        noise: the settings.
+        source: where the rows' random words come from.
+        group: for the reading 'mean', how many rows have a row's masked label: one number, or one per row.
+
+    Raises:
+        DataError: columns differ in rows, or the source or ``group`` does not fit them.
+    """
+    if not noise.is_on:
+        return dict(boundary)
+    counts = {len(values) for values in boundary.values()}
+    if len(counts) != 1:
+        raise DataError(f"columns have {sorted(counts)} rows: a batch needs at least one column, and as many of each.")
+    source.check(*counts)
+    scales = _scales(noise, group, *counts)
+    floats = {name: values for name, values in boundary.items() if values.is_floating_point()}
+    factors = row_factors(floats, noise) if noise.reading == "row" and floats else None
+    named = _name(noise, group)
+    return {
+        name: _noisy(values, noise, source, [*named, name], scales, factors) if name in floats else values
+        for name, values in boundary.items()
+    }
+
+
+def _name(noise: Noise, group: int | Tensor) -> list[Part]:
+    """The part of a stream for these settings: noise of two scales in one place would give the value away."""
+    numbers = [repr(v) for v in (noise.epsilon, noise.delta, noise.clip, noise.nonnegative)]
+    return [noise.mechanism, noise.reading, *numbers, "" if isinstance(group, Tensor) else group]
+
+
+def _scales(noise: Noise, group: int | Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Scale and grid of the noise, as float32: one, or one per row (rows × 1)."""
+    sizes = group.cpu().numpy() if isinstance(group, Tensor) else np.array([group])
+    if sizes.shape not in ((1,), (rows,)) or sizes.dtype.kind != "i" or (sizes < 1).any():
+        raise DataError(f"group must be a whole number ≥ 1, or one for each of the {rows} rows; it is {group!r}.")
+    scales = np.asarray(scale(noise) / (sizes if noise.reading == "mean" else np.ones(1)), np.float32)[:, None]
+    grid = np.ldexp(np.float32(1), np.frexp(scales)[1] - _GRID)  # a power of two: dividing by it is exact
+    return torch.from_numpy(scales), torch.from_numpy(grid)
+
+
+def _noisy(
+    values: Tensor,
+    noise: Noise,
+    source: Source,
+    name: list[Part],
+    scales: tuple[Tensor, Tensor],
+    factors: Tensor | None,
+) -> Tensor:
+    width = math.prod(values.shape[1:])
+    flat = values.reshape(len(values), width)
+    out = torch.empty(flat.shape, dtype=torch.float32, device=values.device)
+    step = max(1, BLOCK // max(1, width))
+    scratch, draw = Scratch(min(step, len(flat)), width), SAMPLERS[noise.mechanism]
+    for first in range(0, len(flat), step):
+        rows = slice(first, min(first + step, len(flat)))
+        size, grid = (s if len(s) == 1 else s[rows] for s in scales)
+        drawn = draw(source, name, first, scratch.of(rows.stop - first)).mul_(size).to(values.device)
+        grid = grid.to(values.device)
+        clipped = clip_rows(flat[rows], noise, factors[rows] if factors is not None else None, out=out[rows])
+        clipped.add_(drawn).mul_(1 / grid).round_().mul_(grid)
+    return out.reshape(values.shape).to(values.dtype)

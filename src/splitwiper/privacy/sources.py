@@ -1,0 +1,83 @@
+"""Which random words a row gets: by its place in a shard, or by its content.
+
+Uploads go by place. The stream's name holds a digest of the surviving rows, so every generation has fresh noise and a
+run that never had the forgotten rows has the same. Predictions go by content: asking again gives the same noise, so
+nobody averages it away by asking often, and it spends nothing new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from splitwiper.errors import DataError
+from splitwiper.privacy.stream import SecureStream
+from splitwiper.seeding import Part, encode
+from splitwiper.wire.columns import Array
+
+
+class Source(Protocol):
+    """Random words for the rows of a batch, the same however rows are cut into batches."""
+
+    def words(self, name: Sequence[Part], kind: str, *, first: int, rows: int, width: int) -> Tensor:
+        """Integers of NumPy's ``kind`` for ``rows`` rows of the batch from ``first`` on: rows × width."""
+
+    def check(self, rows: int) -> None:
+        """Refuse a batch that this source has no words for."""
+
+
+@dataclass(frozen=True)
+class ByPlace:
+    """Words by the number a row has in its shard; copies of a row under several codes are rows of their own."""
+
+    stream: SecureStream
+    start: int = 0
+    """The number of the batch's first row."""
+
+    def words(self, name: Sequence[Part], kind: str, *, first: int, rows: int, width: int) -> Tensor:
+        """See `Source`."""
+        words = self.stream.part(*name).words((self.start + first) * width, rows * width, kind)
+        return torch.from_numpy(words).reshape(rows, width)
+
+    def check(self, rows: int) -> None:
+        """See `Source`."""
+        if self.start < 0:
+            raise DataError(f"the batch starts at row {self.start}: rows of a shard are counted from 0.")
+
+
+@dataclass(frozen=True)
+class ByContent:
+    """Words by what a row is (see `row_contents`)."""
+
+    stream: SecureStream
+    contents: Sequence[bytes]
+
+    def words(self, name: Sequence[Part], kind: str, *, first: int, rows: int, width: int) -> Tensor:
+        """See `Source`."""
+        part, out = self.stream.part(*name), np.empty((rows, width), kind)
+        for row, content in enumerate(self.contents[first : first + rows]):
+            out[row] = part.part(content).words(0, width, kind)
+        return torch.from_numpy(out)
+
+    def check(self, rows: int) -> None:
+        """See `Source`."""
+        if rows != len(self.contents):
+            raise DataError(f"{rows} rows came with the contents of {len(self.contents)}: give one for each.")
+
+
+def row_contents(inputs: Mapping[str, Tensor | Array]) -> list[bytes]:
+    """A digest of every row's inputs: names, types, shapes and bytes."""
+    arrays = {n: np.ascontiguousarray(v.cpu() if isinstance(v, Tensor) else v) for n, v in sorted(inputs.items())}
+    counts = {len(a) for a in arrays.values()}
+    if len(counts) != 1:
+        raise DataError(f"inputs have {sorted(counts)} rows: give at least one input, and as many rows of each.")
+    head = b"".join(encode([name, a.dtype.str, *a.shape[1:]]) for name, a in arrays.items())
+    return [
+        hashlib.sha256(head + b"".join(a[row].tobytes() for a in arrays.values())).digest() for row in range(*counts)
+    ]

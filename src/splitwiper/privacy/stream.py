@@ -1,0 +1,91 @@
+"""Cryptographic random bytes: AES-256 in counter mode, under a key derived from the client's.
+
+A stream has a name, and any place in it can be read without what lies before. Without the client's key its bytes
+cannot be told from random ones; with it they can be computed again, which is what exactness needs. No generator of
+torch, NumPy or Python is involved.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from splitwiper.config import Noise
+from splitwiper.errors import ConfigError
+from splitwiper.seeding import Part, mac
+from splitwiper.wire.columns import Array
+
+_ZEROS = bytes(1 << 18)
+_BLOCK = 16
+"""Bytes in a block of AES."""
+_NEEDS = {"laplace": ("cryptography",), "gaussian": ("cryptography", "dp_accounting"), "none": ()}
+
+
+@dataclass(frozen=True)
+class SecureStream:
+    """A named stream of secret random words.
+
+    Notes:
+        Two different values under the same stream and place are as good as sent in the clear, for their difference
+        is. So a name must hold everything that the values are computed from.
+    """
+
+    secret: bytes = field(repr=False)
+
+    def part(self, *name: Part) -> SecureStream:
+        """A stream of its own within this one."""
+        return SecureStream(mac(self.secret, "part", *name))
+
+    def words(self, start: int, count: int, kind: str = "<i4") -> Array:
+        """Words ``start`` to ``start + count`` of a stream of integers, of 32 bits or as ``kind`` says."""
+        per = _BLOCK // np.dtype(kind).itemsize
+        lead = start % per
+        raw = np.empty(lead + count, kind)
+        self._fill(raw, start // per)
+        return raw[lead:]
+
+    def _fill(self, raw: Array, block: int) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        cipher = Cipher(algorithms.AES(self.secret), modes.CTR(block.to_bytes(16, "big"))).encryptor()
+        out = raw.view(np.uint8).data
+        for at in range(0, len(out), len(_ZEROS)):
+            here = out[at : at + len(_ZEROS)]
+            cipher.update_into(memoryview(_ZEROS)[: len(here)], here)
+
+
+def secure_stream(key: bytes, purpose: str, *content: Part) -> SecureStream:
+    """The stream of a client's key, a purpose, and the content that is released.
+
+    Args:
+        key: the client's secret key.
+        purpose: what the noise is for, as 'upload' or 'predict'.
+        content: all that the released values depend on: a digest of the surviving rows for an upload, and in either
+            case of the frozen half.
+
+    Raises:
+        ConfigError: the package for it is not installed, or the key is too short to be one.
+    """
+    check_noise("laplace")
+    if len(key) < 16:
+        raise ConfigError(
+            f"a key of {len(key)} bytes is too short for noise: give at least 16, 32 from a secure source."
+        )
+    return SecureStream(mac(key, "noise", purpose, *content))
+
+
+def check_noise(noise: Noise | str) -> None:
+    """Refuse a mechanism that cannot be used here.
+
+    Raises:
+        ConfigError: its library is not installed.
+    """
+    mechanism = noise if isinstance(noise, str) else noise.mechanism
+    for package in _NEEDS[mechanism]:
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(
+                f"mechanism = {mechanism!r} needs the package {package}: pip install 'splitwiper[plus]', or set "
+                "mechanism = 'none'."
+            )

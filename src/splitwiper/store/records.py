@@ -1,0 +1,84 @@
+"""What the server's book says of shards and the model, and the manifest they make up."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from splitwiper.errors import DataError
+from splitwiper.seeding import digest
+from splitwiper.wire import Label
+from splitwiper.wire.labels import in_order
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """One line of the manifest, and where the shard lies."""
+
+    client: str
+    file: str
+    digest: str
+    rows: int
+    size: int
+    salt: bytes
+    labels: tuple[Label, ...]
+    codebook: str
+    outputs: int
+    generation: int
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The server model that counts, and what it was trained from."""
+
+    file: str
+    digest: str
+    manifest: str
+    salt: bytes
+    labels: tuple[Label, ...]
+    exact: bool
+    fingerprint: Mapping[str, str]
+    seconds: float
+    losses: tuple[float, ...]
+    codebook: str = ""
+
+
+def labels_in(text: str) -> tuple[Label, ...]:
+    """Labels from the text they are kept as."""
+    return tuple(Label.parse(item) for item in json.loads(text))
+
+
+def texts(labels: Sequence[Label]) -> str:
+    """Labels as the text they are kept as."""
+    return json.dumps([label.text for label in labels])
+
+
+def shard_record(row: sqlite3.Row) -> ShardRecord:
+    """A line of the manifest from the book."""
+    return ShardRecord(**{**dict(row), "labels": labels_in(row["labels"])})
+
+
+def manifest_digest(shards: Sequence[ShardRecord]) -> str:
+    """Digest of a manifest: clients, shard digests, row counts, and codes; nothing of their history."""
+    return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows, s.outputs)))
+
+
+def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
+    """What a model trained on these shards tells apart: the labels some row has, or all codes where they are hidden.
+
+    Raises:
+        DataError: the shards' codes are those of different codebooks.
+    """
+    books = {s.codebook for s in shards}
+    if len(books) > 1:
+        newest = shards[-1].codebook
+        old = ", ".join(s.client for s in shards if s.codebook != newest)
+        raise DataError(
+            f"clients use different codebooks ({old} and others), so their codes mean different things: a rekey is "
+            "unfinished. Bring every client's folder, and settle."
+        )
+    if shards and shards[0].codebook:
+        return tuple(Label("", code) for code in range(max(s.outputs for s in shards)))
+    return in_order(label for s in shards for label in s.labels)
