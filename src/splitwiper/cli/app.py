@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from splitwiper.cli.attack import attack
 from splitwiper.cli.data import data
 from splitwiper.cli.demo import demo
 from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
 from splitwiper.cli.learn import learn
 from splitwiper.cli.predict import predict
+from splitwiper.cli.rekey import rekey
 from splitwiper.cli.status import status
+from splitwiper.cli.tradeoff import tradeoff
 from splitwiper.cli.unlearn import receipt, settle, unlearn
 from splitwiper.cli.verify import verify
 
@@ -24,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (demo, learn, unlearn, settle, receipt, predict, verify, status):
+for _command in (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey, attack, tradeoff):
     app.command(no_args_is_help=_command is not demo)(guarded(_command))
 app.add_typer(data)
 

@@ -1,0 +1,177 @@
+"""Hiding labels, coding and noise while a shard is written, against writing the same rows as they are.
+
+The rows' activations are at hand: the client half only passes them on. Both sides read the same mapped file and end
+with the bytes on disk. Noise is held against making the secure bytes that it takes, and writing. Pairs are alternated.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from benchmarks.harness import Check, Result, in_child, status_bytes
+from benchmarks.suite.memory import _peak
+from splitwiper.client.content import MAC_COLUMN, rewrite_slice, row_macs
+from splitwiper.client.embed import BATCH, embed
+from splitwiper.client.hiding import Hiding
+from splitwiper.client.pretrain import Recipe
+from splitwiper.config import ClientConfig, Masking, Noise
+from splitwiper.data.rows import Rows
+from splitwiper.masking.codebook import expand
+from splitwiper.masking.modes import mode_for
+from splitwiper.masking.sealing import GroupKey
+from splitwiper.privacy import secure_stream
+from splitwiper.privacy.noise import BLOCK
+from splitwiper.store import files
+from splitwiper.wire import Column, Label, Shard, open_shard
+
+SHAPE = (64, 16, 16)
+COLUMN = Column("x", "F32", SHAPE)
+LABELS = tuple(Label("", number) for number in range(10))
+KEY = bytes(range(32))
+NONE, LAPLACE = Noise(), Noise(mechanism="laplace", epsilon=1.0, clip=1.0, reading="value", nonnegative=True)
+GAUSSIAN = Noise(mechanism="gaussian", epsilon=4.0, clip=8.0, reading="row")
+WORDS = {"laplace": ("<i4", "<i2"), "gaussian": ("<i4", "<i4")}
+CASES = (
+    ("partition, γ = 3", Masking(mode="partition", gamma=3), NONE),
+    ("keyed", Masking(mode="keyed"), NONE),
+    ("duplicate, γ = 3", Masking(mode="duplicate", gamma=3), NONE),
+    ("keyed, Laplace noise", Masking(mode="keyed"), LAPLACE),
+    ("keyed, Gaussian noise", Masking(mode="keyed"), GAUSSIAN),
+)
+
+
+class Through(nn.Module):
+    """A client half that passes its input on."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        """The input, as what crosses the cut."""
+        return {"x": x}
+
+
+def missing(*, quick: bool = False) -> str:
+    """It needs the packages of the extra."""
+    try:
+        import cryptography  # noqa: F401
+        import dp_accounting  # noqa: F401
+    except ImportError as problem:
+        return f"it needs {problem.name}: pip install 'splitwiper[plus]'"
+    return ""
+
+
+def run(*, quick: bool) -> Iterator[Result]:
+    """Measure each case in alternated pairs, then the memory that copies take."""
+    rows, pairs = (512, 1) if quick else (10_000, 5)
+    with tempfile.TemporaryDirectory(prefix="splitwiper-") as name:
+        folder = Path(name)
+        held = _held(folder, rows)
+        for what, masking, noise in CASES:
+            recipe = _recipe(masking, noise)
+            times = 3 if masking.mode == "duplicate" else 1
+            ours, least = _alternated(folder, recipe, held, times, noise, pairs)
+            ratio = statistics.median(a / b for a, b in zip(ours, least, strict=True))
+            target = 2.0 if noise.is_on else 1.5
+            against = "the secure bytes and writing" if noise.is_on else "writing the rows as they are"
+            yield Result(
+                parameters={"rows": rows, "shape": SHAPE, "case": what, "pairs": pairs},
+                values={"seconds": ours, "against_seconds": least, "ratio": ratio},
+                checks=[Check(f"{what}: time against {against}", f"≤ {target} ×", f"{ratio:.2f} ×", ratio <= target)],
+            )
+        values = {str(gamma): in_child("masking", folder=str(folder), gamma=gamma)["peak_bytes"] for gamma in (1, 4)}
+        more = values["4"] - values["1"]
+        shard = rows * COLUMN.width
+        yield Result(
+            parameters={"rows": rows, "shape": SHAPE, "shard_bytes": shard},
+            values={"peak_bytes": values},
+            checks=[
+                Check(
+                    f"anonymous memory for γ = 4 beyond that for γ = 1, for a shard of {shard / 1e6:.0f} MB a copy",
+                    "bounded by a block, not by γ × the shard",
+                    f"{more / 1e6:.1f} MB (of {values['4'] / 1e6:.0f} MB)",
+                    more < max(16e6, 0.1 * shard),
+                )
+            ],
+        )
+
+
+def child(*, folder: str, gamma: int) -> dict[str, Any]:
+    """Write a shard with so many copies of each row, and look at the memory it takes."""
+    held = open_shard(next(Path(folder).glob("slice*")))
+    start = status_bytes("RssAnon")
+    with _peak() as peak:
+        embed(Path(folder) / "out", _recipe(Masking(mode="duplicate", gamma=gamma), NONE), {}, [held], columns=[COLUMN])
+    (Path(folder) / "out").unlink()
+    return {"peak_bytes": peak[0] - start}
+
+
+def _held(folder: Path, rows: int) -> Shard:
+    """A client's rows, as its slices hold them."""
+    draw = np.random.default_rng(0)
+    values = np.maximum(draw.standard_normal((rows, *SHAPE), np.float32), 0)
+    labels = tuple(LABELS[i % len(LABELS)] for i in range(rows))
+    found = Rows({"x": values}, "one", labels)
+    macs = np.frombuffer(b"".join(row_macs(found, KEY)), np.uint8).reshape(-1, 32)
+    record = rewrite_slice(folder, [COLUMN], None, add=(found.inputs, macs, labels))
+    if record is None:
+        raise RuntimeError("no rows")
+    return open_shard(folder / record.file)
+
+
+def _recipe(masking: Masking, noise: Noise) -> Recipe:
+    group = GroupKey.of("a secret for benchmarks", federation="benchmark")
+    hiding = Hiding(expand(LABELS, group, masking), mode_for(masking, group), masking)
+    return Recipe(
+        name="north",
+        seed=0,
+        config=ClientConfig(masking=masking, noise=noise),
+        key=KEY,
+        half=Through(),
+        initial={},
+        initial_digest="",
+        call="one",
+        names=("x",),
+        floats=("x",),
+        hiding=hiding,
+    )
+
+
+def _alternated(
+    folder: Path, recipe: Recipe, held: Shard, times: int, noise: Noise, pairs: int
+) -> tuple[list[float], list[float]]:
+    def ours() -> None:
+        embed(folder / "out", recipe, {}, [held], columns=[COLUMN])
+
+    def least() -> None:
+        _written(folder / "out", held, times, noise)
+
+    seconds: dict[Callable[[], None], list[float]] = {ours: [], least: []}
+    for _ in range(pairs):
+        for work, kept in seconds.items():
+            start = time.perf_counter()
+            work()
+            kept.append(time.perf_counter() - start)
+            (folder / "out").unlink()
+    return seconds[ours], seconds[least]
+
+
+def _written(path: Path, held: Shard, times: int, noise: Noise) -> None:
+    """The rows as they are, on disk; where there is noise, after making the secure bytes it takes."""
+    column: Mapping[str, Any] = held.columns
+    stream = secure_stream(KEY, "benchmark") if noise.is_on else None
+    with files.atomic_file(path) as file:
+        for _ in range(times):
+            for start in range(0, held.rows, BATCH):
+                block = np.ascontiguousarray(column["x"][start : start + BATCH])
+                if stream is not None:
+                    for at in range(0, block.size, BLOCK):
+                        for kind in WORDS[noise.mechanism]:
+                            stream.words(start * block[0].size + at, min(BLOCK, block.size - at), kind)
+                file.write(block.data)
+        file.write(np.ascontiguousarray(column[MAC_COLUMN]).data)

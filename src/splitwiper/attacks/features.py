@@ -1,0 +1,121 @@
+"""Rows as short vectors: activations pooled, and what the server's own half makes of them at several depths."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitwiper.splitting import ServerHalf
+
+WIDTH = 1024
+"""Numbers kept of a row's activations at most."""
+DEEP = 512
+"""Numbers kept of a layer's output at most."""
+
+
+def pooled(values: Tensor, most: int) -> Tensor:
+    """Rows with at most that many numbers each: maps and sequences averaged over regions, the rest projected.
+
+    >>> pooled(torch.zeros(2, 64, 32, 32), 1024).shape, pooled(torch.zeros(2, 5000), 64).shape
+    (torch.Size([2, 1024]), torch.Size([2, 64]))
+    """
+    values = values.float()
+    if values[0].numel() <= most:
+        return values.flatten(1)
+    if values.ndim == 4:  # channels × height × width
+        side = max(1, int((most / values.shape[1]) ** 0.5))
+        values = functional.adaptive_avg_pool2d(values, (min(side, values.shape[2]), min(side, values.shape[3])))
+    elif values.ndim == 3:  # positions × channels
+        kept = max(1, min(values.shape[1], most // values.shape[2]))
+        values = functional.adaptive_avg_pool1d(values.transpose(1, 2), kept)
+    values = values.flatten(1)
+    if values.shape[1] <= most:
+        return values
+    generator = torch.Generator().manual_seed(values.shape[1])
+    chosen = torch.randn(values.shape[1], most, generator=generator) / most**0.5
+    return torch.mm(values, chosen.to(values.device))
+
+
+def activations(boundary: Mapping[str, Tensor]) -> Tensor:
+    """What crossed the cut, as one short vector per row; masks and other integers are left out."""
+    floats = [t for t in boundary.values() if t.is_floating_point()] or [t.float() for t in boundary.values()]
+    return torch.cat([pooled(t if t.ndim > 1 else t[:, None], WIDTH // len(floats)) for t in floats], dim=1)
+
+
+class Probe:
+    """A trained server half that tells what its layers put out.
+
+    Args:
+        half: the half; it is copied.
+        device: where to compute.
+        depths: how many layers to listen to.
+        example: a few rows of the boundary, to see which layers say something of their own.
+    """
+
+    def __init__(self, half: ServerHalf, device: torch.device, *, depths: int, example: Mapping[str, Tensor]) -> None:
+        self._half = copy.deepcopy(half).eval().to(device)
+        self.names = self._chosen(example, depths)
+
+    def __call__(self, boundary: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+        """Outputs of the chosen layers, pooled, and the logits."""
+        with self._heard(set(self.names)) as heard:
+            logits = self._half.logits(boundary).float()
+        return {name: pooled(heard[name], DEEP) for name in self.names}, logits
+
+    def _chosen(self, example: Mapping[str, Tensor], depths: int) -> list[str]:
+        """Layers behind the cut, evenly spread, the last one before the head among them."""
+        with self._heard(None) as heard:
+            logits = self._half.logits(example)
+        before = [t.flatten(1) for t in example.values() if t.is_floating_point()]
+        names: list[str] = []
+        for name, output in heard.items():
+            flat = output.flatten(1)
+            differs = bool((flat != flat[:1]).any())  # what lies before the cut is the same for all rows
+            known = any(flat.shape == other.shape and torch.equal(flat, other) for other in (*before[-2:], logits))
+            if differs and not known:
+                names.append(name)
+                before.append(flat)
+        places = np.unique(np.linspace(0, len(names) - 1, min(depths + 1, len(names))).round().astype(int))
+        return [names[i] for i in places[-depths:]]
+
+    @contextmanager
+    def _heard(self, wanted: set[str] | None) -> Iterator[dict[str, Tensor]]:
+        """Listen to layers during one forward pass; None for all that have no layers inside."""
+        heard: dict[str, Tensor] = {}
+
+        def listen(name: str, module: nn.Module) -> Any:
+            def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+                found = output[0] if isinstance(output, tuple | list) and output else output
+                if isinstance(found, Tensor) and found.is_floating_point() and found.ndim > 1:
+                    heard[name] = found
+
+            return module.register_forward_hook(hook)
+
+        layers = [(n, m) for n, m in self._half.named_modules() if n and not any(True for _ in m.children())]
+        handles = [listen(n, m) for n, m in layers if wanted is None or n in wanted]
+        try:
+            with torch.no_grad():
+                yield heard
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def reduced(points: Tensor, most: int = 64, *, whiten: bool = False) -> Tensor:
+    """Rows along their main axes, at most that many; whitened, all axes count the same."""
+    points = points - points.mean(0)
+    sample = points[:: max(1, len(points) // 20_000)].double()
+    values, axes = torch.linalg.eigh(sample.T @ sample / max(1, len(sample) - 1))
+    order = values.argsort(descending=True)[: min(most, max(1, len(sample) - 1))]
+    order = order[values[order] > 1e-9 * values.max().clamp_min(1e-30)]
+    axes = axes[:, order]
+    if whiten:
+        axes = axes / values[order].sqrt()
+    return torch.mm(points, axes.to(points.dtype))

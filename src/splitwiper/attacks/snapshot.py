@@ -1,0 +1,65 @@
+"""Keep what the server holds now, so that what it erases later can still be attacked.
+
+A faithful server erases superseded shards; a curious one may not. A researcher who plays the curious one takes a
+snapshot before each change. The files are hard links where the disk allows it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from splitwiper.errors import FormatError, InputError, NotFoundError
+from splitwiper.store import ServerTree, files
+
+FORMAT = "splitwiper-snapshot"
+_LIST = "snapshot.json"
+
+
+def snapshot(run: Path, to: Path) -> int:
+    """Keep the shards a run's server holds now in a new folder, and return how many there are.
+
+    Notes:
+        Whatever is in a snapshot is not forgotten when the run forgets it: snapshots are for experiments alone.
+
+    Raises:
+        InputError: the folder exists.
+        NotFoundError: there is no run.
+    """
+    if to.exists():
+        raise InputError(f"{to} exists already; give a new folder for the snapshot.")
+    if not (run / "server" / "server.db").exists():
+        raise NotFoundError(f"there is no run in {run}: give the folder of one.")
+    tree = ServerTree(run / "server")
+    try:
+        records, columns = tree.shards(), tree.columns()
+        files.make_folder(to)
+        for record in records:
+            files.adopt(tree.root / "shards" / record.file, to / record.file)
+    finally:
+        tree.book.close()
+    known = {
+        "format": FORMAT,
+        "columns": [[c.name, c.dtype, list(c.shape)] for c in columns],
+        "shards": [[r.client, r.generation, r.file] for r in records],
+    }
+    files.write_bytes(to / _LIST, json.dumps(known, indent=1).encode())  # last: a snapshot is whole or none
+    return len(records)
+
+
+def kept_in(folder: Path) -> dict[tuple[str, int], Path]:
+    """The shards in a snapshot, by client and generation.
+
+    Raises:
+        NotFoundError: it is no snapshot.
+        FormatError: its list cannot be read.
+    """
+    if not (folder / _LIST).exists():
+        raise NotFoundError(f"{folder} is not a snapshot (it has no {_LIST}): make one with snapshot(run, to).")
+    try:
+        known = json.loads((folder / _LIST).read_text(encoding="utf-8"))
+        if known["format"] != FORMAT:
+            raise ValueError(f"its format is {known['format']!r}")
+        return {(str(client), int(generation)): folder / file for client, generation, file in known["shards"]}
+    except (ValueError, TypeError, KeyError) as problem:
+        raise FormatError(f"{folder / _LIST} is malformed ({problem}): take the snapshot again.") from problem

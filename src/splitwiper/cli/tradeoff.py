@@ -1,0 +1,157 @@
+"""``splitwiper tradeoff``: what each way of hiding labels costs, and what attacks still find."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli.progress import Bars
+from splitwiper.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from splitwiper.workloads import Workload
+
+LINES, PAGE = "tradeoff.jsonl", "tradeoff.html"
+COLUMNS = 6
+"""Of the table on a terminal; the page has them all."""
+
+
+def tradeoff(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data set: digits, cifar10, mnist…")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A network: digits_cnn, vgg, resnet18…")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For results, table and plot.")],
+    only: Annotated[str | None, typer.Option("--only", metavar="TEXT", help="Only settings with this in them.")] = None,
+    partition: Annotated[str, typer.Option("--partition", help="How labels lie with clients.")] = "overlapping",
+    clients: Annotated[int, typer.Option("--clients", min=1, help="Number of clients.")] = 5,
+    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Use so many training rows.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Of the server.")] = None,
+    codec: Annotated[str, typer.Option("--codec", help="How activations are written down.")] = "none",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is not secret.")] = 0,
+    device: Annotated[str, typer.Option("--device", help="cpu, or cuda.")] = "cpu",
+    data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Do less of everything.")] = False,
+    commit: Annotated[str, typer.Option("--commit", help="Written into the results.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON objects and nothing else.")] = False,
+) -> None:
+    """Sweep ways of hiding labels, attack each, and plot privacy against utility.
+
+    Each setting learns, is attacked with the whole suite, forgets a class, and is
+    attacked again across generations. Results are JSON lines in FOLDER; settings
+    that are there already are not measured again.
+
+    Example:
+      splitwiper tradeoff digits digits_cnn --out tradeoff --quick
+      splitwiper tradeoff cifar10 vgg --out tradeoff --codec int4 --device cuda
+    """
+    from splitwiper.evaluation.tradeoff import measured, settings
+
+    out.mkdir(parents=True, exist_ok=True)
+    work = _workload(source, model, partition, clients, rows, epochs, codec, seed, device, data)
+    chosen = [s for s in settings(_labels(work)) if only is None or only in s.name]
+    if not chosen:
+        names = "; ".join(s.name for s in settings(_labels(work)))
+        raise InputError(f"--only {only!r} is in no setting's name: {names}.")
+    about = {"source": source, "model": model, "partition": partition, "clients": clients, "seed": seed, "quick": quick}
+    about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
+    with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
+        for number, setting in enumerate(chosen):
+            if setting.name in {record["point"]["setting"] for record in _read(out, about)}:
+                continue
+            bars(setting.name, number, len(chosen))
+            with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
+                point = measured(work, setting, Path(folder) / "t", device=device, quick=quick, progress=bars)
+            _append(out, {"about": about, "point": point.to_dict(), **_machine(device), "commit": commit})
+    records = _read(out, about)
+    _finish(out, about, records, as_json=as_json)
+
+
+def _workload(
+    source: str,
+    model: str,
+    partition: str,
+    clients: int,
+    rows: int | None,
+    epochs: int | None,
+    codec: str,
+    seed: int,
+    device: str,
+    data: Path | None,
+) -> Workload:
+    from splitwiper.numerics import pick_device
+    from splitwiper.workloads import workload
+
+    side: dict[str, Any] = {"device": device}
+    if pick_device(device).type == "cuda":
+        side["precision"] = "bfloat16"
+    server = {**side, "epochs": epochs} if epochs else side
+    return workload(
+        source,
+        model,
+        partition=partition,
+        clients=clients,
+        seed=seed,
+        folder=data,
+        rows=rows,
+        server=server,
+        client={**side, "codec": codec, "keys": "seeded"},
+    )
+
+
+def _labels(work: Workload) -> int:
+    tasks = work.tasks
+    return len({(tasks.get(name, ""), str(label)) for name, (_, labels) in work.train.items() for label in set(labels)})
+
+
+def _machine(device: str) -> dict[str, Any]:
+    from splitwiper import __version__
+    from splitwiper.numerics import fingerprint, pick_device
+    from splitwiper.store.tickets import now
+
+    return {"fingerprint": fingerprint(pick_device(device), 0), "version": __version__, "date": now()}
+
+
+def _read(out: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was measured under the same conditions."""
+    path = out / LINES
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        return [record for record in map(json.loads, lines) if record["about"] == about]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise ConfigError(f"{path} is not a list of results ({problem}); give another folder.") from problem
+
+
+def _append(out: Path, record: Mapping[str, Any]) -> None:
+    with (out / LINES).open("a", encoding="utf-8") as file:
+        file.write(show.to_json(record) + "\n")
+
+
+def _finish(out: Path, about: Mapping[str, Any], records: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    from splitwiper.evaluation.recommend import recommendation
+    from splitwiper.evaluation.tradeoff import Point
+    from splitwiper.privacy.theorem import theorem_table
+    from splitwiper.report.tradeoff import table, write
+
+    points = [Point(**record["point"]) for record in records]
+    checks = theorem_table(0.2)
+    write(out / PAGE, about, points, recommendation(points), checks)
+    if as_json:
+        show.emit([record["point"] for record in records])
+        return
+    screen = show.output()
+    headings, rows = table(points)
+    screen.print(show.table(headings[:COLUMNS], [row[:COLUMNS] for row in rows]))
+    screen.print()
+    show.line(screen, recommendation(points))
+    failed = sum(not check.step_holds for check in checks)
+    show.line(
+        screen,
+        f"Theorem 1's bound on posteriors fails in {failed} of {len(checks)} cases tried; the page lists them.",
+    )
+    show.line(screen, f"Results: {out / LINES}; page: {out / PAGE}")

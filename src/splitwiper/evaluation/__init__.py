@@ -1,0 +1,1 @@
+"""Judging defences: what they cost, and what is left for the strongest attack."""

@@ -1,0 +1,131 @@
+"""The trade-off as a page: accuracy against what the strongest attack recovers, the table, and the recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from splitwiper.evaluation.recommend import HIDDEN, frontier
+from splitwiper.evaluation.tradeoff import Point
+from splitwiper.formats import NONE, count, percent
+from splitwiper.privacy.theorem import Check
+from splitwiper.report.markup import Markup, el, join
+from splitwiper.report.page import document
+from splitwiper.report.svg import stroke, svg, text, ticks
+
+_STYLE = """
+.dot { fill: var(--first); stroke: var(--first-edge); stroke-width: 1.2; }
+.dot.best { fill: var(--second); stroke: var(--second); }
+.goal { fill: var(--faint); } .wide { overflow-x: auto; }
+.name { font-size: 11px; fill: var(--ink); }
+"""
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 780.0, 420.0, 62.0, 16.0, 366.0, 764.0
+HEADER = ("setting", ">accuracy", ">× bytes", ">told nothing", ">told Q", ">10 rows", ">forgotten", ">E", ">codes gone")
+"""Accuracy; bytes against the first setting; rows recovered by the best attacker told nothing, the number of labels, or
+the labels of ten rows each; accuracy on the forgotten label; codes; codes of it that a comparison of uploads finds."""
+
+
+def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and rows: what each setting costs, and what is left for attackers who are told more and more."""
+    base = points[0].sent if points else 1
+    rows = [
+        (
+            p.setting,
+            percent(p.accuracy),
+            f"{p.sent / base:.2f}",
+            *(percent(p.strongest.get(knows, 0.0)) for knows in ("", "Q", "aux")),
+            percent(p.forgotten),
+            count(p.outputs),
+            NONE if p.vanished is None else percent(p.vanished),
+        )
+        for p in points
+    ]
+    return HEADER, rows
+
+
+def write(path: Path, about: Mapping[str, Any], points: Sequence[Point], advice: str, checks: Sequence[Check]) -> None:
+    """Write the page."""
+    title = f"Hiding labels: {about['source']}, {about['model']}"
+    told = ", ".join(f"{key} {value}" for key, value in about.items() if value not in (None, False))
+    parts = [
+        el("h1", title),
+        el("p", f"{told}. Each setting learned, was attacked with the whole suite, and forgot a class."),
+        el("section", el("h2", "What to take"), el("p", advice)),
+        el(
+            "section",
+            el("h2", "Accuracy against rows recovered"),
+            _plot(points),
+            el(
+                "p",
+                "Each dot is a setting: to the left, the strongest attacker without known rows recovers fewer true "
+                "labels; above, clients predict better. Filled dots are beaten by no other setting in accuracy, "
+                f"recovery and bytes at once. The shaded part is recovery of at most {percent(HIDDEN)}.",
+            ),
+        ),
+        el("section", el("h2", "Every setting"), _table(points)),
+        el("section", el("h2", "Theorem 1 in numbers"), _theorem(checks)),
+    ]
+    path.write_text(document(title, *(join(("\n", part)) for part in parts), "\n", style=_STYLE), encoding="utf-8")
+
+
+def _plot(points: Sequence[Point]) -> Markup:
+    low = min((p.accuracy for p in points), default=0.0)
+    base = max(0.0, round(low - 0.05, 1))
+
+    def x(value: float) -> float:
+        return _LEFT + value * (_RIGHT - _LEFT)
+
+    def y(value: float) -> float:
+        return _BOTTOM - (value - base) / (1 - base) * (_BOTTOM - _TOP)
+
+    parts = [el("rect", x=_LEFT, y=_TOP, width=x(HIDDEN) - _LEFT, height=_BOTTOM - _TOP, class_="goal")]
+    for tick in ticks(1.0):
+        parts.append(stroke(x(tick), _TOP, x(tick), _BOTTOM, "grid"))
+        parts.append(text(x(tick), _BOTTOM + 18, f"{100 * tick:.0f}\xa0%", "tick", anchor="middle"))
+    for tick in ticks(1 - base):
+        if base + tick <= 1 + 1e-9:
+            parts.append(stroke(_LEFT, y(base + tick), _RIGHT, y(base + tick), "grid"))
+            parts.append(text(_LEFT - 8, y(base + tick) + 4, f"{100 * (base + tick):.0f}\xa0%", "tick", anchor="end"))
+    best = set(map(id, frontier(points)))
+    for number, p in enumerate(points, start=1):
+        tip = f"{p.setting}: {percent(p.accuracy)} right, {percent(p.recovery)} recovered"
+        kind = "dot best" if id(p) in best else "dot"
+        parts.append(el("circle", el("title", tip), cx=x(p.recovery), cy=y(p.accuracy), r=5, class_=kind))
+        parts.append(text(x(p.recovery) + 7, y(p.accuracy) + 4 - 9 * (number % 2), str(number), "name"))
+    parts.append(
+        text((_LEFT + _RIGHT) / 2, _HEIGHT - 14, "rows recovered by the strongest attack", "tick", anchor="middle")
+    )
+    return svg(_WIDTH, _HEIGHT, "Accuracy of each setting against the rows that the strongest attack recovers.", *parts)
+
+
+def _table(points: Sequence[Point]) -> Markup:
+    headings, rows = table(points)
+    best = set(map(id, frontier(points)))
+    body = [
+        el(
+            "tr",
+            el("td", f"{n}. {row[0]}" + (" ●" if id(p) in best else "")),
+            *(el("td", c, class_="n") for c in row[1:]),
+        )
+        for n, (p, row) in enumerate(zip(points, rows, strict=True), start=1)
+    ]
+    head = el("tr", *(el("th", h.removeprefix(">"), class_="n" if h.startswith(">") else None) for h in headings))
+    return el("div", el("table", el("thead", head), el("tbody", *body)), class_="wide")
+
+
+def _theorem(checks: Sequence[Check]) -> Markup:
+    rows = [
+        el(
+            "tr",
+            el("td", c.case),
+            *(el("td", f"{v:.2f}", class_="n") for v in (c.epsilon, c.supremum, c.median)),
+            el("td", percent(c.outside), class_="n"),
+            el("td", "holds" if c.step_holds else "fails"),
+        )
+        for c in checks
+    ]
+    titles = ("case", "claimed", "largest possible", "median draw", "draws beyond", "the step")
+    head = el("tr", *(el("th", t, class_="n" if 0 < i < 5 else None) for i, t in enumerate(titles)))
+    note = el("p", "Logarithms of the ratio of posteriors that the paper's proof bounds by ε, for two noisy copies.")
+    return join((note, el("div", el("table", el("thead", head), el("tbody", *rows)), class_="wide")))
