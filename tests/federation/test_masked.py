@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from federation.runs import Table, assert_same, halves, settings, table, three, without
 from splitwiper import Federation, Label
-from splitwiper.config import Masking
+from splitwiper.config import Masking, Noise
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError
 from splitwiper.store import ServerTree
 from splitwiper.wire import Statement, open_shard
@@ -301,3 +302,28 @@ def test_different_tasks_keep_their_labels_apart(tmp_path: Path) -> None:
     fed.learn(data, tasks={"north": "pets", "south": "cars"})
     assert {label.task for label in fed.labels} == {"pets", "cars"} and len(fed.labels) == 4
     assert set(fed.predict("north", data["north"][0])) <= {"one", "two"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "client",
+    [
+        {"masking": Masking(mode="keyed", buckets=4), "codec": "int4"},
+        {"masking": Masking(mode="subclass", gamma=2, cover=0.5)},
+        {
+            "masking": Masking(mode="duplicate", gamma=2),
+            "noise": Noise(mechanism="laplace", epsilon=4.0, clip=1.0, reading="value", nonnegative=True),
+        },
+    ],
+    ids=["keyed", "subclass", "noise"],
+)
+def test_unlearned_equals_never_had_on_a_gpu(tmp_path: Path, client: dict[str, object]) -> None:
+    data, config = three(), settings(device="cuda", **client)
+    config = replace(config, server=replace(config.server, device="cuda"))
+    fed = Federation(tmp_path / "run", halves(), config)
+    fed.learn(data)
+    receipt = fed.unlearn("north", classes=["bird"])
+    never = fed.twin(tmp_path / "never")
+    never.learn({**data, "north": without(data["north"], data["north"][1] != "bird")})
+    assert_same(fed, never)
+    assert fed.verify(receipt).exact

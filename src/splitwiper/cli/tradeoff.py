@@ -27,7 +27,10 @@ def tradeoff(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data set: digits, cifar10, mnist…")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A network: digits_cnn, vgg, resnet18…")],
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For results, table and plot.")],
-    only: Annotated[str | None, typer.Option("--only", metavar="TEXT", help="Only settings with this in them.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TEXT", help="Only settings with this in them. May be repeated."),
+    ] = None,
     partition: Annotated[str, typer.Option("--partition", help="How labels lie with clients.")] = "overlapping",
     clients: Annotated[int, typer.Option("--clients", min=1, help="Number of clients.")] = 5,
     rows: Annotated[int | None, typer.Option("--rows", min=1, help="Use so many training rows.")] = None,
@@ -54,10 +57,10 @@ def tradeoff(
 
     out.mkdir(parents=True, exist_ok=True)
     work = _workload(source, model, partition, clients, rows, epochs, codec, seed, device, data)
-    chosen = [s for s in settings(_labels(work)) if only is None or only in s.name]
+    every = settings(_labels(work))
+    chosen = [s for s in every if not only or any(part in s.name for part in only)]
     if not chosen:
-        names = "; ".join(s.name for s in settings(_labels(work)))
-        raise InputError(f"--only {only!r} is in no setting's name: {names}.")
+        raise InputError(f"--only {only} is in no setting's name: {'; '.join(s.name for s in every)}.")
     about = {"source": source, "model": model, "partition": partition, "clients": clients, "seed": seed, "quick": quick}
     about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
     with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
