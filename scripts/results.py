@@ -16,6 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "results" / "demo.json"
 OUTPUT = ROOT / "results" / "demo.txt"
+TRADEOFF = ROOT / "results" / "tradeoff" / "cifar10-vgg" / "tradeoff.jsonl"
 
 
 def demo(*options: str) -> str:
@@ -73,6 +74,23 @@ def readme(text: str, figures: dict[str, Any], output: str) -> str:
     return text
 
 
+def threat_model(text: str, lines: list[str]) -> str:
+    """The threat model with its table of modes in place."""
+    from splitwiper.evaluation.tradeoff import Point, settings
+
+    found = {p.setting: p for p in (Point.from_dict(json.loads(line)["point"]) for line in lines)}
+    points = [found[s.name] for s in settings(10) if s.name in found]
+    rows = ["| mode | accuracy | bytes | rows recovered | by who knows ten rows a label |", "|---|---:|---:|---:|---:|"]
+    rows += [
+        f"| {p.setting} | {100 * p.accuracy:.1f} % | {p.sent / points[0].sent:.2g} × | "
+        f"{100 * p.recovered('Q'):.1f} % | {100 * p.recovered('aux'):.1f} % |"
+        for p in points
+    ]
+    mark = "<!-- results:modes -->"
+    before, _, after = text.split(mark)
+    return f"{before}{mark}\n{chr(10).join(rows)}\n{mark}{after}"
+
+
 def main() -> None:
     """Measure, keep, write."""
     FIGURES.parent.mkdir(exist_ok=True)
@@ -82,6 +100,8 @@ def main() -> None:
     page = ROOT / "README.md"
     figures, output = json.loads(FIGURES.read_text(encoding="utf-8")), OUTPUT.read_text(encoding="utf-8")
     page.write_text(readme(page.read_text(encoding="utf-8"), figures, output.strip()), encoding="utf-8")
+    page, lines = ROOT / "THREAT_MODEL.md", TRADEOFF.read_text(encoding="utf-8").splitlines()
+    page.write_text(threat_model(page.read_text(encoding="utf-8"), lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,14 @@ def test_results_are_those_of_the_kept_files() -> None:
     assert script["readme"](TEXT, figures, output.strip()) == TEXT, "run `make results`"
 
 
+def test_the_threat_model_tells_what_was_measured() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "results.py"))
+    text = (ROOT / "THREAT_MODEL.md").read_text(encoding="utf-8")
+    lines = script["TRADEOFF"].read_text(encoding="utf-8").splitlines()
+    assert script["threat_model"](text, lines) == text, "run `make results`"
+
+
 def test_every_link_leads_somewhere() -> None:
-    for page in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"):
+    for page in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "THREAT_MODEL.md"):
         for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
             assert target.startswith("https://") or (ROOT / target).exists(), f"{page}: {target}"

@@ -16,9 +16,10 @@ from splitwiper.cli.progress import Bars
 from splitwiper.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
+    from splitwiper.evaluation.tradeoff import Setting
     from splitwiper.workloads import Workload
 
-LINES, PAGE = "tradeoff.jsonl", "tradeoff.html"
+LINES, PAGE, TEXT = "tradeoff.jsonl", "tradeoff.html", "README.md"
 COLUMNS = 6
 """Of the table on a terminal; the page has them all."""
 
@@ -71,8 +72,7 @@ def tradeoff(
             with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
                 point = measured(work, setting, Path(folder) / "t", device=device, quick=quick, progress=bars)
             _append(out, {"about": about, "point": point.to_dict(), **_machine(device), "commit": commit})
-    records = _read(out, about)
-    _finish(out, about, records, as_json=as_json)
+    _finish(out, about, _read(out, about), every, as_json=as_json)
 
 
 def _workload(
@@ -135,15 +135,27 @@ def _append(out: Path, record: Mapping[str, Any]) -> None:
         file.write(show.to_json(record) + "\n")
 
 
-def _finish(out: Path, about: Mapping[str, Any], records: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+def _finish(
+    out: Path,
+    about: Mapping[str, Any],
+    records: Sequence[Mapping[str, Any]],
+    every: Sequence[Setting],
+    *,
+    as_json: bool,
+) -> None:
     from splitwiper.evaluation.recommend import recommendation
     from splitwiper.evaluation.tradeoff import Point
     from splitwiper.privacy.theorem import theorem_table
-    from splitwiper.report.tradeoff import table, write
+    from splitwiper.report.tradeoff import markdown, table, write
 
-    points = [Point(**record["point"]) for record in records]
+    place = {setting.name: number for number, setting in enumerate(every)}
+    points = [Point.from_dict(record["point"]) for record in records]
+    points.sort(key=lambda point: place.get(point.setting, len(place)))
     checks = theorem_table(0.2)
-    write(out / PAGE, about, points, recommendation(points), checks)
+    advice = recommendation(points)
+    write(out / PAGE, about, points, advice, checks)
+    machines = sorted({f"{r['fingerprint'].get('device', 'cpu')}, torch {r['fingerprint']['torch']}" for r in records})
+    (out / TEXT).write_text(markdown(about, points, advice, machines, PAGE), encoding="utf-8")
     if as_json:
         show.emit([record["point"] for record in records])
         return
@@ -151,7 +163,7 @@ def _finish(out: Path, about: Mapping[str, Any], records: Sequence[Mapping[str, 
     headings, rows = table(points)
     screen.print(show.table(headings[:COLUMNS], [row[:COLUMNS] for row in rows]))
     screen.print()
-    show.line(screen, recommendation(points))
+    show.line(screen, advice)
     failed = sum(not check.step_holds for check in checks)
     show.line(
         screen,

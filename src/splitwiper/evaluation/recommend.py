@@ -9,6 +9,8 @@ from splitwiper.formats import percent
 
 CLOSE = 0.02
 """Accuracy given up that people hardly notice."""
+NOTHING = 0.95
+"""Rows recovered from which on nothing is hidden."""
 HIDDEN = 0.55
 """Rows recovered up to which labels may be called hidden from the attacks tried."""
 
@@ -43,16 +45,16 @@ def recommendation(points: Sequence[Point]) -> str:
             f"No setting that costs at most {percent(CLOSE)} of accuracy keeps the strongest attack at or below "
             f"{percent(HIDDEN)} of the rows. Do not rely on masked labels alone against a server that attacks."
         )
-        if cheap:
-            parts.append(f"The best of the cheap ones is {_told(min(cheap, key=lambda p: p.recovery), plain)}.")
+        if cheap and (best := min(cheap, key=lambda p: p.recovery)).recovery < NOTHING:
+            parts.append(f"The best of the cheap ones is {_told(best, plain)}.")
+        elif cheap:
+            parts.append("Those that cost less hide no more than names and counts.")
         if hidden:
             parts.append(f"The cheapest that hides labels is {_told(max(hidden, key=lambda p: p.accuracy), plain)}.")
         else:
-            least = min(others, key=lambda p: p.recovery)
-            parts.append(f"What hides most is {_told(least, plain)}.")
-    known = max(p.strongest.get("aux", 0.0) for p in points)
-    if known:
-        parts.append(f"Who knows the labels of a few rows recovers up to {percent(known)}, whatever is done to labels.")
+            parts.append(f"What hides most is {_told(min(others, key=lambda p: p.recovery), plain)}.")
+    least = min(p.recovered("aux") for p in points)
+    parts.append(f"Who knows ten rows of each label recovers {percent(least)} at least, whatever is done to labels.")
     return " ".join(parts)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.attacks import Result, ServerView, Truth, snapshot, suite
+from splitwiper.attacks import ServerView, Truth, snapshot, suite
 from splitwiper.attacks.suite import AS_SEEN, GUESS
 from splitwiper.config import Config, Masking, Noise
 from splitwiper.federation import Evaluation, Federation
@@ -40,8 +40,6 @@ class Point:
         sent: bytes that clients sent to learn.
         rows: rows that the server holds, cover rows included.
         outputs: E, as the server sees it.
-        strongest: by what the attacker was told ("", "Q", "aux"), the rows recovered by its best attack.
-        seen: rows recovered by taking codes for labels; guess: by taking all rows for one label.
         number: of the attacks told nothing, those that find the number of labels.
         vanished: the share of forgotten codes found by comparing generations.
         epsilon: of a row and of a value, after learning; None without noise.
@@ -55,9 +53,6 @@ class Point:
     sent: int
     rows: int
     outputs: int
-    strongest: Mapping[str, float]
-    seen: float
-    guess: float
     number: int
     vanished: float | None
     epsilon: Mapping[str, float | None] | None
@@ -67,10 +62,21 @@ class Point:
         """Plain values, for JSON."""
         return dataclasses.asdict(self)
 
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Point:
+        """A point from `to_dict`'s values; what other versions wrote besides is left out."""
+        return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
+
+    def recovered(self, knows: str) -> float:
+        """Rows recovered by the strongest attack told nothing (""), how many labels ("Q"), or some rows too ("aux")."""
+        told = ("", "Q", "aux")[: ("", "Q", "aux").index(knows) + 1]
+        found = [a["sample_recovery"] for a in self.attacks if a["knows"] in told]
+        return max((value for value in found if value is not None), default=0.0)
+
     @property
     def recovery(self) -> float:
         """What the strongest attacker without known rows recovers."""
-        return max(self.strongest.get("", 0.0), self.strongest.get("Q", 0.0))
+        return self.recovered("Q")
 
 
 def settings(labels: int) -> tuple[Setting, ...]:
@@ -139,7 +145,6 @@ def _measured(
     federation.unlearn(work.owner, classes=[work.forget])
     after = federation.evaluate(work.test)
     retained, forgotten = _apart(after, work.forget)
-    told = {r.attack: r for r in attacks}
     real = [r for r in attacks if r.attack not in (AS_SEEN, GUESS)]
     return Point(
         setting=setting.name,
@@ -149,18 +154,11 @@ def _measured(
         sent=sum(s.bytes_up for s in learned.spent.values()),
         rows=sum(seen.shard.rows for seen in view.present),
         outputs=view.outputs,
-        strongest={knows: _best(real, knows) for knows in ("", "Q", "aux")},
-        seen=told[AS_SEEN].sample_recovery or 0.0,
-        guess=told[GUESS].sample_recovery or 0.0,
         number=sum(not r.knows and r.labels_estimated is not None and not r.labels_error for r in real),
         vanished=_vanished(federation, truth, folder),
         epsilon=spent,
         attacks=[r.to_dict() for r in attacks],
     )
-
-
-def _best(results: Sequence[Result], knows: str) -> float:
-    return max((r.sample_recovery for r in results if r.knows == knows and r.sample_recovery is not None), default=0.0)
 
 
 def _apart(found: Evaluation, forget: str | int) -> tuple[float, float]:

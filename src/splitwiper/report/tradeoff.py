@@ -17,10 +17,10 @@ from splitwiper.report.svg import stroke, svg, text, ticks
 _STYLE = """
 .dot { fill: var(--first); stroke: var(--first-edge); stroke-width: 1.2; }
 .dot.best { fill: var(--second); stroke: var(--second); }
-.goal { fill: var(--faint); } .wide { overflow-x: auto; }
+.goal { fill: var(--faint); } .scroll { overflow-x: auto; }
 .name { font-size: 11px; fill: var(--ink); }
 """
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 780.0, 420.0, 62.0, 16.0, 366.0, 764.0
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 780.0, 420.0, 62.0, 16.0, 366.0, 752.0
 HEADER = ("setting", ">accuracy", ">× bytes", ">told nothing", ">told Q", ">10 rows", ">forgotten", ">E", ">codes gone")
 """Accuracy; bytes against the first setting; rows recovered by the best attacker told nothing, the number of labels, or
 the labels of ten rows each; accuracy on the forgotten label; codes; codes of it that a comparison of uploads finds."""
@@ -34,7 +34,7 @@ def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...
             p.setting,
             percent(p.accuracy),
             f"{p.sent / base:.2f}",
-            *(percent(p.strongest.get(knows, 0.0)) for knows in ("", "Q", "aux")),
+            *(percent(p.recovered(knows)) for knows in ("", "Q", "aux")),
             percent(p.forgotten),
             count(p.outputs),
             NONE if p.vanished is None else percent(p.vanished),
@@ -47,10 +47,9 @@ def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...
 def write(path: Path, about: Mapping[str, Any], points: Sequence[Point], advice: str, checks: Sequence[Check]) -> None:
     """Write the page."""
     title = f"Hiding labels: {about['source']}, {about['model']}"
-    told = ", ".join(f"{key} {value}" for key, value in about.items() if value not in (None, False))
     parts = [
         el("h1", title),
-        el("p", f"{told}. Each setting learned, was attacked with the whole suite, and forgot a class."),
+        el("p", f"{_told(about)}. Each setting learned, was attacked with the whole suite, and forgot a class."),
         el("section", el("h2", "What to take"), el("p", advice)),
         el(
             "section",
@@ -59,14 +58,42 @@ def write(path: Path, about: Mapping[str, Any], points: Sequence[Point], advice:
             el(
                 "p",
                 "Each dot is a setting: to the left, the strongest attacker without known rows recovers fewer true "
-                "labels; above, clients predict better. Filled dots are beaten by no other setting in accuracy, "
-                f"recovery and bytes at once. The shaded part is recovery of at most {percent(HIDDEN)}.",
+                "labels; above, clients predict better; larger dots send more bytes. Filled dots are beaten by no "
+                "other setting in accuracy, recovery and bytes at once. The shaded part is recovery of at most "
+                f"{percent(HIDDEN)}.",
             ),
         ),
         el("section", el("h2", "Every setting"), _table(points)),
         el("section", el("h2", "Theorem 1 in numbers"), _theorem(checks)),
     ]
     path.write_text(document(title, *(join(("\n", part)) for part in parts), "\n", style=_STYLE), encoding="utf-8")
+
+
+def markdown(about: Mapping[str, Any], points: Sequence[Point], advice: str, machines: Sequence[str], page: str) -> str:
+    """The table and the advice as a text for people who read files."""
+    headings, rows = table(points)
+    lines = [
+        f"# Hiding labels: {about['source']}, {about['model']}",
+        "",
+        f"Written by `splitwiper tradeoff` from the JSON lines beside it; [the page]({page}) has the plot.",
+        f"{_told(about)}. Measured on {'; '.join(machines)}.",
+        "",
+        "| " + " | ".join(h.removeprefix(">") for h in headings) + " |",
+        "|---|" + "---:|" * (len(headings) - 1),
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+        "Rows recovered by the strongest attack: told nothing, also told the number of labels Q, also told ten rows",
+        "of each label. Forgotten: accuracy on the forgotten label after forgetting. Codes gone: of its codes, those",
+        "found by a server that kept the erased upload.",
+        "",
+        advice,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _told(about: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in about.items() if value not in (None, False))
 
 
 def _plot(points: Sequence[Point]) -> Markup:
@@ -88,15 +115,30 @@ def _plot(points: Sequence[Point]) -> Markup:
             parts.append(stroke(_LEFT, y(base + tick), _RIGHT, y(base + tick), "grid"))
             parts.append(text(_LEFT - 8, y(base + tick) + 4, f"{100 * (base + tick):.0f}\xa0%", "tick", anchor="end"))
     best = set(map(id, frontier(points)))
-    for number, p in enumerate(points, start=1):
+    base_bytes = min((p.sent for p in points), default=1)
+    for p in points:
         tip = f"{p.setting}: {percent(p.accuracy)} right, {percent(p.recovery)} recovered"
         kind = "dot best" if id(p) in best else "dot"
-        parts.append(el("circle", el("title", tip), cx=x(p.recovery), cy=y(p.accuracy), r=5, class_=kind))
-        parts.append(text(x(p.recovery) + 7, y(p.accuracy) + 4 - 9 * (number % 2), str(number), "name"))
-    parts.append(
-        text((_LEFT + _RIGHT) / 2, _HEIGHT - 14, "rows recovered by the strongest attack", "tick", anchor="middle")
-    )
+        size = round(4 * (p.sent / base_bytes) ** 0.5, 1)
+        parts.append(el("circle", el("title", tip), cx=x(p.recovery), cy=y(p.accuracy), r=size, class_=kind))
+    for (across, up), numbers in _together([(x(p.recovery), y(p.accuracy)) for p in points]):
+        parts.append(text(across - 12, up + 4, ", ".join(map(str, numbers)), "name", anchor="end"))
+    words = "rows recovered by the strongest attack"
+    parts.append(text((_LEFT + _RIGHT) / 2, _HEIGHT - 14, words, "tick", anchor="middle"))
+    parts.append(text(_LEFT + 8, _TOP + 14, "accuracy", "tick"))
     return svg(_WIDTH, _HEIGHT, "Accuracy of each setting against the rows that the strongest attack recovers.", *parts)
+
+
+def _together(places: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, float], list[int]]]:
+    """Numbers of dots, those that lie close together in one."""
+    groups: list[tuple[tuple[float, float], list[int]]] = []
+    for number, (across, up) in enumerate(places, start=1):
+        near = next((g for g in groups if abs(g[0][0] - across) < 14 and abs(g[0][1] - up) < 14), None)
+        if near is None:
+            groups.append(((across, up), [number]))
+        else:
+            near[1].append(number)
+    return groups
 
 
 def _table(points: Sequence[Point]) -> Markup:
@@ -111,7 +153,7 @@ def _table(points: Sequence[Point]) -> Markup:
         for n, (p, row) in enumerate(zip(points, rows, strict=True), start=1)
     ]
     head = el("tr", *(el("th", h.removeprefix(">"), class_="n" if h.startswith(">") else None) for h in headings))
-    return el("div", el("table", el("thead", head), el("tbody", *body)), class_="wide")
+    return el("div", el("table", el("thead", head), el("tbody", *body)), class_="scroll")
 
 
 def _theorem(checks: Sequence[Check]) -> Markup:
@@ -128,4 +170,4 @@ def _theorem(checks: Sequence[Check]) -> Markup:
     titles = ("case", "claimed", "largest possible", "median draw", "draws beyond", "the step")
     head = el("tr", *(el("th", t, class_="n" if 0 < i < 5 else None) for i, t in enumerate(titles)))
     note = el("p", "Logarithms of the ratio of posteriors that the paper's proof bounds by ε, for two noisy copies.")
-    return join((note, el("div", el("table", el("thead", head), el("tbody", *rows)), class_="wide")))
+    return join((note, el("div", el("table", el("thead", head), el("tbody", *rows)), class_="scroll")))
