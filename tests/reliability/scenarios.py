@@ -14,6 +14,7 @@ from pathlib import Path
 
 from reliability.stage import config, halves, place_keys, reopen, rows
 from splitwiper import Federation
+from splitwiper.config import Masking
 from splitwiper.errors import RequestError
 
 Ack = Callable[[str], None]
@@ -85,10 +86,42 @@ def _learn_more(path: Path, ack: Ack) -> None:
     ack("learned")
 
 
+# --- labels are hidden: clients agree on them, and agree anew -----------------------------------------------
+
+# seeded keys make clients say the same words in every run, so that each takes the same steps
+HIDDEN = Masking(mode="partition", gamma=2)
+TWO = {"east": ALL["east"], "north": ALL["north"]}
+
+
+def _learn_hidden(path: Path, ack: Ack) -> None:
+    Federation(path, halves(), config(masking=HIDDEN, keys="seeded")).learn(TWO)
+    ack("learned")
+
+
+def _hidden(path: Path) -> None:
+    place_keys(path)
+    _learn_hidden(path, lambda _: None)
+
+
+def _rekey(path: Path, ack: Ack) -> None:
+    reopen(path).rekey()
+    ack("agreed")
+
+
+def _finish_rekey(path: Path, _acked: list[str]) -> None:
+    fed = reopen(path)
+    fed.settle()
+    book = fed.codebook()
+    if book is not None and book.version == 1:  # it died before anybody spoke
+        fed.rekey()
+
+
 SCENARIOS = {
     "learn": Scenario(
         place_keys, _start_and_learn, lambda path, _: _start_and_learn(path, lambda _: None), 0, 300, 100
     ),
     "settle": Scenario(learned, _ask_and_settle, _settle_and_ask_again, 2, 150, 50),
     "join": Scenario(_learned_and_asked, _learn_more, lambda path, _: _learn_more(path, lambda _: None), 1, 200, 80),
+    "hide": Scenario(place_keys, _learn_hidden, lambda path, _: _learn_hidden(path, lambda _: None), 0, 250, 90),
+    "rekey": Scenario(_hidden, _rekey, _finish_rekey, 0, 60, 20),
 }

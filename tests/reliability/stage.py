@@ -107,7 +107,7 @@ def _hashed(values: list[dict[str, Any]]) -> str:
 
 _FIXED = {
     "server": {"config.toml", "initial.safetensors", "client-initial.safetensors", "server.db"},
-    "client": {"config.toml", "initial.safetensors", "key", "client.db"},
+    "client": {"config.toml", "initial.safetensors", "key", "group", "client.db"},
 }
 _POINTERS = {
     "shards": "SELECT file FROM shards",

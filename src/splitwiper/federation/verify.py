@@ -142,6 +142,8 @@ def _client(server: Server, client_of: Callable[[str], Client], name: str, recei
             receipt.context[f"client_{part}"] for part in ("config", "initial", "key")
         ):
             return Check(what, "mismatch", "settings, first weights or key are not those of the receipt")
+        if receipt.context["codebook"] != (own.codebook or None):
+            return Check(what, "mismatch", "the codebook is not that of the receipt")
     half = client.tree.half()
     if record is None:
         left = bool(client.tree.slices() or client.tree.checkpoints() or half)
