@@ -86,7 +86,14 @@ def learn(
 
 
 def _warn(settings: Settings) -> None:
-    """Say that a server which sees all rows at once hardly learns."""
+    """Say that a server which sees all rows at once hardly learns, and that a seeded key hides nothing."""
+    client = settings.config.client
+    if client.keys == "seeded" and (client.masking.is_on or client.noise.is_on):
+        show.line(
+            show.errors(),
+            "note: client.keys = 'seeded' gives codebook and noise away to whoever knows the seed, the server too: for "
+            "experiments only.",
+        )
     rows, batch = sum(len(labels) for _, labels in settings.train.values()), settings.config.server.batch
     if batch >= rows:
         show.line(

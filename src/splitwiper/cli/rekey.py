@@ -22,6 +22,7 @@ def rekey(
         list[str] | None,
         typer.Option("--label", metavar="NAME", help="Agree on this label too, for rows to come. May be repeated."),
     ] = None,
+    task: Annotated[str, typer.Option("--task", help="The task of these labels, where clients have several.")] = "",
     as_json: Json = False,
 ) -> None:
     """Have all clients agree on a new codebook, and send their rows again.
@@ -35,7 +36,9 @@ def rekey(
     """
     with Bars(quiet=as_json) as bars, when_interrupted(f"Finish it with 'splitwiper settle {run}'."):
         federation = open_run(run, bars)
-        agreement = federation.rekey(labels or ())
+        numbers = any(isinstance(label.name, int) for label in federation.labels if label.task == task)
+        names = [int(name) if numbers and name.lstrip("-").isdigit() else name for name in labels or ()]
+        agreement = federation.rekey(names, task=task)
         state = federation.status().model
     if as_json:
         show.emit({"run": run, "model": state, "agreement": agreement_of(agreement)})

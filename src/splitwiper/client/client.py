@@ -135,15 +135,20 @@ class Client:
         return Group(self.tree)
 
     def labels(self) -> tuple[Label, ...]:
-        """The labels it holds, and those of the closed set that its settings name."""
+        """The labels it holds, those of the closed set that its settings name, and those it was asked to bring up."""
         named = {Label(self.task, name) for name in self.config.labels}
-        return in_order({label for _, label in self.holdings.surviving()} | named)
+        return in_order({label for _, label in self.holdings.surviving()} | named | self.group.wished())
 
-    def statement(self, tickets: Sequence[str] = ()) -> Statement:
-        """What the server is told with an upload: nothing it could read the client's settings from."""
+    def statement(self, tickets: Sequence[str] = (), *, coded: bool = True) -> Statement:
+        """What the server is told with an upload: nothing it could read the client's settings from.
+
+        Args:
+            tickets: those that are answered.
+            coded: name the codebook, where there is one; to withdraw rows none is needed.
+        """
         key = self._key()
         half = self.tree.half()
-        book = self.group.codebook() if self.group.has_codebook() else None
+        book = self.group.codebook() if coded and self.group.has_codebook() else None
         return Statement(
             config=mac(key, "config", config_digest(self.config, seed=self.seed)).hex(),
             initial=mac(key, "initial", self.tree.book.meta("initial") or "").hex(),
@@ -226,10 +231,17 @@ class Client:
         """Suppress rows at once and for ever, and make the request that tells the server. `sync` does the rest."""
         with self._timed():
             request = Request(secrets.token_hex(16), self.name, choice.level)
-            labels = [label_mac(self._key(), Label(self.task, name)) for name in choice.labels]
-            seconds = self.take_spent().seconds
+            labels, seconds = self._wholly(choice.macs), self.take_spent().seconds
             self.tree.forget(request.ticket, choice.level, choice.macs, seconds=seconds, labels=labels)
         return request
+
+    def _wholly(self, macs: Sequence[bytes]) -> list[bytes]:
+        """HMACs of labels that no row is left of once these are gone."""
+        if not self.config.masking.is_on:
+            return []
+        gone, rows = set(macs), list(self.holdings.surviving())
+        left = {label for value, label in rows if value not in gone}
+        return [label_mac(self._key(), label) for label in {label for _, label in rows} - left]
 
     def send_requests(self) -> list[str]:
         """Hand open requests to the server; returns every ticket that still waits to be answered."""
@@ -260,7 +272,8 @@ class Client:
                 "the whole client (everything=True), then learn again the rows that may stay."
             )
         for ticket in unknown:
-            self.tree.forget(ticket.id, ticket.level, [value for value, _ in self.holdings.surviving()], seconds=0.0)
+            everything = [value for value, _ in self.holdings.surviving()]
+            self.tree.forget(ticket.id, ticket.level, everything, seconds=0.0, labels=self._wholly(everything))
             self.tree.mark([ticket.id], "sent" if ticket.state == "accepted" else "done")
 
     # --- keeping up ----------------------------------------------------------------------------------------
@@ -304,9 +317,9 @@ class Client:
                 self._withdraw(tickets)
             self._done(tickets, "", "")
             return sent
-        recipe = self._recipe()
-        wanted = digest("shard", training.half_key(recipe, slices))
         try:
+            recipe = self._recipe()
+            wanted = digest("shard", training.half_key(recipe, slices))
             state = yield from self._train(recipe, slices)
             if not (again or tickets or self.tree.book.meta("uploaded") != wanted or self.tree.is_behind()):
                 return False
@@ -316,8 +329,8 @@ class Client:
                 record_upload(self.tree, wanted, copies=copies, group=group)
             with self.tree.book.change():  # a process that lost its lease must not bring old rows back
                 accepted = self._link.upload(self.name, outgoing, self.statement(tickets))
-        except (DataError, TrainingError):
-            if tickets:  # what is left cannot be trained on, but what is to be forgotten goes all the same
+        except (DataError, TrainingError, CorruptError):
+            if tickets:  # what is left cannot be trained on or sent, but what is to be forgotten goes all the same
                 self._withdraw(tickets)
                 self.tree.mark(tickets, "done")
             raise
@@ -327,7 +340,7 @@ class Client:
 
     def _withdraw(self, tickets: Sequence[str]) -> None:
         with self.tree.book.change():  # nobody takes over between the fence and the server's word
-            self._link.withdraw(self.name, self.statement(tickets))
+            self._link.withdraw(self.name, self.statement(tickets, coded=False))
 
     def _train(self, recipe: training.Recipe, slices: Mapping[int, Shard]) -> Pausing[dict[str, Tensor]]:
         """The frozen half: the one at hand if it was computed from exactly these rows, else a new one."""
@@ -412,7 +425,7 @@ class Client:
         else:
             group = self._typical() if self.config.noise.reading == "mean" else 1
             if self.config.noise.is_on:
-                record_prediction(self.tree, half[0].digest)
+                record_prediction(self.tree, half[0].digest, group=group)
             ask = partial(self._link.predict, self.name)
             told = answers(recipe, state, named, self._columns, ask, group=group)
         return told if recipe.hiding is None else unmasked(told, named, recipe.hiding, without=self._forgotten())

@@ -86,7 +86,7 @@ def embed(
             for column in columns:
                 values = boundary[column.name]
                 sent = encode(values, column, codec, ranges.get(column.name))
-                if not (bounded(values) and bounded(sent)):  # a float16 may overflow where the value did not
+                if not all(map(bounded, (values,) if sent is values else (values, sent))):  # float16 may overflow
                     raise _not_finite(recipe.name, column.name, codec)
                 out[column.name] = sent.cpu().numpy()
             yield out, codes.astype(np.int32)
@@ -101,6 +101,7 @@ def embed(
             blocks=blocks(),
             codec=codec,
             ranges=ranges,
+            behind=not recipe.config.noise.is_on or recipe.config.device.startswith("cuda"),
         )
     return sending
 
@@ -113,24 +114,30 @@ class Sending:
         self._rows = Survivors(slices, recipe.names)
         self._drawn = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))
         self._noise = recipe.config.noise
+        # all that what is sent depends on: the same noise on other values would give their difference away
         frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
-        self._secret = secure_stream(recipe.key, "upload", rows_digest(slices), frozen) if self._noise.is_on else None
+        name = (rows_digest(slices), frozen, recipe.hiding.book.id if recipe.hiding else "")
+        self._secret = secure_stream(recipe.key, "upload", *name) if self._noise.is_on else None
         self.held = self._rows.labels
         self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
 
     def batches(self, what: str, on_batch: OnBatch | None = None) -> Batches:
         """Activations, as they are sent, and label indices of every row of the shard, in order."""
-        done = 0
-        counts = torch.from_numpy(np.bincount(self.plan.codes))
         with closing(self._activations(self.plan, what, on_batch)) as batches:
+            if self._secret is None:
+                yield from batches
+                return
+            done = 0
             for boundary, codes in batches:
-                if self._secret is not None:
-                    if odd := [name for name, values in boundary.items() if not bounded(values)]:
-                        raise _not_finite(self._recipe.name, odd[0])  # clipping would hide it
-                    group = counts[torch.from_numpy(codes)] if self._noise.reading == "mean" else 1
-                    boundary = protect(boundary, self._noise, ByPlace(self._secret, done), group=group)
-                yield boundary, codes
+                yield self._noisy(boundary, codes, ByPlace(self._secret, done)), codes
                 done += len(codes)
+
+    def _noisy(self, boundary: Mapping[str, Tensor], codes: Array, place: ByPlace) -> dict[str, Tensor]:
+        """A batch as it may be sent."""
+        if odd := [name for name, values in boundary.items() if not bounded(values)]:
+            raise _not_finite(self._recipe.name, odd[0])  # clipping would hide it
+        counts = torch.from_numpy(np.bincount(self.plan.codes)[codes]) if self._noise.reading == "mean" else 1
+        return protect(boundary, self._noise, place, group=counts)
 
     @property
     def releases(self) -> tuple[int, int]:

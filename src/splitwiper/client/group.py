@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from splitwiper.errors import CorruptError, DataError
@@ -50,6 +51,14 @@ class Group:
             )
         return Codebook.opened(sealed, self.key())
 
+    def wished(self) -> set[Label]:
+        """Labels that the client is to bring up besides its own, until they are agreed on."""
+        return {Label.parse(text) for text in json.loads(self._tree.book.meta("wished") or "[]")}
+
+    def wish(self, labels: Iterable[Label]) -> None:
+        """Have the client bring up labels in the next agreement."""
+        self._tree.remember(wished=json.dumps([label.text for label in labels]))
+
     def take(self, book: Codebook, labels: Iterable[Label]) -> None:
         """Keep a codebook, encrypted.
 
@@ -64,4 +73,6 @@ class Group:
         if book.federation != key.federation:
             raise DataError(f"client {self._name!r}: this codebook is that of another federation.")
         book.check(labels)
-        self._tree.remember(codebook=book.sealed(key).hex(), codebook_version=str(book.version), unsent="codebook")
+        self._tree.remember(
+            codebook=book.sealed(key).hex(), codebook_version=str(book.version), unsent="codebook", wished="[]"
+        )

@@ -43,7 +43,7 @@ def answers(
         inputs: what to predict on.
         columns: what crosses the cut.
         ask: sends a batch to the server half.
-        group: rows of a typical code, for noise that is scaled to it.
+        group: rows of a typical label, for noise that is scaled to it.
     """
     ranges = ranges_in(state)
     told = [
@@ -108,7 +108,9 @@ def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, witho
     chances = hiding.mode.unmask(torch.softmax(told.logits.double(), dim=1), inputs, book)
     labels = [label for label in book.labels if label not in without]
     chosen = chances[:, [number for number, label in enumerate(book.labels) if label not in without]]
-    return Scores(tuple(labels), (chosen / chosen.sum(dim=1, keepdim=True)).clamp(min=1e-30).log().float())
+    return Scores(
+        tuple(labels), (chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1e-30)).clamp(min=1e-30).log().float()
+    )
 
 
 def fitting(inputs: Any, client: str, holdings: Holdings) -> dict[str, Array]:

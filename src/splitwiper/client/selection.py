@@ -16,11 +16,10 @@ from splitwiper.wire.messages import Level
 
 @dataclass(frozen=True)
 class Choice:
-    """The level of a request, the HMACs of the rows it forgets, and the names of labels it forgets wholly."""
+    """The level of a request and the HMACs of the rows it forgets."""
 
     level: Level
     macs: list[bytes]
-    labels: tuple[str | int, ...] = ()
 
 
 def select(
@@ -46,10 +45,10 @@ def select(
         held.setdefault(label.name, []).append(value)
     if classes is not None:
         named = _of_classes(name, held, classes)
-        return Choice("class", [m for label in named for m in held[label]], tuple(named))
+        return Choice("class", [m for label in named for m in held[label]])
     if not held:
         raise RequestError(f"client {name!r} holds no rows: there is nothing to forget.")
-    return Choice("client", [m for macs in held.values() for m in macs], tuple(held))
+    return Choice("client", [m for macs in held.values() for m in macs])
 
 
 def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[str | int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from splitwiper.config import Noise
 from splitwiper.store import ClientTree
@@ -29,10 +29,17 @@ def record_upload(tree: ClientTree, shard: str, *, copies: int, group: int) -> N
         tree.remember(released=json.dumps([*uploads, [shard, copies, group]]))
 
 
-def record_prediction(tree: ClientTree, half: str) -> None:
-    """Note that inputs were released. The same input through the same half has the same noise, and spends nothing."""
-    if tree.book.meta("asked_half") != half:
-        tree.remember(asked=str(int(tree.book.meta("asked") or 0) + 1), asked_half=half)
+def record_prediction(tree: ClientTree, half: str, *, group: int) -> None:
+    """Note that inputs were released. The same input through the same half has the same noise, and spends nothing.
+
+    Args:
+        tree: the client's folder.
+        half: what the activations were computed with.
+        group: rows of a typical label, where noise is scaled to it.
+    """
+    asked = _asked(tree)
+    if [half, group] not in asked:
+        tree.remember(asked=json.dumps([*asked, [half, group]]))
 
 
 def spent(tree: ClientTree, noise: Noise, columns: Sequence[Column]) -> Spending:
@@ -44,10 +51,13 @@ def spent(tree: ClientTree, noise: Noise, columns: Sequence[Column]) -> Spending
     from splitwiper.privacy import Budget, Release
 
     releases = [Release(kind="upload", copies=copies, group=group) for _, copies, group in _uploads(tree)]
-    if asked := int(tree.book.meta("asked") or 0):
-        releases.append(Release(kind="prediction", times=asked))
+    releases += [Release(kind="prediction", group=group) for _, group in _asked(tree)]
     values = sum(math.prod(c.shape) for c in columns if c.dtype.startswith("F"))
     return Budget(noise=noise, values=max(values, 1), releases=tuple(releases)).spent()
+
+
+def _asked(tree: ClientTree) -> list[list[Any]]:
+    return list(json.loads(tree.book.meta("asked") or "[]"))
 
 
 def _uploads(tree: ClientTree) -> list[tuple[str, int, int]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 
 from splitwiper.client import Client
-from splitwiper.errors import AbsentClientError, CorruptError, SplitWiperError, let_go
+from splitwiper.errors import AbsentClientError, CorruptError, NotFoundError, SplitWiperError, let_go
 from splitwiper.federation.members import Members
 from splitwiper.masking.codebook import expand
 from splitwiper.masking.consensus import Consensus, Participant
@@ -36,26 +36,61 @@ class Agreement:
 def agree(members: Members, names: Sequence[str]) -> Agreement | None:
     """See to it that clients which hide their labels have the newest codebook; None where all have.
 
-    Clients that come later take the codebook that the others agreed on, which must know their labels.
+    Clients that come later take the codebook that the others agreed on, which must know their labels. One client's
+    trouble keeps no other from it; it is told in the agreement.
     """
     if not members.config.client.masking.is_on:
         return None
     version, start = _newest(members), time.perf_counter()
-    lacking = {c.name: c for c in map(members.client, names) if c.labels() and not c.group.has_codebook(version)}
-    if not lacking:
+    lacking, problems = _lacking(members, names, version)
+    if not lacking and not problems:
         return None
-    talks, problems = _heard(members, lacking, version)
+    talks, deaf = _heard(members, lacking, version)
+    problems |= deaf
     found = next((talk.consensus for talk in talks.values()), None)
     if found is None and talks:
         roster = list(next(iter(talks.values())).roster) or sorted(talks)
-        if not set(roster) <= set(members.here()):  # somebody left in the middle: those who are here start anew
-            roster, version = sorted(talks), version + 1
+        if waited := [name for name in roster if not members.has_joined(name) and members.server.tree.shard(name)]:
+            return _waiting(members, lacking, problems, waited, start)
+        if not all(members.has_joined(name) and members.client(name).labels() for name in roster):
+            roster, version = sorted(talks), version + 1  # somebody left for good: those who are here start anew
         found = _talk(members, roster, version)
-    clients = [lacking[name] for name in sorted(talks)]
     if found is not None:
-        problems |= _take(clients, found, version)
+        problems |= _take([lacking[name] for name in sorted(talks)], found, version)
     words = len(found.transcript) if found else 0
     return Agreement(tuple(sorted(talks)), words, time.perf_counter() - start, problems)
+
+
+def _lacking(
+    members: Members, names: Sequence[str], version: int
+) -> tuple[dict[str, Client], dict[str, SplitWiperError]]:
+    """Clients with rows and without a codebook of this version, and what kept others from being looked at."""
+    lacking: dict[str, Client] = {}
+    problems: dict[str, SplitWiperError] = {}
+    for name in names:
+        try:
+            client = members.client(name)
+            if not client.group.has_codebook(version) and client.labels():
+                lacking[name] = client
+        except CorruptError as problem:
+            problems[name] = let_go(problem)
+    return lacking, problems
+
+
+def _waiting(
+    members: Members,
+    lacking: Mapping[str, Client],
+    problems: dict[str, SplitWiperError],
+    waited: Sequence[str],
+    start: float,
+) -> Agreement:
+    """An agreement that was interrupted waits for clients that are away: who has a codebook goes on with it."""
+    away = AbsentClientError(
+        f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it, or forget the "
+        "whole client (everything=True); then settle."
+    )
+    problems |= {name: away for name, client in lacking.items() if not client.group.has_codebook()}
+    return Agreement((), 0, time.perf_counter() - start, problems)
 
 
 def _heard(
@@ -83,6 +118,7 @@ def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
 
     Raises:
         AbsentClientError: the server holds a shard of a client whose folder is not here.
+        NotFoundError: nobody has rows.
     """
     holders = [shard.client for shard in members.server.tree.shards()]
     if away := sorted(set(holders) - set(members.here())):
@@ -92,10 +128,13 @@ def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
         )
     start = time.perf_counter()
     present = [client for client in map(members.client, members.here()) if client.labels()]
+    if not present:
+        raise NotFoundError("nobody holds rows, so there are no labels to agree on: learn first.")
     for client in present:
         members.mark(client.name)
+    present[0].group.wish(labels)
     version = _newest(members) + 1
-    found = _talk(members, [client.name for client in present], version, {present[0].name: labels} if present else {})
+    found = _talk(members, [client.name for client in present], version)
     problems = _take(present, found, version)
     words = len(found.transcript)
     return Agreement(tuple(c.name for c in present), words, time.perf_counter() - start, problems)
@@ -106,18 +145,12 @@ def _newest(members: Members) -> int:
     return int(members.link.topic().rpartition("/")[2] or 1)
 
 
-def _talk(
-    members: Members, roster: Sequence[str], version: int, extra: Mapping[str, Sequence[Label]] | None = None
-) -> Consensus:
+def _talk(members: Members, roster: Sequence[str], version: int) -> Consensus:
     """Let the clients of a roster talk until all are done."""
     masking = members.config.client.masking
-    clients = [members.client(name) for name in roster]
     speakers = [
-        (
-            Talk(members.link, client.group.key(), version),
-            Participant(client.name, {*client.labels(), *(extra or {}).get(client.name, ())}, masking, _draw(client)),
-        )
-        for client in clients
+        (Talk(members.link, c.group.key(), version), Participant(c.name, set(c.labels()), masking, _draw(c)))
+        for c in map(members.client, roster)
     ]
     while True:
         for talk, participant in speakers:

@@ -153,7 +153,7 @@ class Federation:
                     files.write_bytes(target / "clients" / name / kept, source.read_bytes())
             if (sealed := self._client(name).tree.sealed_codebook()) is not None:
                 files.write_bytes(target / "clients" / name / HANDED, sealed)
-        make(target, self.halves, self.config, tree.initial(), tree.client_initial())
+        make(target, self.halves, self.config, tree.initial(), tree.client_initial(), run=tree.book.meta("run"))
         twin = Federation(target, self.halves, progress=self._progress)
         for said in tree.posted(topic := tree.topic()):
             twin._server.post(said.sender, topic, said.place, said.body)
@@ -198,9 +198,11 @@ class Federation:
         check_names([name for name, _ in pairs], known=self.clients)
         tasks = tasks or {}
         sources = {name: Reader(data, client=name, task=tasks.get(name, "")) for name, data in pairs}
-        book = self._members.codebook()
+        book, labels = self._members.codebook(), set[Label]()
         for name, source in sources.items():
-            self._members.check(name, source.rows(), source.task, book)
+            self._members.check(name, rows := source.rows(), source.task, book)
+            labels |= set(rows.labels)
+        self._members.check_labels(labels)
         self._link.begin()
         added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
         before = self._server.tree.model()
@@ -221,7 +223,7 @@ class Federation:
         """Take a client's rows in, and have the client join if it is new."""
         rows = source.rows()
         if source.lazy:  # these were not looked at before
-            self._members.check(name, rows, source.task)
+            self._members.check(name, rows, source.task, self._members.codebook())
         self._members.mark(name)
         client = self._members.join(name, source.task)
         added = client.add(rows, checked=True)
@@ -394,8 +396,14 @@ class Federation:
         if not self.config.client.noise.is_on:
             return tuple(receipts)
         here = set(self._members.here())
-        found = {r.client: self._client(r.client).privacy().to_dict() for r in receipts if r.client in here}
+        found = {r.client: self._spent_on_noise(r.client) for r in receipts if r.client in here}
         return tuple(dataclasses.replace(r, privacy=found.get(r.client, {})) for r in receipts)
+
+    def _spent_on_noise(self, client: str) -> dict[str, Any]:
+        try:
+            return self._client(client).privacy().to_dict()
+        except ConfigError as problem:  # the library that adds it up is not installed
+            return {"note": str(problem)}
 
     def verify(self, receipt: Receipt | str | Path | None = None) -> Verification:
         """Recompute from the surviving data and compare bit for bit.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,24 @@ def architecture(halves: Halves) -> str:
 
 
 def make(
-    path: Path, halves: Halves, config: Config, server: Mapping[str, Tensor], client: Mapping[str, Tensor]
+    path: Path,
+    halves: Halves,
+    config: Config,
+    server: Mapping[str, Tensor],
+    client: Mapping[str, Tensor],
+    *,
+    run: str | None = None,
 ) -> None:
-    """Make a run folder; its configuration is written last and says that the making was finished."""
+    """Make a run folder; its configuration is written last and says that the making was finished.
+
+    Args:
+        path: the folder.
+        halves: the network.
+        config: the settings.
+        server: first weights of the server half.
+        client: first weights of the client half.
+        run: what names the run, drawn anew unless it is that of a twin; no computation depends on it.
+    """
     refuse_used(path)
     columns = columns_of(halves.boundary)
     for name in sorted(_FOLDERS):
@@ -64,6 +80,7 @@ def make(
             "columns": json.dumps([[c.name, c.dtype, list(c.shape)] for c in columns]),
             "codec": config.client.codec,
             "at": halves.at,
+            "run": run or secrets.token_hex(16),
             "architecture": architecture(halves),
         },
     )

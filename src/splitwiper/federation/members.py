@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 
 from torch import Tensor
 
 from splitwiper.client import Client, check_rows
 from splitwiper.client.client import Progress
+from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.data.rows import Rows
-from splitwiper.errors import DataError, NotFoundError, nearest
+from splitwiper.errors import ConfigError, CorruptError, DataError, NotFoundError, nearest
 from splitwiper.federation.folder import drawn
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.sources import NAME
 from splitwiper.federation.status import differs
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.sealing import GroupKey, invitation
+from splitwiper.masking.sealing import GroupKey, check_sealing, invitation
 from splitwiper.masking.talk import Talk
-from splitwiper.seeding import Stream, digest, seeded_key
+from splitwiper.seeding import Stream, seeded_key
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ClientTree, files
 from splitwiper.store.tensors import load_state
+from splitwiper.wire import Label
 
 HANDED = "codebook"
 """Where a twin finds the codebook its client is to join with."""
@@ -135,9 +139,8 @@ class Members:
 
     @property
     def federation(self) -> str:
-        """What names the federation: its settings and first weights. A twin has the same name."""
-        kept = self.server.tree.book.meta
-        return digest("federation", *(kept(key) or "" for key in ("config", "initial", "client-initial")))
+        """What names the federation. A twin has the same name."""
+        return self.server.tree.book.meta("run") or ""
 
     def _group(self, name: str) -> bytes:
         """The key that a joining client shares with the others: handed over, from the invitation, or from others."""
@@ -163,12 +166,29 @@ class Members:
             Talk(self.link, GroupKey(self.federation, self._group(name)), int(topic.rpartition("/")[2])).listen()
 
     def codebook(self) -> Codebook | None:
-        """The codebook of any client that is here; None where there is none, or labels are not hidden."""
+        """The newest codebook of the clients that are here; None where there is none, or labels are not hidden."""
+        found: list[Codebook] = []
         for name in self.here() if self.config.client.masking.is_on else ():
-            group = self.client(name).group
-            if group.has_codebook():
-                return group.codebook()
-        return None
+            with suppress(CorruptError):  # one client's trouble is not the others'
+                group = Group(ClientTree(self._folder / name))
+                if group.has_codebook(found[0].version + 1 if found else 1):
+                    found.insert(0, group.codebook())
+        return found[0] if found else None
+
+    def check_labels(self, labels: AbstractSet[Label]) -> None:
+        """Refuse labels that there are too few codes for, before anything is kept.
+
+        Raises:
+            ConfigError: there are, or the package that seals messages is not installed.
+        """
+        masking = self.config.client.masking
+        if masking.is_on:
+            check_sealing()
+        if masking.mode == "keyed" and 0 < masking.codes < len(labels):
+            raise ConfigError(
+                f"masking.codes = {masking.codes} is fewer than the {len(labels)} labels: give at least as many, in a "
+                "new run."
+            )
 
     def _first_weights(self, name: str) -> Mapping[str, Tensor]:
         """A joining client's first weights: handed over to a twin, its own half's, its own draw, or the shared ones."""

@@ -42,8 +42,8 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
     behind = {name for name in sorted(here) if members.is_behind(name)}
     names = sorted(members.marked() | behind | {t.client for t in open_tickets})
     agreement = agree(members, [name for name in names if name in here])
-    failed = dict(agreement.problems) if agreement else {}
-    failed |= _bring_up(members, [name for name in names if name in here and name not in failed], behind)
+    failed = _bring_up(members, [name for name in names if name in here], behind)  # to forget, none needs a codebook
+    failed |= agreement.problems if agreement else {}
     absent = {name for name in names if name not in here and server.tree.knows(name)}
     for name in set(names) - here:
         members.unmark(name)

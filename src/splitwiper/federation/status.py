@@ -135,8 +135,10 @@ def differs(tree: ClientTree, server: ServerTree) -> bool:
     if tree.book.meta("name") != name:
         return False  # a copy of another client's folder is not worked on
     tickets, shard = server.tickets(name), server.shard(name)
+    newest = int(server.topic().rpartition("/")[2] or 0)  # of the codebooks that clients talk about
     return (
         tree.is_behind()
+        or (tree.group() is not None and bool(tree.slices()) and int(tree.book.meta("codebook_version") or 0) < newest)
         or bool(tree.unknown(tickets) or tree.unheard(tickets))
         or (tree.book.meta("accepted") or "") != (shard.digest if shard else "")
     )

@@ -142,7 +142,7 @@ def _client(server: Server, client_of: Callable[[str], Client], name: str, recei
             receipt.context[f"client_{part}"] for part in ("config", "initial", "key")
         ):
             return Check(what, "mismatch", "settings, first weights or key are not those of the receipt")
-        if receipt.context["codebook"] != (own.codebook or None):
+        if receipt.context["codebook"] not in (None, own.codebook):
             return Check(what, "mismatch", "the codebook is not that of the receipt")
     half = client.tree.half()
     if record is None:

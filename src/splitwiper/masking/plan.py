@@ -6,6 +6,7 @@ nothing false. Rows lie in an order that only the client's key tells.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import math
 from dataclasses import dataclass
@@ -57,13 +58,13 @@ def planned(held: Held, book: Codebook, mode: Mode, masking: Masking) -> Plan:
         np.concatenate([np.ones(len(source)), extra[:, 2]]).astype(np.float32),
         np.concatenate([codes, codes[first]]),
     )
-    order = _order(held, plan)
+    order = _order(held, book, plan)
     return Plan(plan.source[order], plan.other[order], plan.share[order], plan.codes[order])
 
 
-def _order(held: Held, plan: Plan) -> Array:
-    """An order by HMACs of content, copy and key: nothing about a row can be told from where it lies."""
-    key = mac(held.key, "masking", "order")
+def _order(held: Held, book: Codebook, plan: Plan) -> Array:
+    """An order by HMACs under a key of this very shard: where a row lies tells nothing, and nothing of other shards."""
+    key = mac(held.key, "masking", "order", hashlib.sha256(held.macs.tobytes()).digest(), book.id)
     macs = [row.tobytes() for row in held.macs]
     words = [
         hmac.digest(key, macs[row] + number.to_bytes(8, "little"), "sha256")
@@ -92,5 +93,7 @@ def _cover(held: Held, source: Array, codes: Array, masking: Masking) -> list[tu
 
 def _blend(held: Held, source: Array, rows: Array, first: int, draws: Draws) -> tuple[int, int, float]:
     """A row and another of its code and label, and a weight between 0.3 and 0.7."""
-    alike = rows[held.index[source[rows]] == held.index[source[first]]]
+    same = held.index[source[rows]] == held.index[source[first]]
+    alike = rows[same & (source[rows] != source[first])]
+    alike = alike if len(alike) else rows[same]  # a row that is alone of its kind is sent once more as it is
     return first, int(alike[draws.below(len(alike))]), 0.3 + 0.4 * draws.below(1 << 20) / (1 << 20)

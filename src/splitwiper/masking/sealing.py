@@ -8,6 +8,7 @@ and write for everybody: the group trusts its members to be curious, not to lie.
 from __future__ import annotations
 
 import hmac
+import importlib.util
 import json
 import os
 import secrets
@@ -28,6 +29,16 @@ def invitation() -> str:
     return secrets.token_urlsafe(32)
 
 
+def check_sealing() -> None:
+    """Say at once that messages cannot be sealed here.
+
+    Raises:
+        ConfigError: the package for it is not installed.
+    """
+    if importlib.util.find_spec("cryptography") is None:
+        raise ConfigError("hiding labels needs the package cryptography: pip install 'splitwiper[plus]'.")
+
+
 @dataclass(frozen=True)
 class GroupKey:
     """The clients' common key in one federation."""
@@ -45,7 +56,8 @@ class GroupKey:
         if len(invitation) < _LEAST:
             raise ConfigError(
                 f"the invitation secret has {len(invitation)} characters and must have at least {_LEAST}: make one "
-                "with splitwiper.masking.sealing.invitation(), and give every client the same."
+                "with splitwiper.masking.sealing.invitation(), and give every client the same. The server could guess "
+                "one that people make up."
             )
         # HKDF-SHA-256 (RFC 5869) with one block of output
         extracted = hmac.digest(b"splitwiper invitation", invitation.encode(), "sha256")
@@ -81,12 +93,9 @@ class GroupKey:
         return json.loads(padded[4 : 4 + int.from_bytes(padded[:4], "little")])
 
     def _cipher(self) -> Any:
-        try:
-            from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-        except ImportError as problem:
-            raise ConfigError(
-                "hiding labels needs the package cryptography: pip install 'splitwiper[plus]'"
-            ) from problem
+        check_sealing()
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
         return ChaCha20Poly1305(self.derive("seal"))
 
 

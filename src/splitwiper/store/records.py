@@ -61,8 +61,8 @@ def shard_record(row: sqlite3.Row) -> ShardRecord:
 
 
 def manifest_digest(shards: Sequence[ShardRecord]) -> str:
-    """Digest of a manifest: clients, shard digests, row counts, and codes; nothing of their history."""
-    return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows, s.outputs)))
+    """Digest of a manifest: clients, shard digests, row counts, and the codebook; nothing of their history."""
+    return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows, s.codebook, s.outputs)))
 
 
 def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
@@ -73,10 +73,9 @@ def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
     """
     books = {s.codebook for s in shards}
     if len(books) > 1:
-        newest = shards[-1].codebook
-        old = ", ".join(s.client for s in shards if s.codebook != newest)
+        groups = [", ".join(s.client for s in shards if s.codebook == book) for book in sorted(books)]
         raise DataError(
-            f"clients use different codebooks ({old} and others), so their codes mean different things: a rekey is "
+            f"clients use different codebooks ({'; '.join(groups)}), so their codes mean different things: a rekey is "
             "unfinished. Bring every client's folder, and settle."
         )
     if shards and shards[0].codebook:

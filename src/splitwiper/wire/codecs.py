@@ -156,9 +156,11 @@ def decode(
 
 def bounded(values: Tensor) -> bool:
     """Whether values are finite, and not too large to train on."""
-    if not values.is_floating_point():
+    if not (values.is_floating_point() and values.numel()):
         return True
-    return bool((values.abs() <= min(LARGEST, torch.finfo(values.dtype).max)).all())
+    low, high = torch.aminmax(values)  # NaN where there is any; one pass, and no memory
+    most = min(LARGEST, torch.finfo(values.dtype).max)
+    return bool((low >= -most) & (high <= most))
 
 
 def usable(ranges: Ranges, codec: str) -> bool:

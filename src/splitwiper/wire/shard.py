@@ -70,6 +70,7 @@ def write_shard(
     blocks: Iterable[Block],
     codec: str = "none",
     ranges: Mapping[str, Ranges] | None = None,
+    behind: bool = True,
 ) -> None:
     """Write a shard block by block; memory stays at one block.
 
@@ -81,6 +82,7 @@ def write_shard(
         blocks: (tensors by column name, already coded, and label indices) in row order.
         codec: how they are coded.
         ranges: the ranges of columns coded as integers.
+        behind: write a block while the next is computed; not where computing takes all cores anyway.
     """
     rowwise = [stored(c, codec) for c in columns] + [Column(LABEL_COLUMN, "I32", ())]
     fixed = named(ranges or {})
@@ -120,7 +122,10 @@ def write_shard(
         for tensors, codes in blocks:
             if under_way:
                 under_way.result()
-            under_way = writer.submit(write, tensors, codes, done)
+            if behind:
+                under_way = writer.submit(write, tensors, codes, done)
+            else:
+                write(tensors, codes, done)
             done += len(codes)
         if under_way:
             under_way.result()
