@@ -107,7 +107,7 @@ def _hashed(values: list[dict[str, Any]]) -> str:
 
 _FIXED = {
     "server": {"config.toml", "initial.safetensors", "client-initial.safetensors", "server.db"},
-    "client": {"config.toml", "initial.safetensors", "key", "group", "client.db"},
+    "client": {"config.toml", "initial.safetensors", "key", "client.db"},
 }
 _POINTERS = {
     "shards": "SELECT file FROM shards",
@@ -128,6 +128,8 @@ def strays(path: Path) -> list[str]:
             wanted.add(tree.relative_to(path) / "key")  # laid out by the test, not joined
             continue
         wanted |= {tree.relative_to(path) / name for name in _FIXED[kind]}
+        if kind == "client" and "[masking]" in (text := (tree / "config.toml").read_text(encoding="utf-8")):
+            wanted |= {tree.relative_to(path) / "group"} if 'mode = "none"' not in text else set()
         tables = {row["name"] for row in query(tree / book, "SELECT name FROM sqlite_master")}
         for folder, sql in _POINTERS.items():
             if sql.split()[-1] in tables:

@@ -122,5 +122,5 @@ def _pictures(federation: Federation, folder: Path | None) -> Pictures | None:
 
 def _notes(results: Sequence[Result]) -> None:
     out = show.output()
-    if noted := [result for result in results if result.notes and result.strength < 0]:
+    if noted := [result for result in results if result.notes and result.strength < 0 and not result.scores]:
         show.line(out, f"Without a result: {'; '.join(f'{r.attack} ({r.notes})' for r in noted)}.")

@@ -127,7 +127,10 @@ class Client:
     def _hiding(self) -> Hiding | None:
         masking = self.config.masking
         group = self.group
-        return Hiding(group.codebook(), mode_for(masking, group.key()), masking) if masking.is_on else None
+        if not masking.is_on:
+            return None
+        book = group.codebook()
+        return Hiding(book, mode_for(masking, group.key(), book.version), masking)
 
     @property
     def group(self) -> Group:

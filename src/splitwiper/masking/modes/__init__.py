@@ -23,9 +23,9 @@ from splitwiper.masking.sealing import GroupKey
 __all__ = ["Held", "Mode", "mode_for"]
 
 
-def mode_for(masking: Masking, key: GroupKey) -> Mode:
-    """The mode that the settings name."""
+def mode_for(masking: Masking, key: GroupKey, version: int = 1) -> Mode:
+    """The mode that the settings name, for a version of the codebook."""
     if masking.mode == "keyed":
-        return Keyed(masking, key)
+        return Keyed(masking, key, version)
     modes: dict[str, Mode] = {"duplicate": Duplicate(), "partition": Partition(), "subclass": Subclass()}
     return modes[masking.mode]

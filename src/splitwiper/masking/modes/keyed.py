@@ -19,7 +19,7 @@ from torch import Tensor
 from splitwiper.config import Masking
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.modes.mode import Held, codes_of, one_of
-from splitwiper.masking.sealing import GroupKey
+from splitwiper.masking.sealing import Draws, GroupKey
 from splitwiper.wire.columns import Array
 
 _ROUNDS = 20
@@ -30,9 +30,10 @@ _TINY = 1e-12
 class Keyed:
     """Each row under its label's code in the row's bucket."""
 
-    def __init__(self, masking: Masking, key: GroupKey) -> None:
+    def __init__(self, masking: Masking, key: GroupKey, version: int) -> None:
         self._buckets = masking.buckets
-        self._seed = int.from_bytes(key.derive("buckets")[:16], "little")
+        self._key = key.derive("buckets", version)
+        self._views: dict[int, Array] = {}
         self._blur = min(0.2 * masking.buckets, 2.5)  # in buckets: how far the server half may be off
 
     def assign(self, held: Held, book: Codebook) -> tuple[Array, Array]:
@@ -43,11 +44,18 @@ class Keyed:
     def places(self, inputs: Mapping[str, Array]) -> Array:
         """Where on the circle of buckets every row lies, from 0 to B: the direction two secret views of it point."""
         coarse = np.concatenate([_coarse(inputs[name]) for name in sorted(inputs)], axis=1)
-        weights = np.random.Generator(np.random.Philox(key=self._seed)).standard_normal((2, coarse.shape[1]))
-        across, up = weights @ coarse.T
+        across, up = self._weights(coarse.shape[1]) @ coarse.T
         turn: Array = np.arctan2(up, across) / (2 * np.pi) % 1.0
         places: Array = np.minimum(turn * self._buckets, np.nextafter(self._buckets, 0))
         return places
+
+    def _weights(self, width: int) -> Array:
+        """Two secret views of so many numbers; from HMACs, so that they are the same wherever a client runs."""
+        if width not in self._views:
+            draws = Draws(self._key, width)
+            drawn = [draws.below(2**32) / 2**31 - 1 for _ in range(2 * width)]
+            self._views[width] = np.array(drawn).reshape(2, width)
+        return self._views[width]
 
     def unmask(self, chances: Tensor, inputs: Mapping[str, Array], book: Codebook) -> Tensor:
         """The labels' chances that explain those of the codes best (expectation and maximisation)."""
