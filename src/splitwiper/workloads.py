@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,6 +132,8 @@ def workload(
     holding = {**network.client, **both, "keys": "seeded", **(client or {})}
     serving_config = from_dict(ServerConfig, serving, where="server.")  # wrong settings are told before data is read
     holding_config = from_dict(ClientConfig, holding, where="client.")
+    if "keys" not in (client or {}) and (holding_config.masking.is_on or holding_config.noise.is_on):
+        holding_config = dataclasses.replace(holding_config, keys="random")  # a seeded key hides nothing
     found = divided(
         source,
         partition=partition,

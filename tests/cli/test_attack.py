@@ -62,7 +62,7 @@ def test_inputs_are_rebuilt_as_pictures(call, hidden: Path, tmp_path: Path) -> N
 
 
 def test_bad_input(call, hidden: Path, tmp_path: Path) -> None:
-    assert "does not hold the truth" in call("attack", hidden, "--earlier", tmp_path, code=7).stderr
+    assert "no snapshot in" in call("attack", hidden, "--earlier", tmp_path, code=2).stderr
     assert "only keeps a snapshot" in call("attack", hidden, "--keep", "x", "--earlier", "y", code=2).stderr
     assert "no run" in call("attack", tmp_path / "nowhere", code=6).stderr
 

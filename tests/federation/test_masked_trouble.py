@@ -243,3 +243,54 @@ def test_cover_rows_are_blends_of_two(tmp_path: Path) -> None:
     fed.learn({"north": table(1, ("bird", "cat", "dog"), 120)})
     values = activations(fed, "north")
     assert len(values) > 120 and len(np.unique(values, axis=0)) == len(values)
+
+
+def test_rows_forgotten_before_a_rekey_are_refused_and_stop_nobody(tmp_path: Path) -> None:
+    data = three()
+    fed = federation(tmp_path / "run")
+    fed.learn(data)
+    fed.unlearn("north", classes=["bird"])
+    fed.rekey()
+    again = fed.learn({**data, "late": table(41, ("cat",), 6)})
+    assert again.added["north"].refused == 10 and again.added["late"].new == 6
+    with pytest.raises(DataError, match="'bird' is not in the codebook"):
+        fed.learn({"north": table(42, ("bird", "cat"))})  # other birds
+
+
+def test_the_servers_first_weights_do_not_tell_the_number_of_labels(tmp_path: Path) -> None:
+    fed = federation(tmp_path / "run")
+    assert not any(name.startswith(fed.halves.server.head_name) for name in fed._server.tree.initial())
+    fed.learn(three())
+    assert Federation(tmp_path / "run", halves()).verify().exact
+
+
+def test_a_rekey_tries_every_key_before_it_begins(tmp_path: Path) -> None:
+    fed = federation(tmp_path / "run")
+    fed.learn(three())
+    (tmp_path / "run" / "clients" / "south" / "group").write_text("00" * 32)
+    with pytest.raises(CorruptError, match="client 'south'"):
+        fed.rekey()
+    assert not fed.status().todo and fed.unlearn("north", classes=["bird"]).exact
+
+
+def test_unfinished_work_cannot_be_verified(tmp_path: Path) -> None:
+    fed = federation(tmp_path / "run")
+    fed.learn(three())
+    fed._members.mark("south")
+    assert fed.verify().outcome == "unverifiable"
+    fed.settle()
+    assert fed.verify().exact
+
+
+def test_a_short_invitation_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="at least 16"):
+        Federation(tmp_path / "run", halves(), settings(masking=PARTS), invitation="short")
+    assert not (tmp_path / "run").exists()
+
+
+def test_workloads_that_hide_something_have_secret_keys() -> None:
+    from splitwiper.workloads import workload
+
+    assert workload("digits", "digits_cnn").config.client.keys == "seeded"
+    assert workload("digits", "digits_cnn", client={"masking": PARTS}).config.client.keys == "random"
+    assert workload("digits", "digits_cnn", client={"masking": PARTS, "keys": "seeded"}).config.client.keys == "seeded"

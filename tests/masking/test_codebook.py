@@ -3,7 +3,7 @@
 import pytest
 
 from splitwiper import Label
-from splitwiper.config import Masking
+from splitwiper.config import Masking, Noise
 from splitwiper.errors import ConfigError, CorruptError, DataError
 from splitwiper.masking.codebook import Codebook, expand
 from splitwiper.masking.sealing import GroupKey
@@ -92,3 +92,15 @@ def test_it_is_kept_encrypted_and_belongs_to_one_group() -> None:
     for other in (key("g"), key(secret="another secret entirely")):
         with pytest.raises(CorruptError, match="another federation or invitation"):
             Codebook.opened(sealed, other)
+
+
+def test_settings_without_a_mode_are_refused() -> None:
+    for given in ({"gamma": 3}, {"buckets": 4}, {"cover": 0.5}):
+        with pytest.raises(ConfigError, match="mode is missing"):
+            Masking(**given)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="gamma is not for mode = 'keyed'"):
+        Masking(mode="keyed", gamma=3)
+    with pytest.raises(ConfigError, match="codes is not for mode = 'partition'"):
+        Masking(mode="partition", codes=40)
+    with pytest.raises(ConfigError, match="mechanism is missing"):
+        Noise(epsilon=1.0, clip=1.0)

@@ -16,7 +16,7 @@ def labels(*names: str) -> set[Label]:
 
 def group(sets: dict[str, set[Label]], seed: int = 0, **manner: float) -> list[Participant]:
     return [
-        Participant(name, own, Masking(**manner), Random(f"{seed} {name}"))  # type: ignore[arg-type]
+        Participant(name, own, Masking(mode="duplicate", **manner), Random(f"{seed} {name}"))  # type: ignore[arg-type]
         for name, own in sets.items()
     ]
 
@@ -38,7 +38,7 @@ def test_it_ends_with_every_label_for_all_legal_settings(add: float, finish: flo
 @pytest.mark.parametrize("setting", [{"add": 0.0}, {"finish": 0.0}, {"add": 1e-9}, {"most": 0}, {"add": 1.5}])
 def test_hopeless_settings_are_refused(setting: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="out of range"):
-        Masking(**setting)  # type: ignore[arg-type]
+        Masking(mode="duplicate", **setting)  # type: ignore[arg-type]
 
 
 def test_a_client_without_labels_is_refused() -> None:

@@ -75,6 +75,8 @@ def attack(
             truth.save(keep / TRUTH)
             _kept(keep, count, as_json=as_json)
             return
+        if lost := [folder for folder in earlier or () if not (folder / TRUTH).exists()]:
+            raise InputError(f"there is no snapshot in {lost[0]}: make one with --keep, before the change.")
         before = [Truth.load(folder / TRUTH) for folder in earlier or ()]
         view = ServerView.of(run / "server", federation.halves, earlier or ())
         results = suite(

@@ -62,6 +62,12 @@ def learn(
 
       model.factory = "splitwiper.models:vgg"
       data = {source = "cifar10", partition = "overlapping", clients = 5}
+
+    Labels are hidden from the server, and noise is added, by these two; the
+    secret that clients share is SPLITWIPER_INVITATION, or drawn by the first:
+
+      client.masking = {mode = "partition", gamma = 3}
+      client.noise = {mechanism = "gaussian", epsilon = 8.0, clip = 30.0}
     """
     with Bars(quiet=as_json) as bars:
         from splitwiper.cli.settings import read_settings
@@ -86,14 +92,7 @@ def learn(
 
 
 def _warn(settings: Settings) -> None:
-    """Say that a server which sees all rows at once hardly learns, and that a seeded key hides nothing."""
-    client = settings.config.client
-    if client.keys == "seeded" and (client.masking.is_on or client.noise.is_on):
-        show.line(
-            show.errors(),
-            "note: client.keys = 'seeded' gives codebook and noise away to whoever knows the seed, the server too: for "
-            "experiments only.",
-        )
+    """Say that a server which sees all rows at once hardly learns."""
     rows, batch = sum(len(labels) for _, labels in settings.train.values()), settings.config.server.batch
     if batch >= rows:
         show.line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ def open_run(run: Path, bars: Bars, config: Config | None = None) -> Federation:
     if here not in sys.path:
         sys.path.append(here)
     try:
-        return Federation(run, config=config, progress=bars)
+        return Federation(run, config=config, progress=bars, invitation=os.environ.get("SPLITWIPER_INVITATION"))
     except ConfigError as problem:
         if isinstance(problem.__cause__, ModuleNotFoundError):
             raise ConfigError(

@@ -83,7 +83,8 @@ def row_labels(run: Path, found: Status, client: str) -> dict[int, str | int]:
 def _print(found: Status) -> None:
     out = show.output()
     show.line(out, f"Run:    {found.path}")
-    start = "" if found.exact is None else f", {show.plural(found.labels, 'label')}"
+    start = "" if found.exact is None else f", {show.plural(found.labels, 'code' if found.hidden else 'label')}"
+    start += ", labels are hidden" if found.hidden else ""
     start += ", by a warm start: not exact" if found.exact is False else ""
     show.line(out, f"Model:  {MODEL[found.model]}{start}")
     show.line(out, f"Ledger: {show.count(found.ledger)} entries")

@@ -61,7 +61,9 @@ def tradeoff(
     every = settings(_labels(work))
     chosen = [s for s in every if not only or any(part in s.name for part in only)]
     if not chosen:
-        raise InputError(f"--only {only} is in no setting's name: {'; '.join(s.name for s in every)}.")
+        raise InputError(
+            f"--only {' '.join(only or ())} is in no setting's name. Some are: {every[0].name}; {every[4].name}."
+        )
     about = {"source": source, "model": model, "partition": partition, "clients": clients, "seed": seed, "quick": quick}
     about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
     with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):

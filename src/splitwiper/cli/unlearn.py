@@ -131,13 +131,30 @@ def receipt(
     if len(fitting) != 1:
         known = ", ".join(t.id[:8] for t in tree.tickets()) or "none"
         raise NotFoundError(f"{len(fitting) or 'no'} tickets in {run} begin with {ticket!r}; it has: {known}.")
-    found = tree.receipt(fitting[0].id)
+    found = _with_noise(run, tree.receipt(fitting[0].id))
     if out is None:
         show.emit(found.to_dict())
         return
     _check_receipt(out, submit_only=False)
     _save(found, out)
     show.line(show.output(), f"Receipt: {out}")
+
+
+def _with_noise(run: Path, found: Receipt) -> Receipt:
+    """A receipt with what the client's noise has spent, where there is any and the client's folder is here."""
+    from dataclasses import replace
+
+    from splitwiper.client.spending import spent
+    from splitwiper.config import ClientConfig, from_dict, read_toml
+    from splitwiper.store import ClientTree, ServerTree
+
+    folder = run / "clients" / found.client
+    if not (folder / "client.db").exists():
+        return found
+    noise = from_dict(ClientConfig, read_toml(folder / "config.toml")).noise
+    if not noise.is_on:
+        return found
+    return replace(found, privacy=spent(ClientTree(folder), noise, ServerTree(run / "server").columns()).to_dict())
 
 
 def _on_terminal() -> bool:

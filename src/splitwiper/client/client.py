@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from splitwiper.client import pretrain as training
 from splitwiper.client.checking import check_rows
 from splitwiper.client.checkpoints import Recorder, TreeShelf
+from splitwiper.client.content import row_macs
 from splitwiper.client.embed import Sending, embed, with_ranges
 from splitwiper.client.group import Group
 from splitwiper.client.hiding import Hiding, label_mac
@@ -30,6 +31,7 @@ from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
 from splitwiper.data.rows import Rows
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, TrainingError
 from splitwiper.loop import Pausing, finish
+from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.modes import mode_for
 from splitwiper.privacy import Spending
 from splitwiper.seeding import digest, mac
@@ -212,6 +214,14 @@ class Client:
         """
         check_rows(rows, client=self.name, config=self.config, half=self._half, columns=self._columns)
         self.holdings.check(rows)
+
+    def unforgotten(self, rows: Rows, book: Codebook) -> set[Label]:
+        """The labels of rows, but those the codebook lacks and whose rows were all forgotten: they will be refused."""
+        odd = [n for n, label in enumerate(rows.labels) if label not in book.codes]
+        if not odd:
+            return set(rows.labels)
+        gone, macs = self.tree.suppressed(), row_macs(rows, self._key())
+        return set(rows.labels) - {rows.labels[n] for n in odd} | {rows.labels[n] for n in odd if macs[n] not in gone}
 
     # --- forgetting ----------------------------------------------------------------------------------------
 

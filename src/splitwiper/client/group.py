@@ -49,7 +49,10 @@ class Group:
                 f"client {self._name!r} has no codebook: it did not take part in the consensus on labels. Call learn "
                 "or settle, with every client that is to agree."
             )
-        return Codebook.opened(sealed, self.key())
+        try:
+            return Codebook.opened(sealed, self.key())
+        except CorruptError as problem:
+            raise CorruptError(f"client {self._name!r}: {problem}") from problem
 
     def wished(self) -> set[Label]:
         """Labels that the client is to bring up besides its own, until they are agreed on."""

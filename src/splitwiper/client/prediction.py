@@ -102,9 +102,9 @@ def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, witho
         DataError: the model speaks of codes that are not in the codebook, or of another codebook.
     """
     book = hiding.book
-    book.check_outputs(told.labels)
     if told.codebook != book.id:
         raise DataError("the server's model was trained under another codebook: a rekey is unfinished; call settle.")
+    book.check_outputs(told.labels)
     chances = hiding.mode.unmask(torch.softmax(told.logits.double(), dim=1), inputs, book)
     labels = [label for label in book.labels if label not in without]
     chosen = chances[:, [number for number, label in enumerate(book.labels) if label not in without]]

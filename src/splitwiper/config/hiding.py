@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.errors import ConfigError
@@ -54,6 +54,16 @@ class Masking:
         for name in ("add", "finish"):  # below, agreement takes thousands of rounds: hopeless
             bounded(self, name, 0.01, high=1)
         bounded(self, "most", 1, high=10**6)
+        self._refuse_idle()
+
+    def _refuse_idle(self) -> None:
+        """Refuse settings that would have no effect: who gives them means to hide something."""
+        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default} - {"mode"}
+        idle = given if self.mode == "none" else given & ({"gamma"} if self.mode == "keyed" else {"codes", "buckets"})
+        if idle and self.mode == "none":
+            raise ConfigError(f"masking.mode is missing: without it {', '.join(sorted(idle))} would hide nothing.")
+        if idle:
+            raise ConfigError(f"masking.{', '.join(sorted(idle))} is not for mode = {self.mode!r}; leave it out.")
 
     @property
     def range(self) -> tuple[int, int]:
@@ -96,6 +106,9 @@ class Noise:
             bounded(self, name, low if self.is_on else 0, high=high)
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta = {self.delta!r} is out of range: give a number > 0 and < 1, such as 1e-6.")
+        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+        if given and not self.is_on:
+            raise ConfigError(f"noise.mechanism is missing: without it {', '.join(sorted(given))} would add no noise.")
 
     @property
     def is_on(self) -> bool:

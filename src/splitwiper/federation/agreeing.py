@@ -130,6 +130,9 @@ def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
     present = [client for client in map(members.client, members.here()) if client.labels()]
     if not present:
         raise NotFoundError("nobody holds rows, so there are no labels to agree on: learn first.")
+    for client in present:  # who cannot read the group's words is told before anything is begun
+        if client.group.has_codebook():
+            client.group.codebook()
     for client in present:
         members.mark(client.name)
     present[0].group.wish(labels)

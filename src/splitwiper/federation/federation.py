@@ -28,7 +28,15 @@ from splitwiper.federation.agreeing import Agreement, rekey
 from splitwiper.federation.agreeing import agree as agree_on_labels
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, score
-from splitwiper.federation.folder import agree, architecture, check_devices, columns_of, make, refuse_used
+from splitwiper.federation.folder import (
+    agree,
+    architecture,
+    check_devices,
+    columns_of,
+    make,
+    refuse_used,
+    warn_of_seeds,
+)
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.members import HANDED, Members
 from splitwiper.federation.reconcile import reconcile
@@ -36,6 +44,7 @@ from splitwiper.federation.sources import Reader, Source, check_names
 from splitwiper.federation.status import Status, status
 from splitwiper.federation.verify import Verification, verify
 from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.sealing import GroupKey
 from splitwiper.privacy import Spending, check_noise
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
@@ -92,6 +101,8 @@ class Federation:
             raise InputError(f"halves must come from split(model, at=…, example=…), not be a {type(halves).__name__}.")
         if config is not None and not isinstance(config, Config):
             raise InputError(f"config must be a splitwiper.Config, not a {type(config).__name__}.")
+        if invitation is not None:
+            GroupKey.of(invitation, federation="")  # too short a secret is told before anything is made
         self.path = Path(path)
         self._progress = progress
         stored = self.path / "federation.toml"
@@ -105,6 +116,7 @@ class Federation:
             check_devices(self.config)
             self.halves = halves or build_halves(self.config)
             make(self.path, self.halves, self.config, self.halves.server.state_dict(), self.halves.client.state_dict())
+            warn_of_seeds(self.config)
         tree = ServerTree(self.path / "server")
         self._server = Server(tree, self.halves.server, progress)
         self._link = InProcessLink(self._server, self.config.client.transfer)
@@ -120,6 +132,8 @@ class Federation:
             ("client", self.halves.client, self._server.tree.client_initial()),
         ):
             now = {name: tuple(t.shape) for name, t in half.state_dict().items()}
+            if side == "server" and self.config.client.masking.is_on:
+                now = {name: shape for name, shape in now.items() if not name.startswith(f"{half.head_name}.")}
             then = {name: tuple(t.shape) for name, t in kept.items()}
             if now != then:
                 odd = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k))
@@ -414,7 +428,7 @@ class Federation:
         """
         if isinstance(receipt, str | Path):
             receipt = Receipt.load(receipt) if Path(receipt).exists() else self.receipt(str(receipt))
-        return verify(self._server, self._client, receipt)
+        return verify(self._server, self._client, receipt, todo=() if receipt else self.status().todo)
 
     def uploads(self) -> tuple[tuple[str, int, int], ...]:
         """The shards that the server holds: client, generation, rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from splitwiper.splitting import Halves, TensorSpec
 from splitwiper.store import ServerTree, files
 from splitwiper.wire import Column
 
+_log = logging.getLogger("splitwiper")
 _FOLDERS = {"server", "clients", "pending"}
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.int32: "I32"}
 _DTYPES |= {torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
@@ -67,6 +69,8 @@ def make(
     """
     refuse_used(path)
     columns = columns_of(halves.boundary)
+    if config.client.masking.is_on:  # the head is made anew for every model; its size would tell the number of labels
+        server = {name: t for name, t in server.items() if not name.startswith(f"{halves.server.head_name}.")}
     for name in sorted(_FOLDERS):
         files.make_folder(path / name)
     ServerTree(path / "server").create(
@@ -105,6 +109,16 @@ def check_devices(config: Config) -> None:
     """
     for side in (config.client, config.server):
         pick_device(side.device)
+
+
+def warn_of_seeds(config: Config) -> None:
+    """Say that keys which follow from the seed hide nothing."""
+    client = config.client
+    if client.keys == "seeded" and (client.masking.is_on or client.noise.is_on):
+        _log.warning(
+            "client.keys = 'seeded' gives codebook and noise away to whoever knows the seed, the server too: for "
+            "experiments only."
+        )
 
 
 def agree(stored: Config, given: Config | None, path: Path) -> Config:

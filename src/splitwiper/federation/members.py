@@ -109,7 +109,8 @@ class Members:
             check_rows(rows, client=name, config=self.config.client, half=half, columns=columns)
             self._check_invitation(name)
         if book is not None:
-            book.check(rows.labels)
+            joined = self.client(name) if self.has_joined(name) else None
+            book.check(joined.unforgotten(rows, book) if joined else rows.labels)
 
     def join(self, name: str, task: str) -> Client:
         """An existing client, or a new one that starts from the federation's first weights."""

@@ -59,6 +59,8 @@ class Status:
     """'current', 'stale', 'none' or 'empty'."""
     exact: bool | None
     labels: int
+    """Outputs of the model: labels, or codes where labels are hidden."""
+    hidden: bool
     clients: tuple[ClientStatus, ...]
     tickets: tuple[Ticket, ...]
     work: str | None
@@ -118,6 +120,7 @@ def status(path: str | Path) -> Status:
         model=state,
         exact=model.exact if model else None,
         labels=len(model.labels) if model else 0,
+        hidden=bool(model and model.codebook),
         clients=tuple(clients),
         tickets=tickets,
         work=server.book.holder(),

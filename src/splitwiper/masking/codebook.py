@@ -96,7 +96,7 @@ class Codebook:
         except CorruptError as problem:
             raise CorruptError(
                 "the codebook cannot be read: it was altered, or is that of another federation or invitation. Restore "
-                "it from a backup of the client's folder, or have all clients agree again (rekey)."
+                "the client's folder from a backup, or forget the whole client (everything=True)."
             ) from problem
         return cls(federation, version, outputs, {Label.parse(t): tuple(c) for t, c in book}, name)
 

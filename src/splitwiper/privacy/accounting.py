@@ -86,7 +86,8 @@ class Spending:
         """In one sentence."""
         if self.mechanism == "none":
             return "no noise: activations cross the cut as they are"
-        what = [plural(n, w) for n, w in ((self.uploads, "upload"), (self.predictions, "prediction")) if n]
+        what = [plural(self.uploads, "upload")] * bool(self.uploads)
+        what += [f"predictions through {plural(self.predictions, 'half', 'halves')}"] * bool(self.predictions)
         if not what:
             return "nothing was sent yet, and nothing spent"
         row, value = (e.text(self.delta) for e in (self.row, self.value))
