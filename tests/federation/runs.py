@@ -91,3 +91,13 @@ def assert_same(one: Federation, other: Federation) -> None:
     assert a.keys() == b.keys()
     for key in a:
         assert a[key] == b[key], f"{key} differs"
+
+
+def activations(fed: Federation, client: str) -> np.ndarray:
+    """What the server holds of a client's rows."""
+    tree = ServerTree(fed.path / "server")
+    record = tree.shard(client)
+    assert record is not None
+    values = np.array(tree.open(record).columns["activation"])
+    tree.book.close()
+    return values

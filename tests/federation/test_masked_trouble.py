@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import halves, settings, table, three
+from federation.runs import activations, halves, settings, table, three
 from splitwiper import Federation, Label
 from splitwiper.client.group import Group
 from splitwiper.config import Masking, Noise
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError, NotFoundError
 from splitwiper.masking.consensus import Participant, Turn
-from splitwiper.store import ServerTree
 
 PARTS = Masking(mode="partition", gamma=2)
 NOISE = Noise(mechanism="laplace", epsilon=0.02, clip=1.0, reading="value", nonnegative=True)
@@ -20,15 +19,6 @@ NOISE = Noise(mechanism="laplace", epsilon=0.02, clip=1.0, reading="value", nonn
 
 def federation(path: Path, masking: Masking = PARTS, **client: object) -> Federation:
     return Federation(path, halves(), settings(masking=masking, **client))
-
-
-def activations(fed: Federation, client: str) -> np.ndarray:
-    tree = ServerTree(fed.path / "server")
-    record = tree.shard(client)
-    assert record is not None
-    values = np.array(tree.open(record).columns["activation"])
-    tree.book.close()
-    return values
 
 
 def interrupt_taking(fed: Federation, monkeypatch: pytest.MonkeyPatch, after: int) -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import assert_same, halves, settings, three, without
+from federation.runs import activations, assert_same, halves, settings, three, without
 from splitwiper import Federation
 from splitwiper.config import Masking, Noise
-from splitwiper.store import ServerTree
 
 VALUE = Noise(mechanism="laplace", epsilon=2.0, clip=1.0, reading="value", nonnegative=True)
 ROW = Noise(mechanism="gaussian", epsilon=4.0, clip=2.0, reading="row")
@@ -35,15 +34,6 @@ def test_unlearned_equals_never_had(tmp_path: Path, client: dict[str, object]) -
     never.learn({**data, "north": without(data["north"], data["north"][1] != "bird")})
     assert_same(fed, never)
     assert fed.verify(receipt).exact and fed.verify().exact
-
-
-def activations(fed: Federation, client: str) -> np.ndarray:
-    tree = ServerTree(fed.path / "server")
-    record = tree.shard(client)
-    assert record is not None
-    values = np.array(tree.open(record).columns["activation"])
-    tree.book.close()
-    return values
 
 
 def test_noise_is_there_and_is_fresh_in_every_generation(tmp_path: Path) -> None:
