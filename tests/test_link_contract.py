@@ -102,3 +102,48 @@ def test_prediction_gives_a_row_per_input_and_a_column_per_label(tmp_path: Path)
     fed.learn(three())
     scores = fed._link.predict("north", {"activation": torch.zeros(5, 8)})
     assert scores.logits.shape == (5, len(scores.labels)) and scores.labels == fed.labels
+
+
+# --- messages between clients, and the server half to predict with at home -----------------------------------------
+
+
+def test_messages_are_relayed_in_order_and_may_be_posted_again(link: Link) -> None:
+    assert link.topic() == "" and link.posted("labels/1") == ()
+    link.post("north", "labels/1", 0, b"one")
+    link.post("south", "labels/1", 1, b"two")
+    link.post("south", "labels/1", 1, b"two")
+    assert link.topic() == "labels/1"
+    assert [(m.place, m.sender, m.body) for m in link.posted("labels/1")] == [
+        (0, "north", b"one"),
+        (1, "south", b"two"),
+    ]
+    assert [m.body for m in link.posted("labels/1", since=1)] == [b"two"]
+
+
+def test_a_place_is_filled_once_and_in_turn(link: Link) -> None:
+    link.post("north", "labels/1", 0, b"one")
+    with pytest.raises(DataError, match="taken by 'north'"):
+        link.post("south", "labels/1", 0, b"mine")
+    with pytest.raises(DataError, match="still empty"):
+        link.post("south", "labels/1", 2, b"too early")
+    with pytest.raises(DataError, match="beyond the limit"):
+        link.post("south", "labels/1", 1, b"x" * (2 << 20))
+    assert len(link.posted("labels/1")) == 1
+
+
+def test_a_new_talk_replaces_the_one_before(link: Link) -> None:
+    link.post("north", "labels/1", 0, b"one")
+    link.post("north", "labels/2", 0, b"anew")
+    assert link.topic() == "labels/2" and link.posted("labels/1") == ()
+
+
+def test_the_server_half_can_be_fetched(tmp_path: Path) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    with pytest.raises(NotFoundError, match="learn first"):
+        fed._link.model("north")
+    fed.learn(three())
+    copy = fed._link.model("north")
+    boundary = {"activation": torch.rand(5, 8)}
+    told = fed._link.predict("north", boundary)
+    assert copy.labels == told.labels
+    torch.testing.assert_close(fed.halves.server.loaded(copy.state).logits(boundary), told.logits)
