@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from reliability.stage import bits, config, halves, place_keys, query, reopen, rows, scratch, strays
 from splitwiper import Federation
+from splitwiper.data.rows import as_rows
 from splitwiper.errors import CorruptError, FormatError, SplitWiperError, StoreError
 from splitwiper.federation import status
 
@@ -197,3 +199,24 @@ def test_errors_of_files_are_one_family() -> None:
     assert issubclass(CorruptError, StoreError)
     assert issubclass(FormatError, StoreError)
     assert issubclass(StoreError, OSError)
+
+
+def test_a_shard_that_is_replaced_before_it_is_opened_is_not_damaged(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client's upload may come between reading the manifest and opening its files."""
+    fed = reopen(run)
+    fed.submit("south", classes=["a"])
+    server = fed._server
+    compute, seen = server.compute, []
+
+    def interrupted(shards: Any, **options: Any) -> Any:
+        if not seen:
+            seen.append(shards)
+            reopen(run)._client("north").add(as_rows(rows("north", "ab", part=7), task=""))
+            reopen(run)._client("north").sync()
+        return compute(shards, **options)
+
+    monkeypatch.setattr(server, "compute", interrupted)
+    assert len(fed.settle()) == 1 and len(seen) == 1
+    assert fed.verify().exact
