@@ -14,6 +14,7 @@ from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.store import ClientTree, files
+from splitwiper.store.client_tree import FileRecord
 from splitwiper.wire import Column, Label, Shard, open_shard
 
 
@@ -62,8 +63,18 @@ class Holdings:
 
     def slices(self) -> dict[int, Shard]:
         """The slice files, opened and checked; rows on the suppression list may still be in them."""
+        records = self._tree.slices()
+        while True:
+            try:
+                return self._opened(records)
+            except CorruptError:
+                if (now := self._tree.slices()) == records:
+                    raise
+                records = now  # another process rewrote them meanwhile
+
+    def _opened(self, records: Mapping[int, FileRecord]) -> dict[int, Shard]:
         out = {}
-        for number, record in self._tree.slices().items():
+        for number, record in records.items():
             path = self._tree.root / "slices" / record.file
             if not path.exists() or files.file_digest(path) != record.digest:
                 raise CorruptError(f"{path} is missing or damaged: restore it from a backup of the client's folder.")
