@@ -10,7 +10,9 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -174,3 +176,21 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     2.0
     """
     return float(np.polyfit(x, y, 1)[0])
+
+
+@contextmanager
+def peak_memory(every: float = 0.002) -> Iterator[list[int]]:
+    """The largest anonymous memory seen meanwhile, and how often it was looked at."""
+    seen, stop = [status_bytes("RssAnon"), 1], threading.Event()
+
+    def look() -> None:
+        while not stop.wait(every):
+            seen[:] = [max(seen[0], status_bytes("RssAnon")), seen[1] + 1]
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        watcher.join()

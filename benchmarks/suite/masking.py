@@ -6,6 +6,7 @@ bytes on disk. Noise is held against making the secure bytes that it takes, and 
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import statistics
 import tempfile
@@ -19,8 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.harness import Check, Result, in_child, status_bytes
-from benchmarks.suite.memory import _peak
+from benchmarks.harness import Check, Result, in_child, peak_memory, status_bytes
 from splitwiper.client.content import rewrite_slice, row_macs
 from splitwiper.client.embed import BATCH, embed
 from splitwiper.client.hiding import Hiding
@@ -62,12 +62,8 @@ class Light(nn.Module):
 
 def missing(*, quick: bool = False) -> str:
     """It needs the packages of the extra."""
-    try:
-        import cryptography  # noqa: F401
-        import dp_accounting  # noqa: F401
-    except ImportError as problem:
-        return f"it needs {problem.name}: pip install 'splitwiper[plus]'"
-    return ""
+    lacking = [name for name in ("cryptography", "dp_accounting") if importlib.util.find_spec(name) is None]
+    return f"it needs {lacking[0]}: pip install 'splitwiper[plus]'" if lacking else ""
 
 
 def run(*, quick: bool) -> Iterator[Result]:
@@ -110,7 +106,7 @@ def child(*, folder: str, gamma: int) -> dict[str, Any]:
     """Write a shard with so many copies of each row, and look at the memory it takes."""
     held = open_shard(next(Path(folder).glob("slice*")))
     start = status_bytes("RssAnon")
-    with _peak() as peak:
+    with peak_memory() as peak:
         embed(Path(folder) / "out", _recipe(Masking(mode="duplicate", gamma=gamma), NONE), {}, [held], columns=[COLUMN])
     (Path(folder) / "out").unlink()
     return {"peak_bytes": peak[0] - start}
@@ -169,13 +165,13 @@ def _alternated(
 def _written(path: Path, held: Shard, times: int, noise: Noise) -> None:
     """The rows' activations as they are, on disk; where there is noise, with the secure bytes it takes made too."""
     pictures: Any = held.columns["x"]
-    stream, half = secure_stream(KEY, "benchmark") if noise.is_on else None, Light()
+    stream, half = secure_stream(KEY, "benchmark"), Light()
     width = math.prod(SHAPE)
     with files.atomic_file(path) as file, torch.no_grad():
         for _ in range(times):
             for start in range(0, held.rows, BATCH):
                 block = half(torch.from_numpy(np.array(pictures[start : start + BATCH])))["activation"].numpy()
-                for at in range(0, block.size if stream else 0, BLOCK):
-                    for kind in WORDS[noise.mechanism]:
-                        stream.words(start * width + at, min(BLOCK, block.size - at), kind)  # type: ignore[union-attr]
+                for at in range(0, block.size, BLOCK):
+                    for kind in WORDS[noise.mechanism] if noise.is_on else ():
+                        stream.words(start * width + at, min(BLOCK, block.size - at), kind)
                 file.write(block.data)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Check, Result, in_child, status_bytes
+from benchmarks.harness import Check, Result, in_child, peak_memory, status_bytes
 from benchmarks.rows import COLUMN, Narrow, open_cache, train, write_cache
 from splitwiper.config import ServerConfig
 
@@ -82,31 +80,13 @@ def child(*, folder: str, cap: int) -> dict[str, Any]:
         return out
     if cap:
         resource.setrlimit(resource.RLIMIT_DATA, (cap, cap))
-    with _peak() as peak:
+    with peak_memory() as peak:
         train(net, open_cache(Path(folder)), ServerConfig(batch=256, lr=0.01))
     return out | {"peak_bytes": peak[0] - start, "samples": peak[1], "limit_bites": _bites(cap) if cap else None}
 
 
 def _written(folder: Path, size: int) -> int:
     return write_cache(folder, size, shards=5) * COLUMN.width
-
-
-@contextmanager
-def _peak(every: float = 0.002) -> Iterator[list[int]]:
-    """The largest anonymous memory seen meanwhile, and how often it was looked at."""
-    seen, stop = [status_bytes("RssAnon"), 1], threading.Event()
-
-    def look() -> None:
-        while not stop.wait(every):
-            seen[:] = [max(seen[0], status_bytes("RssAnon")), seen[1] + 1]
-
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
-    try:
-        yield seen
-    finally:
-        stop.set()
-        watcher.join()
 
 
 def _bites(cap: int) -> bool:

@@ -64,20 +64,45 @@ class Consensus:
     transcript: tuple[Turn, ...]
 
 
-def next_speaker(roster: Sequence[str], transcript: Sequence[Turn]) -> str | None:
-    """Whose turn it is: clients speak one after another, those that are done no longer; None when all are."""
-    done = {turn.client for turn in transcript if turn.done}
-    last = roster.index(transcript[-1].client) if transcript else -1
-    for step in range(1, len(roster) + 1):
-        name = roster[(last + step) % len(roster)]
-        if name not in done:
-            return name
-    return None
+class Conversation:
+    """What was said so far, and whose turn it is: clients speak one after another, those that are done no longer."""
 
+    def __init__(self, roster: Sequence[str]) -> None:
+        self.roster = tuple(roster)
+        self.turns: list[Turn] = []
+        self.pool: set[Label] = set()
+        self._done: set[str] = set()
+        self._next = 0
 
-def pool_of(transcript: Sequence[Turn]) -> set[Label]:
-    """The labels that were added so far."""
-    return {label for turn in transcript for label in turn.added}
+    @property
+    def speaker(self) -> str | None:
+        """Whose turn it is; None when all are done."""
+        return self.roster[self._next] if len(self._done) < len(self.roster) else None
+
+    def take(self, turn: Turn) -> None:
+        """Take in what the speaker said."""
+        self.turns.append(turn)
+        self.pool |= set(turn.added)
+        if turn.done:
+            self._done.add(turn.client)
+        while len(self._done) < len(self.roster):
+            self._next = (self._next + 1) % len(self.roster)
+            if self.roster[self._next] not in self._done:
+                break
+
+    def check_length(self) -> None:
+        """Stop waiting for an end that does not come.
+
+        Raises:
+            ConfigError: there were too many turns.
+        """
+        if len(self.turns) >= MOST_TURNS * len(self.roster):
+            raise ConfigError("no consensus on labels was reached: raise masking.add and masking.finish.")
+
+    @property
+    def consensus(self) -> Consensus | None:
+        """What was agreed on, once everybody is done."""
+        return None if self.speaker is not None else Consensus(in_order(self.pool), tuple(self.turns))
 
 
 def agree(participants: Sequence[Participant]) -> Consensus:
@@ -87,12 +112,11 @@ def agree(participants: Sequence[Participant]) -> Consensus:
         ConfigError: it did not end.
     """
     by_name = {p.client: p for p in participants}
-    transcript: list[Turn] = []
-    while (name := next_speaker(list(by_name), transcript)) is not None:
-        if len(transcript) >= MOST_TURNS * len(by_name):
-            raise ConfigError("no consensus on labels was reached: raise masking.add and masking.finish.")
-        transcript.append(by_name[name].speak(pool_of(transcript)))
-    return Consensus(in_order(pool_of(transcript)), tuple(transcript))
+    talk = Conversation(list(by_name))
+    while (found := talk.consensus) is None:
+        talk.check_length()
+        talk.take(by_name[talk.speaker or ""].speak(talk.pool))
+    return found
 
 
 def told_by(transcript: Sequence[Turn], client: str) -> Mapping[Label, bool]:

@@ -10,11 +10,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from splitwiper.errors import ConfigError, CorruptError, DataError
-from splitwiper.masking.consensus import MOST_TURNS, Consensus, Participant, Turn
+from splitwiper.errors import CorruptError, DataError
+from splitwiper.masking.consensus import Consensus, Conversation, Participant, Turn
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.wire import Label, Posted
-from splitwiper.wire.labels import in_order
 
 
 class Board(Protocol):
@@ -36,11 +35,13 @@ class Talk:
         self._board, self._key = board, key
         self._topic = f"labels/{version}"
         self._heard = hashlib.sha256(key.federation.encode())
-        self._pool: set[Label] = set()
-        self._done: set[str] = set()
-        self._next = 0
-        self.roster: tuple[str, ...] = ()
-        self.transcript: list[Turn] = []
+        self._said: Conversation | None = None
+        """None until somebody spoke."""
+
+    @property
+    def roster(self) -> tuple[str, ...]:
+        """Who takes part; empty until somebody spoke."""
+        return self._said.roster if self._said else ()
 
     def listen(self) -> None:
         """Take in what was said since.
@@ -48,7 +49,7 @@ class Talk:
         Raises:
             CorruptError: a message cannot be opened, or comes out of turn.
         """
-        for message in self._board.posted(self._topic, len(self.transcript)):
+        for message in self._board.posted(self._topic, self._place):
             try:
                 said = self._key.open(message.body, *self._bound(message.sender, message.place))
             except CorruptError as problem:
@@ -59,22 +60,16 @@ class Talk:
             self._take(message.sender, message.place, said)
             self._heard.update(message.body)
 
-    def _take(self, sender: str, place: int, said: Any) -> None:
-        self.roster = self.roster or tuple(said["roster"])
-        if place != len(self.transcript) or sender != self._speaker(self.roster):
-            raise CorruptError(f"message {place} of the talk about labels, from {sender!r}, is out of turn.")
-        turn = Turn(sender, tuple(Label.parse(text) for text in said["added"]), bool(said["done"]))
-        self.transcript.append(turn)
-        self._pool |= set(turn.added)
-        if turn.done:
-            self._done.add(sender)
-        while len(self._done) < len(self.roster):  # whose turn it is next: `next_speaker`, from where it stands
-            self._next = (self._next + 1) % len(self.roster)
-            if self.roster[self._next] not in self._done:
-                break
+    @property
+    def _place(self) -> int:
+        return len(self._said.turns) if self._said else 0
 
-    def _speaker(self, roster: Sequence[str]) -> str | None:
-        return None if self._done and len(self._done) == len(roster) else roster[self._next]
+    def _take(self, sender: str, place: int, said: Any) -> None:
+        talk = self._said or Conversation(said["roster"])
+        if place != len(talk.turns) or sender != talk.speaker:
+            raise CorruptError(f"message {place} of the talk about labels, from {sender!r}, is out of turn.")
+        talk.take(Turn(sender, tuple(Label.parse(text) for text in said["added"]), bool(said["done"])))
+        self._said = talk
 
     def speak(self, participant: Participant, roster: Sequence[str]) -> bool:
         """Say what there is to say, if it is this participant's turn.
@@ -84,11 +79,11 @@ class Talk:
             roster: who takes part, where nobody has spoken yet.
         """
         self.listen()
-        if self._speaker(self.roster or roster) != participant.client:
+        talk = self._said or Conversation(roster)
+        if talk.speaker != participant.client:
             return False
-        if len(self.transcript) >= MOST_TURNS * len(self.roster or roster):
-            raise ConfigError("no consensus on labels was reached: raise masking.add and masking.finish.")
-        turn, place = participant.speak(self._pool), len(self.transcript)
+        talk.check_length()
+        turn, place = participant.speak(talk.pool), len(talk.turns)
         said: dict[str, Any] = {"added": [label.text for label in turn.added], "done": turn.done}
         if not place:  # who takes part is said once
             said["roster"] = list(roster)
@@ -104,9 +99,7 @@ class Talk:
     @property
     def consensus(self) -> Consensus | None:
         """What was agreed on, once everybody is done."""
-        if not self.roster or self._speaker(self.roster) is not None:
-            return None
-        return Consensus(in_order(self._pool), tuple(self.transcript))
+        return self._said.consensus if self._said else None
 
     def _bound(self, sender: str, place: int) -> tuple[str, str, int, bytes]:
         return self._topic, sender, place, self._heard.digest()
