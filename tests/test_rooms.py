@@ -31,6 +31,7 @@ ORDER = [
     "client",
     "server",
     "federation",
+    "baselines",
     "attacks",
     "evaluation",
     "report",

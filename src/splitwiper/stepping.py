@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class Step:
     def _logits(self, tensors: dict[str, Tensor], rows: int) -> Tensor:
         """The net's outputs. On a GPU maps have channels innermost, unless the net insists on their order."""
         try:
-            logits: Tensor = self._net(self._laid_out(tensors))
+            logits: Tensor = self._net(laid_out(tensors, self._layout))
             return logits
         except torch.OutOfMemoryError:
             raise
@@ -99,12 +99,6 @@ class Step:
                 self._net.to(memory_format=self._layout)  # type: ignore[call-overload]
                 return self._logits(tensors, rows)
             raise TrainingError(f"{self._what}: a batch of {rows} rows could not be computed ({problem}).") from problem
-
-    def _laid_out(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {
-            name: _strided(tensor, self._layout) if tensor.ndim == 4 else tensor.contiguous()
-            for name, tensor in tensors.items()
-        }
 
     def _capture(self, parts: Parts, size: int) -> None:
         """Record the step for batches of one size; nothing is computed."""
@@ -135,6 +129,13 @@ class Step:
             self._graphs = None
             return
         self._graphs, self._lost = {**graphs, size: graph}, _lost
+
+
+def laid_out(tensors: Mapping[str, Tensor], layout: torch.memory_format) -> dict[str, Tensor]:
+    """Tensors in memory as a net likes them: maps in a layout, all others row by row."""
+    return {
+        name: _strided(tensor, layout) if tensor.ndim == 4 else tensor.contiguous() for name, tensor in tensors.items()
+    }
 
 
 def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:

@@ -18,6 +18,8 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from splitwiper.cache import Cache
 from splitwiper.client.content import rows_digest
@@ -150,6 +152,21 @@ def pretrain(
     if net is None:
         raise DataError(f"client {recipe.name!r} has no rows to train on.")
     return state_of(net.embedder)
+
+
+def operations(recipe: Recipe, slices: Mapping[int, Shard]) -> int:
+    """Floating-point operations of pre-training, forward and backward, over all stages and epochs."""
+    numbers = sorted(slices)
+    seen = [slices[i] for i in numbers]
+    labels = labels_present(seen)
+    cache = Cache(seen, labels, names=recipe.names)
+    net = _next_net(recipe, cache, labels, None).eval()
+    rows = min(len(cache), 8)
+    with isolated_rng(Stream(recipe.seed, "probe", recipe.name)), FlopCounterMode(display=False) as counter:
+        inputs, codes = cache.batch(np.arange(rows))
+        functional.cross_entropy(net(inputs), codes).backward()
+    passes = sum(sum(s.rows for s in seen[: place + 1]) for place in range(len(seen)))
+    return int(counter.get_total_flops()) * passes * recipe.config.stage_epochs // rows
 
 
 def thaw(recipe: Recipe, state: Mapping[str, Tensor]) -> Embedder:

@@ -87,8 +87,9 @@ def with_head(
     *,
     seed: int,
     warm: tuple[Mapping[str, Tensor], Sequence[Label]] | None = None,
+    purpose: str = "head",
 ) -> ServerHalf:
-    """A server half at its start: first weights, and a head with one row per label."""
+    """A server half at its start: first weights, and a head with one row per label, drawn for a purpose."""
     half = copy.deepcopy(template)
     prefix = f"{half.head_name}."
     body, known, dtype = initial, None, half.head.weight.dtype
@@ -101,7 +102,7 @@ def with_head(
         labels,
         inputs=half.head.in_features,
         seed=seed,
-        purpose="head",
+        purpose=purpose,
         bias=half.head.bias is not None,
         dtype=dtype,
         known=known,

@@ -113,6 +113,13 @@ class ServerHalf(_Planned):
         owner, _, leaf = self.head_name.rpartition(".")
         self._core.get_submodule(owner)._modules[leaf] = linear.train(self.head.training)
 
+    def without_head(self) -> ServerHalf:
+        """A copy that ends where the head would begin: its `logits` are the features that the head takes."""
+        half = copy.deepcopy(self)
+        owner, _, leaf = self.head_name.rpartition(".")
+        half._core.get_submodule(owner)._modules[leaf] = nn.Identity()
+        return half
+
     def loaded(self, state: Mapping[str, Tensor]) -> ServerHalf:
         """A copy with trained weights, whatever number of outputs they have, ready to predict."""
         half, old = copy.deepcopy(self), self.head

@@ -1,0 +1,41 @@
+"""The systems that SplitWiper is compared with, on the same data, networks and meters.
+
+==================  =================================================================================================
+``vanilla``         split learning as it is usually meant; ``u_shaped`` keeps labels at clients; ``splitfed_v1`` and
+                    ``splitfed_v2`` average client halves
+``unlearning``      how these forget: retraining, fine-tuning, gradient ascent, distillation, incompetent teacher
+``sisa``            sharded, isolated, sliced, aggregated training in one place
+``problem``         what every system gets; ``starting`` where client halves start from; ``network`` all parts of one
+``parties``         what clients and server compute; ``channel`` what passes between them; ``aggregation`` Φ
+``framework``       epochs, schedules, synchronisation; ``objectives`` what a batch is trained towards
+``meters``          what it all costs
+==================  =================================================================================================
+
+Defences of labels that are compared with SplitWiper+ belong here too, in a folder of their own beside ``unlearning``.
+"""
+
+from splitwiper.baselines.framework import Framework, Trained
+from splitwiper.baselines.meters import Cost
+from splitwiper.baselines.network import Network
+from splitwiper.baselines.problem import Forgetting, Problem
+from splitwiper.baselines.splitfed_v1 import SplitFedV1
+from splitwiper.baselines.splitfed_v2 import SplitFedV2
+from splitwiper.baselines.u_shaped import UShaped
+from splitwiper.baselines.vanilla import Vanilla
+
+FRAMEWORKS: dict[str, type[Framework]] = {kind.name: kind for kind in (Vanilla, UShaped, SplitFedV1, SplitFedV2)}
+"""Split-learning frameworks by name."""
+
+__all__ = [
+    "FRAMEWORKS",
+    "Cost",
+    "Forgetting",
+    "Framework",
+    "Network",
+    "Problem",
+    "SplitFedV1",
+    "SplitFedV2",
+    "Trained",
+    "UShaped",
+    "Vanilla",
+]

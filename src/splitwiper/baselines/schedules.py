@@ -1,0 +1,57 @@
+"""Who takes part in which batch: clients visited in turn, or interleaved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from splitwiper.wire.columns import Array
+
+SCHEDULES = ("interleaved", "turns")
+Batch = dict[str, Array]
+"""The rows of each client that takes part."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """The rows of one client that a training looks at: those that stay, and those to be forgotten."""
+
+    kept: Array
+    gone: Array
+
+    def __len__(self) -> int:
+        return len(self.kept) + len(self.gone)
+
+
+def interleaved(portions: Mapping[str, Portion], batch: int) -> list[Batch]:
+    """Every client takes part in every batch, with the same share of its rows; one with few rows in the first ones.
+
+    >>> few = Portion(np.arange(2), np.arange(0))
+    >>> [{name: rows.tolist() for name, rows in b.items()} for b in interleaved({"a": few, "b": few}, 2)]
+    [{'a': [0], 'b': [0]}, {'a': [1], 'b': [1]}]
+    """
+    count = math.ceil(sum(map(len, portions.values())) / batch)
+    return [
+        {name: parts[number] for name, parts in divided.items() if len(parts[number])}
+        for divided in [{name: _parts(portion, count) for name, portion in portions.items()}]
+        for number in range(count)
+    ]
+
+
+def in_turn(portions: Mapping[str, Portion], batch: int, order: Sequence[str]) -> list[Batch]:
+    """All batches of the first client, then all of the next."""
+    return [
+        {name: part}
+        for name in order
+        for part in _parts(portions[name], math.ceil(len(portions[name]) / batch))
+        if len(part)
+    ]
+
+
+def _parts(portion: Portion, count: int) -> list[Array]:
+    """Equal parts, give or take a row; what stays and what goes is spread over all of them."""
+    kept, gone = (np.array_split(rows, count) for rows in (portion.kept, portion.gone))
+    return [np.concatenate(pair) for pair in zip(kept, gone, strict=True)]

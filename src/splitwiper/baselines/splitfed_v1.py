@@ -1,0 +1,29 @@
+"""SplitFed, version 1 (Thapa et al. 2022): federated averaging on both sides of the cut.
+
+The server keeps a copy of its part for each client and trains it with that client's batches alone, in parallel; after
+each epoch both the copies and the client halves are averaged, weighted by rows. The copies meet nowhere else, so turns
+and interleaving differ only in how rows fall into batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from splitwiper.baselines.vanilla import Vanilla
+from splitwiper.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFedV1(Vanilla):
+    """A server half for each client, averaged with the client halves after each epoch."""
+
+    synchronise: bool = True
+
+    name: ClassVar[str] = "splitfed-v1"
+    copies: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.synchronise:
+            raise ConfigError("SplitFed averages client halves: synchronise = false makes it vanilla split learning.")

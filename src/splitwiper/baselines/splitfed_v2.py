@@ -1,0 +1,29 @@
+"""SplitFed, version 2 (Thapa et al. 2022): client halves are averaged, the server's part is not.
+
+The server has one part and serves clients one after another, in an order drawn anew for each epoch; after it the client
+halves are averaged, weighted by rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from splitwiper.baselines.vanilla import Vanilla
+from splitwiper.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFedV2(Vanilla):
+    """One server half, clients in random order, their halves averaged after each epoch."""
+
+    schedule: str = "turns"
+    synchronise: bool = True
+
+    name: ClassVar[str] = "splitfed-v2"
+    wanders: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.synchronise:
+            raise ConfigError("SplitFed averages client halves: synchronise = false makes it vanilla split learning.")

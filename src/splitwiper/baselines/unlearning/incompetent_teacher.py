@@ -1,0 +1,55 @@
+"""Bad teaching (Chundawat et al. 2023): an incompetent teacher for the rows to be forgotten.
+
+The student follows probabilities, at a temperature, of the trained network on a part of the rows that stay, and of a
+network that learned nothing on those to be forgotten. Both kinds lie in one batch and count alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from splitwiper.baselines.framework import Trained
+from splitwiper.baselines.objectives import needed
+from splitwiper.baselines.problem import Forgetting
+from splitwiper.baselines.schedules import Portion
+from splitwiper.baselines.unlearning.distillation import Distillation
+from splitwiper.baselines.unlearning.method import portions
+from splitwiper.config.settings import bounded
+from splitwiper.seeding import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncompetentTeacher(Distillation):
+    """Kullback-Leibler distance from the right teacher's probabilities, row by row.
+
+    Attributes:
+        share: of the rows that stay, the part that is looked at.
+        temperature: of all probabilities.
+    """
+
+    share: float = 0.3
+    temperature: float = 1.0
+
+    name: ClassVar[str] = "incompetent-teacher"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        bounded(self, "share", 0, strict=True, high=1)
+        bounded(self, "temperature", 0, strict=True)
+
+    def _portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+        found = {}
+        for name, portion in portions(trained, forgetting).items():
+            order = Stream(trained.problem.config.seed, "incompetent-teacher", name).permutation(len(portion.kept))
+            few = portion.kept[order[: round(self.share * len(order))]]
+            found[name] = Portion(few, portion.gone)
+        return {name: portion for name, portion in found.items() if len(portion)}
+
+    def _loss(self, logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
+        ours = functional.log_softmax(logits / self.temperature, dim=1)
+        theirs = functional.log_softmax(needed(taught) / self.temperature, dim=1)
+        return functional.kl_div(ours, theirs, log_target=True, reduction="batchmean")
