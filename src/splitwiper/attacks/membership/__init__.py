@@ -1,0 +1,45 @@
+"""Membership inference against unlearning: does a model, or its change, tell which rows it had to forget?
+
+An attacker who may ask a model before and after an unlearning wants to tell the unlearned rows from rows that were
+never in training. It learns how from shadows, pairs of models that it trained on rows of its own. What counts is not
+how little an attack finds, but that it finds as much as in a model that never saw the rows: see `Comparison`.
+
+| attack | file | sees |
+|---|---|---|
+| two models | `two_model` | posteriors before and after |
+| labels only | `label_only` | the winning label before and after, of rows with noise on them |
+| loss before, loss after | `loss` | the posteriors of one model |
+"""
+
+from splitwiper.attacks.membership.comparing import Comparison, against
+from splitwiper.attacks.membership.knowledge import Knowledge, refuse_overlap
+from splitwiper.attacks.membership.label_only import label_only
+from splitwiper.attacks.membership.loss import loss
+from splitwiper.attacks.membership.measuring import Claim, Outcome, measure
+from splitwiper.attacks.membership.pairs import Answers, Model, Pair
+from splitwiper.attacks.membership.sample import Inputs, Sample
+from splitwiper.attacks.membership.shadows import Forget, Trainer, shadow_pairs
+from splitwiper.attacks.membership.suite import membership
+from splitwiper.attacks.membership.two_model import two_model
+
+__all__ = [
+    "Answers",
+    "Claim",
+    "Comparison",
+    "Forget",
+    "Inputs",
+    "Knowledge",
+    "Model",
+    "Outcome",
+    "Pair",
+    "Sample",
+    "Trainer",
+    "against",
+    "label_only",
+    "loss",
+    "measure",
+    "membership",
+    "refuse_overlap",
+    "shadow_pairs",
+    "two_model",
+]

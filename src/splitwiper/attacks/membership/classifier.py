@@ -1,0 +1,68 @@
+"""The classifier behind the attacks that learn from shadows: the better of two, by cross validation on shadows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from splitwiper.seeding import Stream
+from splitwiper.wire.columns import Array
+
+EVEN = 0.5
+"""The threshold: shadows' unlearned rows and outsiders weigh the same in training, however many there are."""
+_FOLDS = 5
+_TREES = 100
+
+
+def trained(
+    features: Sequence[Array], truths: Sequence[Array], *, stream: Stream
+) -> tuple[Callable[[Array], Array], str]:
+    """A function from features to how likely a row was unlearned, and the name of the classifier in it.
+
+    With several shadows, folds keep a shadow whole: what counts is how a classifier does on a model it has not seen.
+
+    Args:
+        features: per shadow, rows × features.
+        truths: per shadow, which rows were unlearned; two at least were, and two were not.
+        stream: of the classifier's randomness.
+    """
+    x, y = np.concatenate(features), np.concatenate(truths)
+    state = stream.number % 2**32
+    folds = list(_folds(x, y, [len(some) for some in truths], state))
+    made = _classifiers(state)
+    worth = {name: cross_val_score(one, x, y, cv=folds, scoring="roc_auc").mean() for name, one in made.items()}
+    best = max(worth, key=lambda name: worth[name])
+    chosen = made[best].fit(x, y)
+
+    def likely(rows: Array) -> Array:
+        found: Array = chosen.predict_proba(rows)[:, 1]
+        return found
+
+    return likely, best
+
+
+def _folds(x: Array, y: Array, sizes: Sequence[int], state: int) -> Iterator[tuple[Array, Array]]:
+    if len(sizes) > 1:
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        yield from GroupKFold(min(_FOLDS, len(sizes))).split(x, y, groups)
+    else:
+        few = min(int(y.sum()), int((~y).sum()))
+        yield from StratifiedKFold(min(_FOLDS, few), shuffle=True, random_state=state).split(x, y)
+
+
+def _classifiers(state: int) -> dict[str, Any]:
+    return {
+        "logistic regression": make_pipeline(
+            StandardScaler(), LogisticRegression(class_weight="balanced", solver="newton-cholesky")
+        ),
+        "random forest": RandomForestClassifier(
+            _TREES, min_samples_leaf=3, class_weight="balanced", random_state=state, n_jobs=1
+        ),
+    }

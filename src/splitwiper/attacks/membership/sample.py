@@ -1,0 +1,78 @@
+"""Rows of the attacker or of the target: inputs, labels, and digests to tell them by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from splitwiper.errors import DataError
+from splitwiper.seeding import encode
+from splitwiper.wire import Label
+from splitwiper.wire.columns import Array
+
+Inputs = Array | Mapping[str, Array]
+"""What a model takes: an array with rows in dimension 0, or several of them by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows: inputs, and the label that each is said to have.
+
+    Raises:
+        DataError: there are no inputs, lengths differ, or a label is none.
+    """
+
+    inputs: Inputs
+    labels: Sequence[Label]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", tuple(self.labels))
+        wrong = next((x for x in self.labels if not isinstance(x, Label)), None)
+        if wrong is not None:
+            raise DataError(f"label {wrong!r} is no Label(task, name); name the task that it belongs to.")
+        if not self.columns:
+            raise DataError("there are no inputs; give an array, or several by name.")
+        lengths = {name or "inputs": len(array) for name, array in self.columns.items()} | {"labels": len(self.labels)}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"inputs and labels have different numbers of rows: {lengths}.")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def columns(self) -> dict[str, Array]:
+        """The inputs by name; a single array has the empty one."""
+        if isinstance(self.inputs, Mapping):
+            return {name: np.asarray(self.inputs[name]) for name in sorted(self.inputs)}
+        return {"": np.asarray(self.inputs)}
+
+    @cached_property
+    def digests(self) -> tuple[bytes, ...]:
+        """A digest of each row's inputs. A label is left out of it: a row that is labelled anew is the same row."""
+        arrays = [_plain(array) for array in self.columns.values()]
+        head = b"".join(encode([n, a.dtype.str, *a.shape[1:]]) for n, a in zip(self.columns, arrays, strict=True))
+        return tuple(
+            hashlib.sha256(head + b"".join(a[row].tobytes() for a in arrays)).digest() for row in range(len(self))
+        )
+
+    def with_columns(self, columns: Mapping[str, Array]) -> Sample:
+        """The same rows with other inputs."""
+        return Sample(dict(columns) if isinstance(self.inputs, Mapping) else columns[""], self.labels)
+
+    def take(self, rows: Array) -> Sample:
+        """Some of the rows, by place."""
+        inputs = {name: array[rows] for name, array in self.columns.items()}
+        labels = tuple(self.labels[row] for row in rows)
+        return Sample(inputs if isinstance(self.inputs, Mapping) else inputs[""], labels)
+
+
+def _plain(array: Array) -> Array:
+    """One dtype for all floats and one for all integers: how a row is stored does not make it another."""
+    if array.dtype.kind != "f":
+        return np.ascontiguousarray(array, np.int64)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, np.float32) + np.float32(0)  # minus zero is zero
