@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from splitwiper.cli.attack import attack
+from splitwiper.cli.compare import compare
 from splitwiper.cli.data import data
 from splitwiper.cli.demo import demo
 from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey, attack, tradeoff):
+for _command in (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey, attack, tradeoff, compare):
     app.command(no_args_is_help=_command is not demo)(guarded(_command))
 app.add_typer(data)
 

@@ -67,6 +67,10 @@ class Settings:
     """The task of every client that names one."""
     shortened: int = 0
     """Texts that were longer than the model takes."""
+    forget: str | int = ""
+    """The label that a known set was divided for."""
+    owner: str = ""
+    """The client that holds it."""
 
 
 def read_settings(
@@ -100,7 +104,7 @@ def _settings(
     folder: Path, values: Mapping[str, Any], data: Path | None, told: Callable[[str, int, int], None]
 ) -> Settings:
     own = [f.name for f in dataclasses.fields(Config)]
-    known = [*own, "clients", "data"]
+    known = [*own, "clients", "data", "compare"]
     for key in values:
         if key not in known:
             hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
@@ -176,7 +180,9 @@ def _known(
         cut=model,
         tokenizer=folder / table.tokenizer if table.tokenizer else None,
     )
-    return Settings(work.config, dict(work.train), dict(work.test), work.tasks, work.shortened)
+    return Settings(
+        work.config, dict(work.train), dict(work.test), work.tasks, work.shortened, forget=work.forget, owner=work.owner
+    )
 
 
 def _coerced_seed(values: Mapping[str, Any]) -> int:

@@ -102,16 +102,17 @@ def to_json(value: Mapping[str, Any] | Sequence[Any]) -> str:
     >>> to_json({"accuracy": float("nan"), "run": Path("runs/demo")})
     '{"accuracy": null, "run": "runs/demo"}'
     """
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Dataclasses, paths and numbers that are none, as JSON has them."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain(dataclasses.asdict(value))
+        return plain(dataclasses.asdict(value))
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, Path) else value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ import typer
 from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.progress import Bars
-from splitwiper.errors import ConfigError, InputError
+from splitwiper.cli.results import append_line, machine, machines, read_lines
+from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
     from splitwiper.evaluation.tradeoff import Setting
@@ -68,13 +68,14 @@ def tradeoff(
     about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
     with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
         for number, setting in enumerate(chosen):
-            if setting.name in {record["point"]["setting"] for record in _read(out, about)}:
+            if setting.name in {record["point"]["setting"] for record in read_lines(out / LINES, about)}:
                 continue
             bars(setting.name, number, len(chosen))
             with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
                 point = measured(work, setting, Path(folder) / "t", device=device, quick=quick, progress=bars)
-            _append(out, {"about": about, "point": point.to_dict(), **_machine(device), "commit": commit})
-    _finish(out, about, _read(out, about), every, as_json=as_json)
+            record = {"about": about, "point": point.to_dict(), **machine(device), "commit": commit}
+            append_line(out / LINES, record)
+    _finish(out, about, read_lines(out / LINES, about), every, as_json=as_json)
 
 
 def _workload(
@@ -114,33 +115,10 @@ def _labels(work: Workload) -> int:
     return len({(tasks.get(name, ""), str(label)) for name, (_, labels) in work.train.items() for label in set(labels)})
 
 
-def _machine(device: str) -> dict[str, Any]:
-    from splitwiper import __version__
-    from splitwiper.numerics import fingerprint, pick_device
-    from splitwiper.store.tickets import now
-
-    return {"fingerprint": fingerprint(pick_device(device), 0), "version": __version__, "date": now()}
-
-
-def _read(out: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was measured under the same conditions."""
-    path = out / LINES
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    try:
-        return [record for record in map(json.loads, lines) if record["about"] == about]
-    except (ValueError, KeyError, TypeError) as problem:
-        raise ConfigError(f"{path} is not a list of results ({problem}); give another folder.") from problem
-
-
-def _append(out: Path, record: Mapping[str, Any]) -> None:
-    with (out / LINES).open("a", encoding="utf-8") as file:
-        file.write(show.to_json(record) + "\n")
-
-
 def _finish(
     out: Path,
     about: Mapping[str, Any],
-    records: Sequence[Mapping[str, Any]],
+    records: list[dict[str, Any]],
     every: Sequence[Setting],
     *,
     as_json: bool,
@@ -156,8 +134,7 @@ def _finish(
     checks = theorem_table(0.2)
     advice = recommendation(points)
     write(out / PAGE, about, points, advice, checks)
-    machines = sorted({f"{r['fingerprint'].get('device', 'cpu')}, torch {r['fingerprint']['torch']}" for r in records})
-    (out / TEXT).write_text(markdown(about, points, advice, machines, PAGE), encoding="utf-8")
+    (out / TEXT).write_text(markdown(about, points, advice, machines(records), PAGE), encoding="utf-8")
     if as_json:
         show.emit([record["point"] for record in records])
         return

@@ -12,7 +12,8 @@ from typing import Any
 from splitwiper.attacks import ServerView, Truth, snapshot, suite
 from splitwiper.attacks.suite import AS_SEEN, GUESS
 from splitwiper.config import Config, Masking, Noise
-from splitwiper.federation import Evaluation, Federation
+from splitwiper.federation import Federation
+from splitwiper.federation.evaluate import apart
 from splitwiper.privacy import paper
 from splitwiper.workloads import Workload
 
@@ -144,13 +145,13 @@ def _measured(
     snapshot(folder / "run", folder / "before")
     federation.unlearn(work.owner, classes=[work.forget])
     after = federation.evaluate(work.test)
-    retained, forgotten = _apart(after, work.forget)
+    retained, forgotten = apart(after, work.forget)
     real = [r for r in attacks if r.attack not in (AS_SEEN, GUESS)]
     return Point(
         setting=setting.name,
         accuracy=before.accuracy,
-        retained=retained,
-        forgotten=forgotten,
+        retained=retained.accuracy,
+        forgotten=forgotten.accuracy,
         sent=sum(s.bytes_up for s in learned.spent.values()),
         rows=sum(seen.shard.rows for seen in view.present),
         outputs=view.outputs,
@@ -159,15 +160,6 @@ def _measured(
         epsilon=spent,
         attacks=[r.to_dict() for r in attacks],
     )
-
-
-def _apart(found: Evaluation, forget: str | int) -> tuple[float, float]:
-    """Accuracy on all labels but one, and on that one."""
-    from splitwiper.federation.evaluate import total
-
-    gone = total(score for label, score in found.per_label.items() if label.name == forget)
-    kept = total(score for label, score in found.per_label.items() if label.name != forget)
-    return kept.accuracy, gone.accuracy
 
 
 def _vanished(federation: Federation, before: Truth, folder: Path) -> float | None:

@@ -67,6 +67,14 @@ class Evaluation:
         return self.overall.accuracy
 
 
+def apart(found: Evaluation, forget: str | int) -> tuple[Score, Score]:
+    """All labels but the one so named, and that one."""
+    return (
+        total(score for label, score in found.per_label.items() if label.name != forget),
+        total(score for label, score in found.per_label.items() if label.name == forget),
+    )
+
+
 def score(truth: Sequence[Label], predicted: Sequence[Label]) -> ClientScore:
     """Count right answers by label."""
     out: dict[Label, Score] = {}

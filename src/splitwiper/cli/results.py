@@ -1,0 +1,46 @@
+"""Files of results: JSON lines, each with the conditions it was measured under, so that work can be gone on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from splitwiper.cli import show
+from splitwiper.errors import ConfigError
+
+
+def read_lines(path: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was measured under the same conditions.
+
+    Raises:
+        ConfigError: the file holds something else.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    same = json.loads(show.to_json(about))
+    try:
+        return [record for record in map(json.loads, lines) if record["about"] == same]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise ConfigError(f"{path} is not a list of results ({problem}); give another folder.") from problem
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a result."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(show.to_json(record) + "\n")
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What and when: the numerics of this machine, the version, the date."""
+    from splitwiper import __version__
+    from splitwiper.numerics import fingerprint, pick_device
+    from splitwiper.store.tickets import now
+
+    return {"fingerprint": fingerprint(pick_device(device), 0), "version": __version__, "date": now()}
+
+
+def machines(records: list[dict[str, Any]]) -> list[str]:
+    """The machines that results come from, in words."""
+    found = (record["fingerprint"] for record in records)
+    return sorted({f"{print_.get('device', 'cpu')}, torch {print_['torch']}" for print_ in found})

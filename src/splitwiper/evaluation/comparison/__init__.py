@@ -1,0 +1,22 @@
+"""Systems side by side on the same data, network and meters: what each learns, what forgetting costs, and whom."""
+
+from splitwiper.evaluation.comparison.membership import Exposure, exposures
+from splitwiper.evaluation.comparison.record import Phase, Record
+from splitwiper.evaluation.comparison.running import compared, stage
+from splitwiper.evaluation.comparison.settings import Comparison, System, read_comparison
+from splitwiper.evaluation.comparison.summary import Line, Spread, summary
+
+__all__ = [
+    "Comparison",
+    "Exposure",
+    "Line",
+    "Phase",
+    "Record",
+    "Spread",
+    "System",
+    "compared",
+    "exposures",
+    "read_comparison",
+    "stage",
+    "summary",
+]
