@@ -130,7 +130,8 @@ class ResidentFeed:
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
         """The batches in turn."""
-        self._order.copy_(torch.from_numpy(np.concatenate(batches)))
+        whole = torch.from_numpy(np.concatenate(batches))  # of all rows, or of some of them
+        self._order[: len(whole)].copy_(whole)
         start = 0
         for size in map(len, batches):
             index = self._order[start : start + size]

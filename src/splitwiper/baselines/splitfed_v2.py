@@ -26,4 +26,4 @@ class SplitFedV2(Vanilla):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.synchronise:
-            raise ConfigError("SplitFed averages client halves: synchronise = false makes it vanilla split learning.")
+            raise ConfigError("SplitFed averages client halves; without synchronisation it is vanilla split learning.")

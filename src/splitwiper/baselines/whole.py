@@ -7,7 +7,7 @@ Training is a pure function of (rows, recipe, epochs, stream, first weights, lab
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,23 +180,31 @@ def loaded(problem: Problem, weights: Weights) -> Whole:
     return Whole(embedder, problem.halves.server.loaded(weights.server)).eval().requires_grad_(False)
 
 
-def logits_of(problem: Problem, weights: Weights, inputs: Any) -> Tensor:
+def answering(problem: Problem, weights: Weights) -> Callable[[Any], Tensor]:
     """What a trained network says to new inputs, given as `Federation.predict` takes them: rows × labels, on the CPU.
 
-    Raises:
-        DataError: the inputs are not like those it was trained on.
+    The function raises DataError for inputs that are not like those it was trained on.
     """
-    arrays = _fitting(inputs, weights)
     recipe = problem.config.server
     device = device_at_hand(recipe.device)
     net = loaded(problem, weights).to(device)
-    count = len(next(iter(arrays.values())))
-    out = []
-    with reproducible(device, recipe.threads), torch.inference_mode():
-        for start in range(0, max(count, 1), BATCH):
-            part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in arrays.items()}
-            out.append(net(to_device(part, device)).float().cpu())
-    return torch.cat(out)
+
+    def logits(inputs: Any) -> Tensor:
+        arrays = _fitting(inputs, weights)
+        count = len(next(iter(arrays.values())))
+        out = []
+        with reproducible(device, recipe.threads), torch.inference_mode():
+            for start in range(0, max(count, 1), BATCH):
+                part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in arrays.items()}
+                out.append(net(to_device(part, device)).float().cpu())
+        return torch.cat(out)
+
+    return logits
+
+
+def logits_of(problem: Problem, weights: Weights, inputs: Any) -> Tensor:
+    """The same, for one question."""
+    return answering(problem, weights)(inputs)
 
 
 def _fitting(inputs: Any, weights: Weights) -> dict[str, Array]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +14,7 @@ from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.results import append_line, machine, machines, read_lines
-from splitwiper.errors import ConfigError
+from splitwiper.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from splitwiper.evaluation.comparison import Comparison, Exposure, Line
@@ -69,13 +71,14 @@ def compare(
         about = _about(config, work, comparison)
         lines = _measured(config, work, comparison, about, out, data, commit, bars)
     records = [Record.from_dict(line["record"]) for line in lines]
-    place = {system.name: number for number, system in enumerate(comparison.systems)}
-    records = [r for r in records if r.system in place]
-    records.sort(key=lambda r: (place[r.system], r.seed))
+    place = {(s.name, way): (number, n) for number, s in enumerate(comparison.systems) for n, way in enumerate(s.ways)}
+    records.sort(key=lambda r: (place[r.system, r.unlearning], r.seed))
     _finish(out, about, comparison, records, lines, as_json=as_json)
 
 
 def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tuple[Workload, Comparison]:
+    import numpy as np
+
     from splitwiper.cli.settings import read_settings
     from splitwiper.config import read_toml
     from splitwiper.evaluation.comparison import read_comparison
@@ -89,18 +92,24 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
         comparison = read_comparison(table)
     except ConfigError as problem:
         raise ConfigError(f"{config}: {problem}") from problem
-    forget, owner = comparison.forget or settings.forget, comparison.owner or settings.owner
+    forget = settings.forget if comparison.forget == "" else comparison.forget
+    owner = comparison.owner or settings.owner
     if forget == "" or not owner:
         raise ConfigError(f"{config}: compare.forget and compare.owner are missing: which label, and whose?")
+    if owner not in settings.train:
+        raise ConfigError(f"{config}: compare.owner = {owner!r} is no client.{nearest(owner, settings.train)}")
     if not settings.test:
         raise ConfigError(f"{config}: no client has test data, so nothing can be compared; name test files.")
+    if settings.config.client.masking.is_on or settings.config.client.noise.is_on:
+        raise ConfigError(f"{config}: masking and noise belong to a system here: [[compare.systems]], not [client].")
+    held = {str(label): label for label in np.asarray(settings.train[owner][1]).tolist()}
     return (
         Workload(
             train=dict(settings.train),
             test=dict(settings.test),
             tasks=dict(settings.tasks),
             config=settings.config,
-            forget=forget,
+            forget=held.get(str(forget), forget),  # 3 and "3" are written alike
             owner=owner,
         ),
         comparison,
@@ -108,11 +117,9 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
 
 
 def _chosen(comparison: Comparison, only: list[str] | None, seeds: int | None) -> Comparison:
-    import dataclasses
-
     systems = tuple(s for s in comparison.systems if not only or any(part in s.name for part in only))
     if not systems:
-        names = ", ".join(s.name for s in comparison.systems)
+        names = "; ".join(s.name for s in comparison.systems)
         raise ConfigError(f"--only {' '.join(only or ())} is in no system's name. They are: {names}.")
     return dataclasses.replace(comparison, systems=systems, seeds=seeds or comparison.seeds)
 
@@ -134,9 +141,26 @@ def _about(config: Path, work: Workload, comparison: Comparison) -> dict[str, An
     }
     if comparison.level == "sample":
         about["delta"] = comparison.delta
+    if comparison.absent:
+        about["absent"] = comparison.absent
     if comparison.membership.shadow:
-        about["shadow"] = comparison.membership.shadow
-    return {**about, "settings": config_digest(work.config, seed=0)[:16]}
+        about["membership"] = dataclasses.asdict(comparison.membership)
+    return {**about, "settings": config_digest(work.config, seed=0)[:16], "data": _content(work)}
+
+
+def _content(work: Workload) -> str:
+    """A digest of everybody's rows: the same settings over other data are another comparison."""
+    import numpy as np
+
+    out = hashlib.sha256()
+    for part in (work.train, work.test):
+        for name in sorted(part):
+            inputs, labels = part[name]
+            arrays = [inputs[k] for k in sorted(inputs)] if isinstance(inputs, Mapping) else [inputs]
+            out.update(f"{name} {work.tasks.get(name, '')} {list(map(str, labels))}".encode())
+            for array in arrays:
+                out.update(np.ascontiguousarray(array).data)
+    return out.hexdigest()[:16]
 
 
 def _measured(
@@ -150,28 +174,52 @@ def _measured(
     bars: Bars,
 ) -> list[dict[str, Any]]:
     """Every line, computed or read."""
-    from splitwiper.evaluation.comparison import Record, compared, stage
+    from splitwiper.evaluation.comparison import compared, stage
 
     first = work.config.seed
+    wanted = {(s.name, way): settings for s in comparison.systems for way, settings in s.ways.items()}
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    lines = read_lines(out / LINES, about) if out else []
+    lines = _known(out / LINES, about, wanted, range(first, first + comparison.seeds)) if out else []
     for seed in range(first, first + comparison.seeds):
-        done = frozenset(Record.from_dict(line["record"]).key for line in lines)
-        if all((s.name, way, seed) in done for s in comparison.systems for way in s.ways):
+        done = frozenset((r["system"], r["unlearning"], r["seed"]) for r in (line["record"] for line in lines))
+        if all((*way, seed) in done for way in wanted):
             continue
         at = stage(work if seed == first else _read(config, seed, data, bars)[0], comparison, bars)
         for record in compared(at, comparison, done=done):
             line = {
                 "about": about,
                 "record": record.to_dict(),
+                "system": wanted[record.system, record.unlearning],
                 **machine(work.config.server.device),
                 "commit": commit,
             }
             lines.append(line)
             if out is not None:
                 append_line(out / LINES, line)
-    return [line for line in lines if line["record"]["seed"] < first + comparison.seeds]
+    return lines
+
+
+def _known(
+    path: Path, about: Mapping[str, Any], wanted: Mapping[tuple[str, str], str], seeds: range
+) -> list[dict[str, Any]]:
+    """Lines that are there already, of these systems as they are set now.
+
+    Raises:
+        ConfigError: the file holds something else.
+    """
+    from splitwiper.evaluation.comparison import Record
+
+    found = []
+    try:
+        for line in read_lines(path, about):
+            record = Record.from_dict(line["record"])
+            asked = wanted.get((record.system, record.unlearning))
+            if record.seed in seeds and asked is not None and line["system"] == asked and line["fingerprint"]["torch"]:
+                found.append(line)
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise ConfigError(f"{path} is not a list of results ({problem!r}); give another folder.") from problem
+    return found
 
 
 def _finish(

@@ -12,23 +12,38 @@ from splitwiper.errors import ConfigError
 
 
 def read_lines(path: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was measured under the same conditions.
+    """What was measured under the same conditions. A last line that was cut short is as if it were not there.
 
     Raises:
         ConfigError: the file holds something else.
     """
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     same = json.loads(show.to_json(about))
     try:
-        return [record for record in map(json.loads, lines) if record["about"] == same]
+        lines = path.read_bytes().decode().split("\n") if path.exists() else [""]
+        if not _is_whole(lines[-1]):
+            lines.pop()
+        return [record for record in (json.loads(line) for line in lines if line) if record["about"] == same]
     except (ValueError, KeyError, TypeError) as problem:
         raise ConfigError(f"{path} is not a list of results ({problem}); give another folder.") from problem
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a result."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(show.to_json(record) + "\n")
+    """Add a result on a line of its own; what is left of one that was cut short is taken away."""
+    there = path.read_bytes() if path.exists() else b""
+    last = there[there.rfind(b"\n") + 1 :]
+    with path.open("ab") as file:
+        if last and _is_whole(last):
+            file.write(b"\n")
+        elif last:
+            file.truncate(len(there) - len(last))
+        file.write(show.to_json(record).encode() + b"\n")
+
+
+def _is_whole(line: str | bytes) -> bool:
+    try:
+        return not line or bool(json.loads(line))
+    except ValueError:
+        return False
 
 
 def machine(device: str) -> dict[str, Any]:

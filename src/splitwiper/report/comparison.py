@@ -169,12 +169,14 @@ def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     return [
         "| " + " | ".join(h.removeprefix(">") for h in headings) + " |",
         "|" + "|".join("---:" if h.startswith(">") else "---" for h in headings) + "|",
-        *("| " + " | ".join(row) + " |" for row in rows),
+        *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows),
     ]
 
 
 def _told(about: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in about.items() if key not in ("title", "settings"))
+    told = {**about, **about.get("membership", {})}
+    left_out = ("title", "settings", "data", "membership")
+    return ", ".join(f"{key} {value}" for key, value in told.items() if key not in left_out)
 
 
 def _percent(spread: Spread) -> str:

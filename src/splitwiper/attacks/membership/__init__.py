@@ -19,7 +19,7 @@ from splitwiper.attacks.membership.measuring import Claim, Outcome, measure
 from splitwiper.attacks.membership.pairs import Answers, Model, Pair
 from splitwiper.attacks.membership.sample import Inputs, Sample
 from splitwiper.attacks.membership.shadows import Forget, Trainer, shadow_pairs
-from splitwiper.attacks.membership.suite import membership
+from splitwiper.attacks.membership.suite import Judges, membership
 from splitwiper.attacks.membership.two_model import two_model
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Comparison",
     "Forget",
     "Inputs",
+    "Judges",
     "Knowledge",
     "Model",
     "Outcome",

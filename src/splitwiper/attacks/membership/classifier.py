@@ -60,7 +60,7 @@ def _folds(x: Array, y: Array, sizes: Sequence[int], state: int) -> Iterator[tup
 def _classifiers(state: int) -> dict[str, Any]:
     return {
         "logistic regression": make_pipeline(
-            StandardScaler(), LogisticRegression(class_weight="balanced", solver="newton-cholesky")
+            StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=2000)
         ),
         "random forest": RandomForestClassifier(
             _TREES, min_samples_leaf=3, class_weight="balanced", random_state=state, n_jobs=1

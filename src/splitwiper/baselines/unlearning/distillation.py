@@ -44,8 +44,7 @@ class Distillation(Adjusting):
     name: ClassVar[str] = "distillation"
 
     def __post_init__(self) -> None:
-        bounded(self, "epochs", 1, high=10**6)
-        bounded(self, "lr", 0, high=1e38)
+        super().__post_init__()
         bounded(self, "alpha", 0, high=1)
 
     def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from splitwiper.baselines.problem import Forgetting
 from splitwiper.baselines.schedules import Portion
 from splitwiper.baselines.training import Work
 from splitwiper.config import Recipe
-from splitwiper.config.settings import bounded, typed
-from splitwiper.errors import AbsentClientError
+from splitwiper.config.settings import bounded
+from splitwiper.errors import AbsentClientError, ConfigError
 from splitwiper.loop import OnEpoch
 
 
@@ -27,6 +27,16 @@ class Method(ABC):
 
     name: ClassVar[str]
     exact: ClassVar[bool] = False
+
+    @property
+    def told(self) -> str:
+        """Its name, with settings that are not its own: two of a kind can be told apart."""
+        given = [
+            f"{f.name} {getattr(self, f.name):g}"
+            for f in dataclasses.fields(self)
+            if isinstance(getattr(self, f.name), int | float) and getattr(self, f.name) != f.default
+        ]
+        return f"{self.name} ({', '.join(given)})" if given else self.name
 
     def unlearn(
         self,
@@ -79,7 +89,12 @@ class Adjusting(Method):
     lr: float = 0.0
 
     def __post_init__(self) -> None:
-        typed(self)
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.type in ("int", "float") and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise ConfigError(f"{f.name} = {value!r} of {self.name} must be a number.")
+            if f.type == "int" and not isinstance(value, int):
+                raise ConfigError(f"{f.name} = {value!r} of {self.name} must be a whole number.")
         bounded(self, "epochs", 1, high=10**6)
         bounded(self, "lr", 0, high=1e38)
 

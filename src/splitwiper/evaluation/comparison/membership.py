@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
-from splitwiper.attacks.membership import Answers, Inputs, Model, Pair, Sample, membership, shadow_pairs
+from splitwiper.attacks.membership import Answers, Inputs, Judges, Model, Pair, Sample, shadow_pairs
 from splitwiper.baselines import Forgetting, Problem
 from splitwiper.baselines.problem import Holding, holding
-from splitwiper.baselines.whole import logits_of, train_whole
+from splitwiper.baselines.whole import answering, train_whole
 from splitwiper.data.published import Part
 from splitwiper.data.rows import as_rows, pack
 from splitwiper.errors import ConfigError
@@ -30,13 +31,39 @@ _MOST = 1000
 """Rows of either kind that attacks look at."""
 
 
+def check_attackable(work: Workload, comparison: Comparison) -> None:
+    """Refuse what membership inference cannot be tried on, before anything is trained.
+
+    Raises:
+        ConfigError: the client leaves, or has no test rows of the label.
+    """
+    if comparison.level == "client":
+        raise ConfigError("compare.membership: a client that leaves has no model to ask; take class or sample.")
+    labels = list(work.test[work.owner][1]) if work.owner in work.test else []
+    if work.forget not in labels:
+        raise ConfigError(
+            f"compare.membership: {work.owner!r} has no test rows of {work.forget!r}, which forgotten rows are told "
+            "from; give it some."
+        )
+
+
 def withheld(work: Workload, share: float) -> tuple[Workload, dict[str, Part]]:
     """A workload without a share of every client's training rows, and those rows: the attacker's own."""
     kept, taken = {}, {}
-    for name, (inputs, labels) in work.train.items():
-        order = Stream(work.config.seed, "compare/shadow", name).permutation(len(labels))
+    for name, data in work.train.items():
+        rows = as_rows(data, task="")
+        digests = Sample(
+            _inputs(rows.inputs, rows.call), rows.labels
+        ).digests  # rows with the same inputs stay together
+        number = {digest: place for place, digest in enumerate(dict.fromkeys(digests))}
+        order = Stream(work.config.seed, "compare/shadow", name).permutation(len(number))
         cut = round(share * len(order))
-        taken[name], kept[name] = _taken(inputs, labels, order[:cut]), _taken(inputs, labels, np.sort(order[cut:]))
+        if not 0 < cut < len(order):
+            raise ConfigError(
+                f"compare.membership.shadow = {share:g} of the {len(order)} rows of {name!r} is {cut} rows."
+            )
+        mine = np.isin([number[digest] for digest in digests], order[:cut])
+        taken[name], kept[name] = _taken(*data, np.flatnonzero(mine)), _taken(*data, np.flatnonzero(~mine))
     return dataclasses.replace(work, train=kept), taken
 
 
@@ -64,8 +91,6 @@ class Attacker:
         own: Mapping[str, Part],
         comparison: Comparison,
     ) -> None:
-        if forgetting.level == "client":
-            raise ConfigError("compare.membership: a client that leaves has no model to ask; take class or sample.")
         self._seed, held = work.config.seed, problem.clients[forgetting.client]
         self._unlearned = _first(_sample(held, forgetting.gone), _MOST)
         self._retained = _sample(held, ~forgetting.gone)
@@ -74,7 +99,7 @@ class Attacker:
         there = np.array([label in labels for label in tests.labels], bool)
         every = Sample(_inputs(tests.inputs, tests.call), tests.labels)
         self._outsiders = _first(every.take(np.flatnonzero(there)), _MOST)
-        self._shadows = shadow_pairs(
+        shadows = shadow_pairs(
             _own_rows(own, work, comparison),
             _trainer(problem, held),
             forget="class" if forgetting.level == "class" else "part",
@@ -82,11 +107,12 @@ class Attacker:
             share=comparison.delta if forgetting.level == "sample" else 0.5,
             seed=self._seed,
         )
+        self._judges = Judges(shadows, seed=self._seed)
 
     def attack(self, before: Model, after: Model, retrained: Model) -> list[dict[str, Any]]:
         """Run every attack on one system, and on the same with a retrained model in place of what forgot."""
         pair = Pair(before, after, self._unlearned, self._outsiders, self._retained)
-        return [o.to_dict() for o in membership(pair, self._shadows, reference=retrained, seed=self._seed)]
+        return [outcome.to_dict() for outcome in self._judges(pair, reference=retrained)]
 
 
 def _sample(held: Holding, keep: Array) -> Sample:
@@ -130,18 +156,10 @@ def _trainer(problem: Problem, like: Holding) -> Callable[[Inputs, Sequence[Labe
             what="a shadow model",
         )
 
-        def answers(asked: Inputs) -> Array:
-            return _softmax(logits_of(problem, weights, asked).double().numpy())
-
-        return answers, weights.labels
+        logits = answering(problem, weights)
+        return lambda asked: torch.softmax(logits(asked).double(), dim=1).numpy(), weights.labels
 
     return train
-
-
-def _softmax(logits: Array) -> Array:
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    out: Array = raised / raised.sum(axis=1, keepdims=True)
-    return out
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ class Phase:
     """Learning, or forgetting.
 
     Attributes:
-        retained: accuracy on all labels but the one to forget, each client on its own test rows.
+        retained: accuracy on all labels but the one to forget, each client on its own test rows; None where no such
+            rows are left.
         forgotten: accuracy on that label; None where no client is left that has such test rows.
         spent: by client, without pre-training.
         preparing: by client, pre-training: all N epochs of it.
@@ -23,7 +24,7 @@ class Phase:
         took_part: clients that had to work.
     """
 
-    retained: float
+    retained: float | None
     forgotten: float | None
     spent: Mapping[str, Cost]
     preparing: Mapping[str, Cost]

@@ -21,7 +21,7 @@ from splitwiper.baselines.unlearning import Method, Retraining
 from splitwiper.data.published import Part
 from splitwiper.errors import AbsentClientError, ConfigError, nearest
 from splitwiper.evaluation.comparison import splitwiper as ours
-from splitwiper.evaluation.comparison.membership import Attacker, withheld
+from splitwiper.evaluation.comparison.membership import Attacker, check_attackable, withheld
 from splitwiper.evaluation.comparison.record import Phase, Record
 from splitwiper.evaluation.comparison.settings import OURS, SISA, Comparison, System
 from splitwiper.federation import Evaluation, Federation
@@ -57,10 +57,10 @@ class Stage:
         config = self.work.config
         return {"server": config.server.epochs, "client": config.client.epochs}
 
-    def scores(self, found: Evaluation) -> tuple[float, float | None]:
-        """Accuracy on the labels that stay, and on the one to forget."""
+    def scores(self, found: Evaluation) -> tuple[float | None, float | None]:
+        """Accuracy on the labels that stay, and on the one to forget; None where there are no test rows."""
         kept, gone = apart(found, self.work.forget)
-        return kept.accuracy, gone.accuracy if gone.rows else None
+        return kept.accuracy if kept.rows else None, gone.accuracy if gone.rows else None
 
     def test(self, problem: Problem) -> dict[str, Any]:
         """Test rows of clients that are there."""
@@ -98,8 +98,10 @@ class Stage:
 
 def stage(work: Workload, comparison: Comparison, progress: Progress | None = None) -> Stage:
     """Prepare one seed: rows, what is to be forgotten, pre-trained halves, and an attacker with rows of its own."""
+    away = _away(work, comparison.absent)
     own: dict[str, Part] = {}
     if comparison.membership.shadow:
+        check_attackable(work, comparison)
         work, own = withheld(work, comparison.membership.shadow)
     problem = Problem.of_workload(work)
     forgetting = _forgetting(problem, work, comparison)
@@ -114,7 +116,7 @@ def stage(work: Workload, comparison: Comparison, progress: Progress | None = No
         problem,
         forgetting,
         left,
-        _away(problem, work.owner, comparison.absent),
+        away,
         first,
         starts(left, "pretrained", known=first),
         Attacker(work, problem, forgetting, own, comparison) if own else None,
@@ -135,8 +137,8 @@ def _forgetting(problem: Problem, work: Workload, comparison: Comparison) -> For
     return Forgetting(work.owner, "sample", gone)
 
 
-def _away(problem: Problem, owner: str, absent: str) -> str:
-    others = [name for name in problem.clients if name != owner]
+def _away(work: Workload, absent: str) -> str:
+    others = [name for name in sorted(work.train) if name != work.owner]
     if absent and absent not in others:
         hint = nearest(absent, others) or f" Others are {', '.join(others)}."
         raise ConfigError(f"compare.absent = {absent!r} is no client but the owner.{hint}")
@@ -161,7 +163,7 @@ def compared(at: Stage, comparison: Comparison, *, done: AbstractSet[Key] = froz
         elif system.kind == SISA:
             yield _sisa(at, system)
         else:
-            yield from _split(at, system, [m for m in system.methods if m.name in todo])
+            yield from _split(at, system, {way: system.named[way] for way in todo})
 
 
 def _ours(at: Stage, system: System) -> Record:
@@ -204,7 +206,7 @@ def _answering(at: Stage, federation: Federation) -> Model:
     return Model(lambda inputs: federation.predict_proba(client, inputs), federation.labels)
 
 
-def _split(at: Stage, system: System, methods: list[Method]) -> Iterator[Record]:
+def _split(at: Stage, system: System, methods: Mapping[str, Method]) -> Iterator[Record]:
     framework = system.framework
     if framework is None:
         raise TypeError(f"{system.name} is no split-learning framework.")
@@ -218,12 +220,12 @@ def _split(at: Stage, system: System, methods: list[Method]) -> Iterator[Record]
     retrained: Trained | None = None
     if at.attacker is not None:
         retrained = Retraining().unlearn(trained, at.forgetting, on_epoch=at.told(f"{system.name}: retraining"))
-    for method in methods:
-        told = at.told(f"{system.name}: {method.name}")
+    for way, method in methods.items():
+        told = at.told(f"{system.name}: {way}")
         left, away = _with_one_away(at, trained, method, told)
         yield at.record(
             system,
-            method.name,
+            way,
             learned,
             _phase(at, left),
             exact=left.exact,

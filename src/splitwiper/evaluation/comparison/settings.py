@@ -13,6 +13,7 @@ from splitwiper.baselines.unlearning import METHODS, Method, Retraining
 from splitwiper.config import Masking, Noise, from_dict
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.seeding import digest
 
 LEVELS = ("class", "sample", "client")
 OURS, SISA = "splitwiper", "sisa"
@@ -65,9 +66,19 @@ class System:
     noise: Noise = field(default_factory=Noise)
 
     @property
-    def ways(self) -> tuple[str, ...]:
-        """How it forgets, by name; SplitWiper and SISA have a way of their own."""
-        return tuple(method.name for method in self.methods) or (self.kind,)
+    def ways(self) -> dict[str, str]:
+        """How it forgets, by name, and a digest of all settings behind it. SplitWiper and SISA have a way of their own.
+
+        Results with other digests are results of something else.
+        """
+        own = repr(dataclasses.replace(self, methods=()))
+        return {way: digest(own, repr(m)) for way, m in self.named.items()} or {self.kind: digest(own)}
+
+    @property
+    def named(self) -> dict[str, Method]:
+        """Its methods by name; two of a kind with their settings."""
+        names = [method.name for method in self.methods]
+        return {m.name if names.count(m.name) == 1 else m.told: m for m in self.methods}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,13 +138,25 @@ def read_comparison(table: Mapping[str, Any]) -> Comparison:
     listed = values.pop("systems", [{"kind": OURS}, {"kind": "vanilla"}])
     if not isinstance(listed, list) or not listed:
         raise ConfigError("compare.systems must be a list of systems, as in [[compare.systems]] kind = 'vanilla'.")
+    for key in values:
+        if key not in (known := ["systems", *(f.name for f in dataclasses.fields(_Plain))]):
+            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
+            raise ConfigError(f"unknown key {'compare.' + key!r}.{hint}")
     own = from_dict(_Plain, values, where="compare.")
-    systems = tuple(_system(one, f"compare.systems[{place}].") for place, one in enumerate(listed))
+    systems = tuple(_named(one, f"compare.systems[{place}]") for place, one in enumerate(listed))
     names = [system.name for system in systems]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"two systems of compare.systems are called {name!r}; give one of them another name.")
     return Comparison(systems=systems, **{f.name: getattr(own, f.name) for f in dataclasses.fields(own)})
+
+
+def _named(values: Any, where: str) -> System:
+    """A system; what is wrong with it is told with its place in the list."""
+    try:
+        return _system(values, f"{where}.")
+    except ConfigError as problem:
+        raise ConfigError(str(problem) if where in str(problem) else f"{where}: {problem}") from problem
 
 
 def _system(values: Any, where: str) -> System:
@@ -158,6 +181,7 @@ def _system(values: Any, where: str) -> System:
     split = from_dict(_Split, rest, where=where)
     given = {f.name: value for f in dataclasses.fields(split) if (value := getattr(split, f.name)) not in ("", None)}
     if "synchronise" in given:
+        choice(split, "synchronise", ("none", "average"))
         given["synchronise"] = given["synchronise"] == "average"
     framework = FRAMEWORKS[kind](**given)
     told = ", ".join(
@@ -191,20 +215,24 @@ class _Split:
     synchronise: str = ""
     start: str = ""
 
-    def __post_init__(self) -> None:
-        choice(self, "synchronise", ("", "none", "average"))
-
 
 def _methods(listed: Any, where: str) -> tuple[Method, ...]:
     if isinstance(listed, str | Mapping):
         listed = [listed]
     if not isinstance(listed, list) or not listed:
         raise ConfigError(f"{where}unlearning must be a list of ways to unlearn: {', '.join(METHODS)}.")
-    return tuple(_method(one, f"{where}unlearning") for one in listed)
+    methods = tuple(_method(one, f"{where}unlearning") for one in listed)
+    names = [method.told for method in methods]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{where}unlearning names {name} twice; name each way once, or with other settings.")
+    return methods
 
 
 def _method(values: Any, where: str) -> Method:
-    rest = {"method": values} if isinstance(values, str) else dict(values) if isinstance(values, Mapping) else {}
+    if not isinstance(values, str | Mapping):
+        raise ConfigError(f"{where}: {values!r} is neither a way's name nor a table with its method.")
+    rest: dict[str, Any] = {"method": values} if isinstance(values, str) else dict(values)
     name = str(rest.pop("method", ""))
     if name not in METHODS:
         hint = nearest(name, METHODS) or f" Known are {', '.join(METHODS)}."
@@ -217,4 +245,4 @@ def _method(values: Any, where: str) -> Method:
             raise ConfigError(f"{where}: unknown key {key!r} of {name}.{hint}")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"{where}: {key} of {name} must be a number, not {value!r}.")
-    return kind(**{key: float(value) if key != "epochs" else value for key, value in rest.items()})
+    return kind(**rest)

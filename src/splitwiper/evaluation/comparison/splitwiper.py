@@ -86,12 +86,9 @@ def _classes(problem: Problem, forgetting: Forgetting) -> list[str | int]:
 
 
 def _ids(federation: Federation, problem: Problem, forgetting: Forgetting) -> list[int]:
-    """The rows as the federation numbers them: in the order they were given, each once."""
-    places = problem.clients[forgetting.client].given
-    _, first = np.unique(places, return_index=True)
-    order = places[np.sort(first)]  # of the distinct rows, as they were given
-    ids = sorted(federation.rows(forgetting.client))
-    return [number for number, place in zip(ids, order, strict=True) if forgetting.gone[place]]
+    """The rows as the federation numbers them: in the order they were given."""
+    ids, places = sorted(federation.rows(forgetting.client)), problem.clients[forgetting.client].given
+    return [number for number, place in zip(ids, places, strict=True) if forgetting.gone[place]]
 
 
 def _costs(spent: Mapping[str, Spent], problem: Problem) -> dict[str, Cost]:
