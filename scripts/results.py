@@ -16,6 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "results" / "demo.json"
 OUTPUT = ROOT / "results" / "demo.txt"
+COMPARED = ROOT / "results" / "compare"
 TRADEOFF = ROOT / "results" / "tradeoff" / "cifar10-vgg" / "tradeoff.jsonl"
 
 
@@ -67,11 +68,28 @@ def table(figures: dict[str, Any]) -> str:
 
 def readme(text: str, figures: dict[str, Any], output: str) -> str:
     """The README with its blocks in place."""
-    for name, block in (("table", table(figures)), ("output", f"```text\n{output}\n```")):
+    blocks = {
+        "table": table(figures),
+        "output": f"```text\n{output}\n```",
+        "compared": comparison(COMPARED / "cifar10")[1],
+    }
+    for name, block in blocks.items():
         mark = f"<!-- results:{name} -->"
         before, _, after = text.split(mark)
         text = f"{before}{mark}\n{block}\n{mark}{after}"
     return text
+
+
+def comparison(folder: Path) -> tuple[str, str]:
+    """The page of a comparison that was measured, and its table in brief, from the JSON lines in its folder."""
+    from splitwiper.cli.results import machines
+    from splitwiper.evaluation.comparison import Record, exposures, in_order, summary
+    from splitwiper.report.comparison import brief, markdown
+
+    lines = [json.loads(line) for line in (folder / "compare.jsonl").read_text(encoding="utf-8").splitlines()]
+    about, records = lines[-1]["about"], in_order([Record.from_dict(line["record"]) for line in lines])
+    found = summary(records, bandwidth=about["bandwidth"] * 1e6)
+    return markdown(about, found, exposures(records), machines(lines), "compare.jsonl"), brief(found)
 
 
 def threat_model(text: str, lines: list[str]) -> str:
@@ -100,6 +118,8 @@ def main() -> None:
     page = ROOT / "README.md"
     figures, output = json.loads(FIGURES.read_text(encoding="utf-8")), OUTPUT.read_text(encoding="utf-8")
     page.write_text(readme(page.read_text(encoding="utf-8"), figures, output.strip()), encoding="utf-8")
+    for folder in COMPARED.iterdir():
+        (folder / "README.md").write_text(comparison(folder)[0], encoding="utf-8")
     page, lines = ROOT / "THREAT_MODEL.md", TRADEOFF.read_text(encoding="utf-8").splitlines()
     page.write_text(threat_model(page.read_text(encoding="utf-8"), lines), encoding="utf-8")
 

@@ -128,6 +128,11 @@ def exposure(found: Sequence[Exposure]) -> tuple[tuple[str, ...], list[tuple[str
     ]
 
 
+def brief(lines: Sequence[Line]) -> str:
+    """The table for a terminal as Markdown."""
+    return "\n".join(_markdown(*short(lines)))
+
+
 def markdown(
     about: Mapping[str, Any], lines: Sequence[Line], exposed: Sequence[Exposure], machines: Sequence[str], record: str
 ) -> str:

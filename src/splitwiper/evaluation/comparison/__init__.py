@@ -4,7 +4,7 @@ from splitwiper.evaluation.comparison.membership import Exposure, exposures
 from splitwiper.evaluation.comparison.record import Phase, Record
 from splitwiper.evaluation.comparison.running import compared, stage
 from splitwiper.evaluation.comparison.settings import Comparison, System, read_comparison
-from splitwiper.evaluation.comparison.summary import Line, Spread, summary
+from splitwiper.evaluation.comparison.summary import Line, Spread, in_order, summary
 
 __all__ = [
     "Comparison",
@@ -16,6 +16,7 @@ __all__ = [
     "System",
     "compared",
     "exposures",
+    "in_order",
     "read_comparison",
     "stage",
     "summary",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from splitwiper.baselines import Cost
 from splitwiper.evaluation.comparison.record import Phase, Record
+from splitwiper.evaluation.comparison.settings import KINDS
 
 REFERENCE = ("vanilla", "retraining")
 """The system, and its way to forget, that costs are compared with."""
@@ -89,6 +90,14 @@ class Line:
     took_part: tuple[int, int]
     exact: bool
     away: bool | None
+
+
+def in_order(records: Sequence[Record]) -> list[Record]:
+    """Records by kind of system, where no configuration says the order."""
+    first: dict[tuple[str, str], int] = {}
+    for record in records:
+        first.setdefault((record.system, record.unlearning), len(first))
+    return sorted(records, key=lambda r: (KINDS.index(r.kind), first[r.system, r.unlearning], r.seed))
 
 
 def summary(records: Sequence[Record], *, bandwidth: float) -> list[Line]:
