@@ -16,9 +16,11 @@ import splitwiper.workloads
 from splitwiper import Federation
 from splitwiper.cli import app
 from splitwiper.cli.settings import Settings, read_settings
+from splitwiper.config import read_toml
 from splitwiper.data.divide import Divided
 from splitwiper.data.text import encode
 from splitwiper.errors import ConfigError
+from splitwiper.evaluation.comparison import read_comparison
 from splitwiper.federation.build import build_halves
 from splitwiper.workloads import MODELS, workload
 
@@ -28,6 +30,7 @@ LABELS: dict[str, tuple[Any, ...]] = {
     "cifar100": ("bird", "aquarium_fish"),
     "mnist": (0, 1, 2, 3),
     "ag_news": ("World", "Sports"),
+    "digits": ("three", "four"),
 }
 ROWS = 8
 
@@ -36,6 +39,8 @@ def inputs_of(source: str, *, alone: bool) -> Any:
     draw = np.random.default_rng(len(source))
     if source == "ag_news":
         return [f"word{n} and {'more ' * 90 if n == 3 else ''}" for n in range(ROWS)]
+    if source == "digits":
+        return draw.random((ROWS, 1, 8, 8), dtype=np.float32)
     shape = (1, 28, 28) if source == "mnist" and alone else (3, 32, 32)
     return draw.integers(0, 256, (ROWS, *shape), dtype=np.uint8)
 
@@ -167,6 +172,10 @@ def test_examples_can_be_read(asked: dict[str, Any], path: Path) -> None:
     assert found.train.keys() == found.test.keys() and model.factory.removeprefix("splitwiper.models:") in MODELS
     args = {**model.args, **({"width": 4} if "width" in model.args else {})}
     build_halves(replace(found.config, model=replace(model, args=args)))
+    table = read_toml(path).get("compare")
+    assert (table is not None) is (path.parent.name == "compare")
+    if table is not None:
+        assert read_comparison(table).systems[0].kind == "splitwiper"
 
 
 FILE = """

@@ -57,7 +57,7 @@ def size(message: Mapping[str, Tensor]) -> int:
     """Bytes of a safetensors message with these tensors.
 
     >>> size({"x": torch.zeros(2, 3)})
-    88
+    96
     """
     key = tuple(sorted((name, _KINDS[t.dtype], tuple(t.shape), t.nbytes) for name, t in message.items()))
     return _header(key) + sum(t.nbytes for t in message.values())
