@@ -24,7 +24,9 @@ LINES, TEXT = "compare.jsonl", "README.md"
 
 
 def compare(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file as for 'learn', with [compare].")],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="A TOML file as for 'learn', with a table 'compare'.")
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="For results and tables.", show_default=False)
     ] = None,
@@ -41,9 +43,9 @@ def compare(
 ) -> None:
     r"""Train systems side by side, forget, and say what it cost whom.
 
-    Each system learns from the same clients, forgets the same rows, and is metered
-    the same way. With --out, results are JSON lines in FOLDER, and what is there
-    already is not computed again.
+    Each system learns from the same clients, forgets the same rows, and is
+    metered the same way. With --out, results are JSON lines in FOLDER, and what
+    is there already is not computed again.
 
     Example:
       splitwiper compare examples/compare/digits.toml --out compared
@@ -56,12 +58,12 @@ def compare(
       membership = {shadow = 0.4}
 
       \[\[compare.systems]]
-      kind = "splitwiper"    # or vanilla, u-shaped, splitfed-v1, splitfed-v2, sisa
+      kind = "splitwiper"    # vanilla, u-shaped, splitfed-v1, splitfed-v2, sisa
 
       \[\[compare.systems]]
       kind = "vanilla"
       schedule = "turns"     # or "interleaved"
-      unlearning = \["retraining", "fine-tuning", {method = "gradient-ascent", epochs = 2}]
+      unlearning = \["retraining", {method = "gradient-ascent", epochs = 2}]
     """
     from splitwiper.evaluation.comparison import Record
 
@@ -260,8 +262,8 @@ def _print(found: Sequence[Line], exposed: Sequence[Exposure], comparison: Compa
     screen.print()
     show.line(
         screen,
-        "Accuracy after forgetting; what forgetting takes the requesting client, and all others together: computing, "
-        f"and sending at {comparison.bandwidth:g} Mbit/s; clients it needs, and without which it stops.",
+        "Accuracy in percent after forgetting; what forgetting takes the requesting client, and all others together: "
+        f"computing, and sending at {comparison.bandwidth:g} Mbit/s; clients it needs, and without which it stops.",
     )
     ours = [line for line in found if line.kind == "splitwiper" and line.share_of_vanilla[0].mean is not None]
     for line in ours:

@@ -42,7 +42,7 @@ the last epoch of pre-training, and with all of it on both sides."""
 
 
 SHORT = ("system", ">retained", ">forgotten", ">requester", ">others", ">needs", "exact")
-"""The same for a terminal: computing and sending together."""
+"""The same for a terminal: accuracies in percent, computing and sending together."""
 
 
 def short(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -54,7 +54,7 @@ def short(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
             _short(line.forgotten),
             _together(line.requester_seconds, line.requester_sending),
             _together(line.others_seconds, line.others_sending),
-            f"{line.took_part[0]} of {line.took_part[1]}",
+            f"{line.took_part[0]}/{line.took_part[1]}",
             "yes" if line.exact else "no",
         )
         for line in lines
@@ -62,7 +62,7 @@ def short(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
 
 
 def _short(spread: Spread) -> str:
-    return spread.told(lambda value: f"{100 * value:.1f}").replace(" ± ", " ±") + " %" * (spread.mean is not None)
+    return spread.told(lambda value: f"{100 * value:.1f}").replace(" ± ", " ±")
 
 
 def _together(computing: Spread, sending: Spread) -> str:
