@@ -14,6 +14,7 @@ from splitwiper.data.divide import Divided, divided
 from splitwiper.data.published import Part
 from splitwiper.data.text import encode
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.wire import Label
 
 LENGTH, VOCABULARY = 64, 8192
 """Tokens of a text and ids of words, unless the model's arguments say otherwise."""
@@ -79,6 +80,11 @@ class Workload:
     forget: str | int
     owner: str
     shortened: int = 0
+
+    @property
+    def forgotten(self) -> Label:
+        """The label to forget, with its task."""
+        return Label(self.tasks.get(self.owner, ""), self.forget)
 
 
 def workload(

@@ -112,7 +112,7 @@ def test_an_unlearning_is_compared_with_training_without_the_rows(
 
     assert verdict(target.after) == "equal"
     assert target.retained is not None
-    assert verdict(made(target.retained, seed=5)) == "equal"
+    assert verdict(made(target.retained, seed=5)) in ("equal", "undecided")  # another training is another model
     nothing_done, too_much = {
         "two models": ("less", "more"),  # what does not change is not seen, what changes more is
         "labels only": ("less", "more"),
@@ -325,7 +325,8 @@ def test_intervals_cover_as_often_as_they_say() -> None:
         hits += 1
         low, high = auc_interval(hits[0], alarms[0])
         inside += low <= 0.7602 <= high
-        equal += against(_outcome(hits[0], alarms[0]), _outcome(hits[1], alarms[1])).verdict == "equal"
+        low, high = against(_outcome(hits[0], alarms[0]), _outcome(hits[1], alarms[1])).interval
+        equal += low <= 0 <= high
     assert 0.92 <= inside / 400 <= 0.98 and 0.92 <= equal / 400 <= 0.98
 
 
@@ -343,9 +344,12 @@ def test_extremes() -> None:
     assert auc_interval(*apart[::-1]) == pytest.approx((0, 1 - 0.025 ** (1 / 5)))
     assert auc_interval(*alike) == (0.5, 0.5)
     assert auc_interval(np.ones(1), np.arange(8.0)) == (0, 1)
-    assert against(_outcome(*apart), _outcome(*alike)).verdict == "more"
-    assert against(_outcome(*alike), _outcome(*apart)).verdict == "less"
-    assert against(_outcome(np.ones(1), np.arange(8.0)), _outcome(np.zeros(1), np.arange(8.0))).verdict == "equal"
+    many, same = (np.arange(50) + 99.0, np.arange(80.0)), (np.ones(50), np.ones(80))
+    assert against(_outcome(*many), _outcome(*same)).verdict == "more"
+    assert against(_outcome(*same), _outcome(*many)).verdict == "less"
+    assert against(_outcome(*same), _outcome(*same)).verdict == "equal"
+    assert against(_outcome(*apart), _outcome(*alike)).verdict == "undecided"  # five rows say little
+    assert against(_outcome(np.ones(1), np.arange(8.0)), _outcome(np.zeros(1), np.arange(8.0))).verdict == "undecided"
 
 
 def test_hits_at_a_rate_of_false_alarms() -> None:

@@ -17,6 +17,7 @@ from splitwiper.baselines.starting import starts
 from splitwiper.baselines.training import average
 from splitwiper.errors import ConfigError, DataError, TrainingError
 from splitwiper.seeding import state_digest
+from splitwiper.splitting import CutWarning
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -146,7 +147,7 @@ def test_one_row_alone_cannot_be_normalised() -> None:
     halves = split(Flat(), at="stem", example=torch.zeros(2, 1, 8, 8))
     work = dataclasses.replace(problem(one_row(), epochs=1), halves=halves)
     Vanilla(start="scratch").learn(work)
-    with pytest.raises(TrainingError, match=r"1 rows from east .*interleaved"):
+    with pytest.raises(TrainingError, match=r"the server, from east, .* 1 rows .*the other schedule"):
         Vanilla(start="scratch", schedule="turns").learn(work)
 
 
@@ -167,6 +168,8 @@ def test_halves_that_differ_cannot_be_averaged() -> None:
         ({"schedule": "turn"}, "Did you mean 'turns'"),
         ({"start": "zero"}, "pretrained, scratch"),
         ({"aggregate": "row"}, "Did you mean 'rows'"),
+        ({"aggregate": None}, "is no aggregation"),
+        ({"synchronise": "no"}, "must be true or false"),
     ],
 )
 def test_wrong_settings(settings: dict, message: str) -> None:
@@ -183,6 +186,45 @@ def test_splitfed_averages(kind: type) -> None:
 def test_a_loss_that_is_not_finite() -> None:
     with pytest.raises(TrainingError, match=r"vanilla: the loss is .* Lower lr"):
         Vanilla(start="scratch").learn(problem(epochs=3, lr=1e30))
+
+
+def test_parts_that_have_nothing_to_train() -> None:
+    """A frozen half stays as it is, pre-trained or not; a client without weights only passes rows on."""
+    frozen = network()
+    frozen.stem.requires_grad_(False)
+    halves = split(frozen, at="stem", example=torch.zeros(2, 1, 8, 8))
+    work = dataclasses.replace(problem(epochs=1), halves=halves)
+    for start in ("scratch", "pretrained"):
+        after = Vanilla(start=start).learn(work).network.stems["north"].body.state_dict()["stem.0.weight"]
+        assert torch.equal(after, frozen.stem[0].weight)
+    with pytest.warns(CutWarning, match="batch norm"):
+        head_only = split(network(), at="body", example=torch.zeros(2, 1, 8, 8))
+    UShaped(start="scratch").learn(dataclasses.replace(work, halves=head_only))
+
+
+def test_answers_are_of_the_clients_own_task() -> None:
+    data = digits()
+    tasks = {"east": "one", "north": "two", "south": "one"}
+    base = problem(data, epochs=1)
+    work = Problem.of(base.halves, base.config, data, tasks=tasks)
+    trained = Vanilla(start="scratch").learn(work)
+    for name, task in tasks.items():
+        assert {label.task for label in trained.network.predict(name, data[name][0])} == {task}
+
+
+def test_inputs_that_do_not_fit() -> None:
+    trained = Vanilla(start="scratch").learn(problem(epochs=1))
+    assert trained.network.predict("north", digits()["north"][0][:0]) == []
+    with pytest.raises(DataError, match="rows of shape"):
+        trained.network.predict("north", np.zeros((3, 1, 9, 8), np.float32))
+    with pytest.raises(DataError, match=r"client 'north'.*cut needs"):
+        problem({"north": (np.zeros((3, 1, 9, 8), np.float32), [1, 2, 3])})
+
+
+def test_momentum_may_start_afresh() -> None:
+    kept, fresh = (Vanilla(start="scratch", fresh=fresh).learn(problem(momentum=0.9)) for fresh in (False, True))
+    assert kept.losses[0] == fresh.losses[0]
+    assert digest_of(kept) != digest_of(fresh)
 
 
 def test_nobody_and_nothing() -> None:

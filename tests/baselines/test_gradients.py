@@ -14,6 +14,7 @@ from splitwiper.baselines import FRAMEWORKS, Framework, Problem
 from splitwiper.baselines.aggregation import by_rows, mean
 from splitwiper.baselines.network import Network
 from splitwiper.baselines.training import Work
+from splitwiper.errors import TrainingError
 
 RATE = 0.1
 CLOSE = {"rtol": 1e-4, "atol": 1e-6}
@@ -34,8 +35,11 @@ def unsplit(net: Network, client: str) -> nn.Sequential:
     return whole.train()
 
 
-def steps(net: Network, turn: Any, weigh: Callable[[list[int]], list[float]]) -> dict[str, Tensor]:
-    """The weights after one step of ordinary backpropagation through the clients' unsplit networks."""
+def steps(net: Network, turn: Any, weigh: Callable[[list[int]], list[float]], *, averaged: bool) -> dict[str, Tensor]:
+    """The weights after one step of ordinary backpropagation through the clients' unsplit networks.
+
+    Halves that are averaged later take the gradient of their own mean loss: their average moves as one half would.
+    """
     modules = {client.name: unsplit(net, client.name) for client, _, _ in turn}
     first = next(iter(modules.values()))
     for whole in modules.values():  # one body for all of them
@@ -49,10 +53,11 @@ def steps(net: Network, turn: Any, weigh: Callable[[list[int]], list[float]]) ->
         losses.append(functional.cross_entropy(head(mine), rows["@code"]))
     sum(share * loss for share, loss in zip(weigh(sizes), losses, strict=True)).backward()
     found = {}
-    for name, whole in modules.items():
+    for (name, whole), share in zip(modules.items(), weigh(sizes), strict=True):
         for key, parameter in whole.named_parameters():
             if parameter.grad is not None:
-                found[f"{name}.{key}"] = parameter.detach() - RATE * parameter.grad
+                scale = 1 / share if averaged and key.startswith("stem") else 1
+                found[f"{name}.{key}"] = parameter.detach() - RATE * scale * parameter.grad
     return found
 
 
@@ -84,7 +89,7 @@ def test_split_steps_are_unsplit_steps(
         before = copy.deepcopy(nets[-1])
         turn = [(client, {k: v.clone() for k, v in rows.items()}, gone) for client, rows, gone in turn]
         loss = exchange(self, server, turn, channel)
-        expected = steps(before, turn, by_rows if aggregate == "rows" else mean)
+        expected = steps(before, turn, by_rows if aggregate == "rows" else mean, averaged=self.synchronise)
         now = weights_of(nets[-1], [client.name for client, _, _ in turn])
         for key, value in expected.items():
             owner = key.split(".")[0]
@@ -98,6 +103,22 @@ def test_split_steps_are_unsplit_steps(
     monkeypatch.setattr(kind, "exchange", watched)
     kind(schedule=schedule, aggregate=aggregate, start=start).learn(problem(epochs=1))
     assert len(seen) >= 5 * 8  # weights compared: at least five batches of at least eight
+
+
+def test_the_average_of_halves_moves_as_one_half_would() -> None:
+    """Interleaved and averaged after one batch of equal clients: the step of the unsplit network."""
+    start = problem(epochs=1, batch=1000)
+    trained = FRAMEWORKS["vanilla"](synchronise=True, start="scratch").learn(start)
+    whole = network()
+    data = [digits()[name] for name in start.clients]
+    x = torch.cat([torch.from_numpy(images) for images, _ in data])
+    net = FRAMEWORKS["vanilla"](start="scratch").learn(problem(epochs=1, batch=1000, lr=1e-12)).network
+    whole.head = nn.Linear(16, 6)
+    whole.head.load_state_dict(net.halves["north"].head.state_dict())
+    codes = torch.cat([torch.from_numpy(labels) for _, labels in data])  # labels 0 to 5 are their own codes
+    functional.cross_entropy(whole(x), codes).backward()
+    moved = trained.network.stems["north"].body.state_dict()["stem.0.weight"]
+    torch.testing.assert_close(moved, (whole.stem[0].weight - RATE * whole.stem[0].weight.grad).detach(), **CLOSE)
 
 
 @pytest.mark.parametrize("kind", ["vanilla", "u-shaped"])
@@ -120,8 +141,7 @@ def test_an_aggregation_of_ones_own(kind: str) -> None:
     )
 
 
-def test_an_aggregation_that_returns_nonsense() -> None:
-    from splitwiper.errors import TrainingError
-
+@pytest.mark.parametrize("phi", [lambda gradients, rows: gradients[0][:2], lambda gradients, rows: None])
+def test_an_aggregation_that_returns_nonsense(phi: Any) -> None:
     with pytest.raises(TrainingError, match="must return 8 gradients"):
-        FRAMEWORKS["vanilla"](aggregate=lambda gradients, rows: gradients[0][:2]).learn(problem(digits(10), epochs=1))
+        FRAMEWORKS["vanilla"](aggregate=phi).learn(problem(digits(10), epochs=1))

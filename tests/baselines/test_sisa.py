@@ -220,7 +220,8 @@ def test_costs_of_learning(problem: Problem, learned: Sisa) -> None:
     assert learned.sharding.stage_epochs == epochs
     parts = np.concatenate([placed(learned, name)[1] for name in problem.clients])
     assert cost.row_epochs == epochs * sum((parts <= n).sum() for n in range(slices))
-    assert cost.flops == 3 * cost.row_epochs * sum(problem.halves.flops) > 0
+    forward = cost.row_epochs * sum(problem.halves.flops)
+    assert 2 * forward < cost.flops < 3 * forward  # no gradient of the inputs is computed
     assert cost.storage == sum(t.nbytes for t in learned.state.values())
     assert len({name.rsplit("/", 1)[0] for name in learned.state}) == SHARDS * slices
     assert (cost.retrained, cost.reused, cost.skipped) == (tuple(range(SHARDS)), (), ())
@@ -319,7 +320,7 @@ def test_inputs_of_another_form_are_refused(learned: Sisa, work: Workload) -> No
     x = np.asarray(work.test["north"][0])
     changing = np.full(x.shape, 2**24 + 1)  # not one of the floats it was trained on
     for wrong in (x[:, :, :4], {"x": x}, (x, x), changing):
-        with pytest.raises(DataError, match="trained on"):
+        with pytest.raises(DataError, match="learned from"):
             learned.predict(wrong)
     assert learned.predict(x.astype(np.float64)) == learned.predict(x)
 
@@ -344,7 +345,7 @@ def test_wrong_settings(problem: Problem, settings: dict, told: str) -> None:
 
 def test_clients_that_cannot_be_pooled(problem: Problem, work: Workload) -> None:
     x, y = (np.asarray(part) for part in work.train["north"])
-    for other in (x.astype(np.float16), {"x": x}):
+    for other in ((x,), {"input": x}):
         mixed = Problem.of(problem.halves, problem.config, {"a": (x, y), "b": (other, y)})
         with pytest.raises(DataError, match="cannot be pooled"):
             sisa(mixed)
@@ -357,7 +358,7 @@ def test_clients_that_cannot_be_pooled(problem: Problem, work: Workload) -> None
 
 def test_requests_about_other_rows(learned: Sisa) -> None:
     for wrong in (Forgetting("north", "sample", np.ones(3, bool)), Forgetting("west", "sample", np.ones(3, bool))):
-        with pytest.raises(RequestError, match=r"model\.problem\.choose"):
+        with pytest.raises(RequestError, match="not about the rows"):
             learned.unlearn(wrong)
 
 

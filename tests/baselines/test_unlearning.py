@@ -6,7 +6,8 @@ import torch
 
 from baselines.small import HELD, digits, problem
 from baselines.test_messages import digest_of
-from splitwiper.baselines import FRAMEWORKS, Forgetting, Problem, Trained, Vanilla
+from splitwiper.baselines import FRAMEWORKS, Forgetting, Problem, SplitFedV1, Trained, UShaped, Vanilla
+from splitwiper.baselines.schedules import Portion
 from splitwiper.baselines.unlearning import (
     METHODS,
     Distillation,
@@ -16,6 +17,7 @@ from splitwiper.baselines.unlearning import (
     Retraining,
 )
 from splitwiper.errors import AbsentClientError, ConfigError, InputError, RequestError
+from splitwiper.seeding import state_digest
 from splitwiper.wire import Label
 
 LEVELS = {"class": {"classes": [4]}, "sample": {"samples": [0, 3, 5]}, "client": {"everything": True}}
@@ -117,11 +119,57 @@ def test_ascent_without_retention_needs_the_requester_alone(learned: dict[str, T
 def test_ascent_stops_where_the_label_is_unlikely() -> None:
     """Rows whose loss is beyond the ceiling give no gradient."""
     logits = torch.tensor([[9.0, 0.0], [0.0, 9.0]], requires_grad=True)
-    loss = GradientAscent()._loss(logits, torch.tensor([1, 1]), torch.tensor([True, True]), None)
-    loss.backward()
+    objective = GradientAscent().objective({"north": Portion(np.arange(0), np.arange(2))})
+    objective.loss(logits, torch.tensor([1, 1]), torch.tensor([True, True]), None).backward()
     assert logits.grad is not None
     assert torch.equal(logits.grad[0], torch.zeros(2))
     assert logits.grad[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize(("kind", "kept", "gone"), [(GradientAscent(), 1.0, -1.0), (Distillation(alpha=0.3), 0.7, 0.3)])
+def test_rows_weigh_as_the_formula_says(kind, kept: float, gone: float) -> None:
+    """Over a whole epoch the mean is kept · L_r + gone · L_u, however rows fall into clients and batches."""
+    chosen = {"a": Portion(np.arange(6), np.arange(6, 8)), "b": Portion(np.arange(12), np.arange(0))}
+    logits, codes, taught = torch.randn(20, 3), torch.arange(20) % 3, torch.randn(20, 3)
+    marks = torch.isin(torch.arange(20), torch.tensor([6, 7]))
+    loss = kind.objective(chosen).loss
+    parts = [slice(0, 8), slice(8, 13), slice(13, 20)]
+    found = sum(loss(logits[p], codes[p], marks[p], taught[p]) * (p.stop - p.start) for p in parts) / 20
+    if isinstance(kind, GradientAscent):
+        each = torch.nn.functional.cross_entropy(logits, codes, reduction="none")
+        each = torch.where(marks, each.clamp(max=float(np.log(6))), each)
+    else:
+        each = (logits - taught).square().mean(dim=1)
+    assert float(found) == pytest.approx(float(kept * each[~marks].mean() + gone * each[marks].mean()), rel=1e-5)
+
+
+def test_copies_of_clients_that_took_no_part_follow() -> None:
+    """SplitFed has a server half for each client: what one unlearns, all copies unlearn."""
+    trained = SplitFedV1().learn(problem(digits(60), epochs=8, lr=0.2))
+    left = GradientAscent(retain=0.0, epochs=10, lr=0.1).unlearn(trained, trained.problem.choose("north", classes=[4]))
+    states = [state_digest(half.state_dict()) for half in left.network.halves.values()]
+    assert len(set(states)) == 1
+    assert state_digest(trained.network.halves["east"].state_dict()) not in states
+
+
+@pytest.mark.parametrize("framework", [Vanilla, UShaped])
+def test_one_unlearning_after_another(framework) -> None:
+    """An output that nobody holds any more stays, and teachers have it too."""
+    trained = framework().learn(problem(epochs=2))
+    first = FineTuning(epochs=1).unlearn(trained, trained.problem.choose("north", classes=[4]))
+    for kind in (Distillation, IncompetentTeacher, GradientAscent):
+        second = kind(epochs=1).unlearn(first, first.problem.choose("south", classes=[5]))
+        assert second.network.labels == trained.network.labels
+    assert "north" not in first.starts  # it was pre-trained on what was forgotten
+
+
+def test_requests_made_from_another_problem(learned: dict[str, Trained]) -> None:
+    trained = learned["vanilla"]
+    stale = trained.problem.choose("north", classes=[4])
+    left = FineTuning(epochs=1).unlearn(trained, stale)
+    for kind in (Retraining, FineTuning, GradientAscent):
+        with pytest.raises(RequestError, match="not about the rows"):
+            kind().unlearn(left, stale)
 
 
 def test_teachers_of_another_shape(learned: dict[str, Trained]) -> None:
@@ -138,11 +186,11 @@ def test_teachers_of_another_shape(learned: dict[str, Trained]) -> None:
 
 
 def test_a_teacher_of_ones_own(learned: dict[str, Trained]) -> None:
-    """Taught by the retrained network on all rows, the student forgets as it does."""
+    """Both teachers are the student itself: there is little to learn."""
     trained = learned["vanilla"]
     forgetting = trained.problem.choose("north", classes=[4])
     left = Distillation(destroyer=trained.network, epochs=1).unlearn(trained, forgetting)
-    assert left.losses[0] < 0.5  # both teachers are the student itself: there is little to learn
+    assert left.losses[0] < 0.5
 
 
 @pytest.mark.parametrize(
@@ -167,6 +215,9 @@ def test_wrong_settings(kind: type, settings: dict, message: str) -> None:
         ("north", {"classes": [7]}, "no rows of class 7"),
         ("north", {"samples": [60]}, "no row 60"),
         ("north", {"samples": []}, "names no row"),
+        ("north", {"samples": [7.9]}, "row numbers"),
+        ("north", {"samples": [True, False]}, "row numbers"),
+        ("north", {"classes": ["4"]}, "It has 2, 3, 4"),
         ("north", {}, "say what to forget"),
         ("north", {"classes": [4], "everything": True}, "one of them"),
     ],

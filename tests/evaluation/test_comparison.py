@@ -403,7 +403,7 @@ systems = [
         "vanilla, turns",
         "vanilla, interleaved, synchronised",
         "u-shaped, interleaved",
-        "splitfed-v1, interleaved",
+        "splitfed-v1, turns",
         "splitfed-v2, turns",
         "sisa, 5 shards × 3 slices",
         "central",

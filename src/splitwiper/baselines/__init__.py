@@ -4,10 +4,11 @@
 ``vanilla``         split learning as it is usually meant; ``u_shaped`` keeps labels at clients; ``splitfed_v1`` and
                     ``splitfed_v2`` average client halves
 ``unlearning``      how these forget: retraining, fine-tuning, gradient ascent, distillation, incompetent teacher
-``sisa``            sharded, isolated, sliced, aggregated training in one place
+``sisa``            sharded, isolated, sliced, aggregated training in one place, of the ``whole`` network
 ``problem``         what every system gets; ``starting`` where client halves start from; ``network`` all parts of one
-``parties``         what clients and server compute; ``channel`` what passes between them; ``aggregation`` Φ
-``framework``       epochs, schedules, synchronisation; ``objectives`` what a batch is trained towards
+``client``          what clients compute, ``server`` what the server does, ``party`` what both do; ``channel`` what
+                    passes between them; ``aggregation`` Φ; ``objectives`` what a batch is trained towards
+``framework``       settings and results; ``training`` epochs and averages; ``schedules`` who takes part in a batch
 ``meters``          what it all costs
 ==================  =================================================================================================
 

@@ -38,9 +38,9 @@ def weighing(aggregate: str | Phi) -> Callable[[Sequence[int]], list[float]] | N
     Raises:
         ConfigError: there is no such aggregation.
     """
-    if not isinstance(aggregate, str):
+    if callable(aggregate):
         return None
-    if aggregate not in WEIGHTS:
-        hint = nearest(aggregate, WEIGHTS) or f" Known are {', '.join(WEIGHTS)}, or a function."
+    if not isinstance(aggregate, str) or aggregate not in WEIGHTS:
+        hint = nearest(str(aggregate), WEIGHTS) or f" Known are {', '.join(WEIGHTS)}, or a function."
         raise ConfigError(f"aggregate = {aggregate!r} is no aggregation.{hint}")
     return WEIGHTS[aggregate]

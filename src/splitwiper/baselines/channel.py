@@ -28,6 +28,8 @@ _KINDS = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_ORDER = ("I64", "F64", "F32", "I32", "BF16", "F16", "I16", "I8", "U8", "BOOL")
+"""Types in the order in which safetensors writes them."""
 
 
 class Channel:
@@ -65,15 +67,11 @@ def size(message: Mapping[str, Tensor]) -> int:
 
 @lru_cache(maxsize=4096)
 def _header(entries: tuple[tuple[str, str, tuple[int, ...], int], ...]) -> int:
-    """Bytes of a safetensors header: wide types first, then by name, padded to eight."""
-    order = sorted(entries, key=lambda e: (-_width(e), e[0]))
+    """Bytes of a safetensors header: tensors by type and name, padded to eight."""
+    order = sorted(entries, key=lambda e: (_ORDER.index(e[1]), e[0]))
     at, header = 0, {}
     for name, kind, shape, nbytes in order:
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + nbytes]}
         at += nbytes
     raw = len(json.dumps(header, separators=(",", ":")).encode())
     return 8 + raw + -raw % 8
-
-
-def _width(entry: tuple[str, str, tuple[int, ...], int]) -> int:
-    return next(kind.itemsize for kind, name in _KINDS.items() if name == entry[1])

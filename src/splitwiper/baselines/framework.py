@@ -14,9 +14,9 @@ from splitwiper.baselines.aggregation import Phi, weighing
 from splitwiper.baselines.channel import Channel, Tap
 from splitwiper.baselines.meters import Cost
 from splitwiper.baselines.network import Network, build
-from splitwiper.baselines.parties import Server
 from splitwiper.baselines.problem import Problem
 from splitwiper.baselines.schedules import SCHEDULES, Portion
+from splitwiper.baselines.server import Server
 from splitwiper.baselines.starting import STARTS, Start, starts
 from splitwiper.baselines.training import Turn, Work
 from splitwiper.config.settings import choice
@@ -62,12 +62,14 @@ class Framework(ABC):
             another's.
         aggregate: Φ over clients' gradients: ``rows``, ``mean``, or a function of one's own.
         synchronise: average the client halves after each epoch, weighted by rows.
+        fresh: start all optimisers afresh after each epoch; else momentum is kept, also across visits and averages.
         start: ``pretrained`` as SplitWiper's clients do it, or ``scratch``.
     """
 
     schedule: str = "interleaved"
     aggregate: str | Phi = "rows"
     synchronise: bool = False
+    fresh: bool = False
     start: str = "pretrained"
 
     name: ClassVar[str]
@@ -82,6 +84,9 @@ class Framework(ABC):
         choice(self, "schedule", SCHEDULES)
         choice(self, "start", STARTS)
         weighing(self.aggregate)
+        for name in ("synchronise", "fresh"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} = {getattr(self, name)!r} must be true or false.")
 
     @abstractmethod
     def exchange(self, server: Server, turn: Turn, channel: Channel) -> Tensor:

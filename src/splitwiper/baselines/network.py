@@ -15,7 +15,8 @@ from splitwiper.baselines.problem import Holding, Problem
 from splitwiper.baselines.starting import Start
 from splitwiper.cache import to_device
 from splitwiper.client.local_net import Embedder
-from splitwiper.data.rows import Data, as_inputs, as_rows, pack
+from splitwiper.client.prediction import fitting
+from splitwiper.data.rows import Data, as_rows, pack
 from splitwiper.errors import DataError, NotFoundError, nearest
 from splitwiper.federation import Evaluation
 from splitwiper.federation.evaluate import score
@@ -23,12 +24,20 @@ from splitwiper.heads import head_for
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.server.training import with_head
 from splitwiper.splitting import ServerHalf
-from splitwiper.wire import Label
+from splitwiper.wire import Column, Label
 from splitwiper.wire.columns import Array
 
 _BATCH = 512
 _CLOSE = 1e-4
 """How far outputs may lie from each other that are the same but for rounding."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a client's rows are given to its half."""
+
+    call: str
+    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +50,9 @@ class Network:
         tails: what each client holds behind the server's part; empty where the server has the head.
         labels: what the outputs stand for.
         tasks: of each client.
+        forms: what each client's inputs look like.
+        device: where all parts are.
+        threads: as in `Recipe.threads`.
     """
 
     stems: dict[str, Embedder]
@@ -48,6 +60,7 @@ class Network:
     tails: dict[str, nn.Linear]
     labels: dict[str, tuple[Label, ...]]
     tasks: dict[str, str]
+    forms: dict[str, Form]
     device: torch.device
     threads: int = 0
 
@@ -61,6 +74,7 @@ class Network:
             {name: copy.deepcopy(self.tails[name]) for name in names if name in self.tails},
             {name: self.labels[name] for name in names},
             {name: self.tasks[name] for name in names},
+            {name: self.forms[name] for name in names},
             self.device,
             self.threads,
         )
@@ -80,9 +94,11 @@ class Network:
         return torch.cat(found).numpy()
 
     def predict(self, client: str, inputs: Any) -> list[Label]:
-        """The most probable label of each row."""
-        codes = self.posteriors(client, inputs).argmax(axis=1)
-        return [self.labels[client][code] for code in codes]
+        """The most probable label of the client's own task, for each row."""
+        chances = self.posteriors(client, inputs)
+        labels, task = self.labels[client], self.tasks[client]
+        own = [code for code, label in enumerate(labels) if label.task == task]
+        return [labels[own[code]] for code in chances[:, own].argmax(axis=1)]
 
     def evaluate(self, tests: Mapping[str, Data]) -> Evaluation:
         """Each client's network on its own test rows. Clients that left are left out."""
@@ -96,17 +112,25 @@ class Network:
         if client not in self.stems:
             hint = nearest(client, self.stems) or f" Clients are {', '.join(self.stems)}."
             raise NotFoundError(f"there is no client {client!r} in this network.{hint}")
-        named, _ = as_inputs(inputs)
+        named = fitting(inputs, f"client {client!r}", self.forms[client])
         parts = [self.stems[client], self.halves[client], *([self.tails[client]] if client in self.tails else [])]
         for part in parts:
             part.eval()
         with reproducible(self.device, self.threads), torch.no_grad():
-            for start in range(0, len(next(iter(named.values()))), _BATCH):
+            for start in range(0, max(1, len(next(iter(named.values())))), _BATCH):
                 batch = {k: torch.from_numpy(np.array(v[start : start + _BATCH])) for k, v in named.items()}
                 yield self.logits(client, to_device(batch, self.device))
 
 
-def build(problem: Problem, made: Mapping[str, Start], *, tails: bool, copies: bool, purpose: str = "head") -> Network:
+def build(
+    problem: Problem,
+    made: Mapping[str, Start],
+    *,
+    tails: bool,
+    copies: bool,
+    purpose: str = "head",
+    labels: Mapping[str, tuple[Label, ...]] | None = None,
+) -> Network:
     """A network at its start.
 
     Args:
@@ -115,23 +139,25 @@ def build(problem: Problem, made: Mapping[str, Start], *, tails: bool, copies: b
         tails: clients hold the output layer, each for its own labels.
         copies: the server has a copy of its part for each client.
         purpose: names the streams that heads are drawn from.
+        labels: what outputs stand for, by client; the labels that are held unless given.
 
     Raises:
         DataError: the output layer is to lie with clients, and something comes after it.
     """
     config, template = problem.config, problem.halves.server
     device = pick_device(config.server.device)
-    initial, every = template.state_dict(), problem.labels
-    half = with_head(template, initial, every, seed=config.seed, purpose=purpose)
-    heads, labels = {}, dict.fromkeys(problem.clients, every)
+    held = {name: one.labels if tails else problem.labels for name, one in problem.clients.items()}
+    outputs = {name: (labels or held)[name] for name in problem.clients}
+    every = problem.labels if tails else next(iter(outputs.values()))
+    half = with_head(template, template.state_dict(), every, seed=config.seed, purpose=purpose)
+    heads = {}
     if tails:
         first = next(iter(problem.clients.values()))
         _check_last(half, made[first.name].stem, first)
         half = half.without_head()
-        labels = {name: held.labels for name, held in problem.clients.items()}
         heads = {
             name: head_for(
-                labels[name],
+                outputs[name],
                 inputs=template.head.in_features,
                 seed=config.seed,
                 purpose=purpose,
@@ -145,8 +171,9 @@ def build(problem: Problem, made: Mapping[str, Start], *, tails: bool, copies: b
         {name: copy.deepcopy(made[name].stem).to(device) for name in problem.clients},
         {name: copy.deepcopy(half) if copies else half for name in problem.clients},
         heads,
-        labels,
-        {name: held.labels[0].task for name, held in problem.clients.items()},
+        outputs,
+        {name: one.labels[0].task for name, one in problem.clients.items()},
+        {name: Form(one.call, one.columns) for name, one in problem.clients.items()},
         device,
         config.server.threads,
     )

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from splitwiper.cache import Cache
+from splitwiper.client.checking import check_rows
 from splitwiper.client.content import MAC_COLUMN, row_macs, sort_order
 from splitwiper.config import Config
 from splitwiper.data.rows import Data, Rows, as_rows
 from splitwiper.errors import DataError, RequestError, nearest
 from splitwiper.federation.build import build_halves
+from splitwiper.federation.folder import columns_of
 from splitwiper.seeding import seeded_key
 from splitwiper.splitting import Halves
 from splitwiper.wire import Column, Label, Shard
@@ -84,7 +86,7 @@ def holding(name: str, rows: Rows, *, key: bytes) -> Holding:
     labels = in_order(rows.labels)
     number = {label: code for code, label in enumerate(labels)}
     codes = np.array([number[label] for label in rows.labels], np.int32)[chosen]
-    columns = {name: np.ascontiguousarray(array[chosen]) for name, array in rows.inputs.items()}
+    columns = {column: np.ascontiguousarray(array[chosen]) for column, array in rows.inputs.items()}
     shard = Shard(Path(), len(chosen), {**columns, MAC_COLUMN: macs[chosen]}, codes, labels)
     return Holding(name, rows.call, rows.columns, shard, place)
 
@@ -130,6 +132,9 @@ class Problem:
         if not data:
             raise DataError("there are no clients; give data by client name.")
         named = {name: as_rows(data[name], task=(tasks or {}).get(name, "")) for name in sorted(data)}
+        for name, rows in named.items():
+            half = halves.client_for(name)
+            check_rows(rows, client=name, config=config.client, half=half, columns=columns_of(halves.boundary))
         return cls(
             halves,
             config,
@@ -168,11 +173,11 @@ class Problem:
         if everything:
             return Forgetting(client, "client", np.ones(len(held), bool))
         if samples is not None:
-            return Forgetting(client, "sample", _at(held, np.asarray(samples, np.int64).reshape(-1)))
+            return Forgetting(client, "sample", _at(held, samples))
         known = {label.name: code for code, label in enumerate(held.labels)}
         for name in classes:
             if name not in known:
-                hint = nearest(str(name), map(str, known)) or f" It has {', '.join(map(str, known))}."
+                hint = nearest(repr(name), map(repr, known)) or f" It has {', '.join(map(repr, known))}."
                 raise RequestError(f"client {client!r} has no rows of class {name!r}.{hint}")
         return Forgetting(client, "class", np.isin(held.shard.codes, [known[name] for name in classes]))
 
@@ -180,10 +185,15 @@ class Problem:
         """What is left. A client without rows is no client any more.
 
         Raises:
-            RequestError: nothing is left.
+            RequestError: the request is not about these rows, or nothing is left.
         """
         left = dict(self.clients)
-        held = left.pop(forgetting.client)
+        held = left.pop(forgetting.client, None)
+        if held is None or len(held) != len(forgetting.gone):
+            raise RequestError(
+                f"the request is not about the rows that {forgetting.client!r} has here; make it from this problem: "
+                "problem.choose(…)."
+            )
         if not forgetting.gone.all():
             left[forgetting.client] = held.kept(~forgetting.gone)
         if not left:
@@ -191,10 +201,13 @@ class Problem:
         return replace(self, clients={name: left[name] for name in sorted(left)})
 
 
-def _at(held: Holding, samples: Array) -> Array:
+def _at(held: Holding, chosen: Sequence[int] | Array) -> Array:
     """A mask over a client's rows from places in its data."""
+    samples = np.asarray(chosen).reshape(-1)
     if not len(samples):
         raise RequestError("samples=[] names no row.")
+    if samples.dtype.kind not in "iu":
+        raise RequestError(f"samples = {chosen!r} must be a list of row numbers (integers).")
     wrong = samples[(samples < 0) | (samples >= len(held.given))]
     if len(wrong):
         raise RequestError(f"client {held.name!r} has no row {wrong[0]}: its data has {len(held.given)} rows, from 0.")

@@ -34,11 +34,8 @@ def interleaved(portions: Mapping[str, Portion], batch: int) -> list[Batch]:
     [{'a': [0], 'b': [0]}, {'a': [1], 'b': [1]}]
     """
     count = math.ceil(sum(map(len, portions.values())) / batch)
-    return [
-        {name: parts[number] for name, parts in divided.items() if len(parts[number])}
-        for divided in [{name: _parts(portion, count) for name, portion in portions.items()}]
-        for number in range(count)
-    ]
+    divided = {name: _parts(portion, count) for name, portion in portions.items()}
+    return [{name: parts[n] for name, parts in divided.items() if len(parts[n])} for n in range(count)]
 
 
 def in_turn(portions: Mapping[str, Portion], batch: int, order: Sequence[str]) -> list[Batch]:

@@ -28,10 +28,11 @@ from torch import Tensor
 
 from splitwiper.baselines.meters import Cost
 from splitwiper.baselines.problem import Forgetting, Holding, Problem
-from splitwiper.baselines.whole import Weights, logits_of, poolable, train_whole
+from splitwiper.baselines.whole import Weights, logits_of, operations, poolable, train_whole
 from splitwiper.client.content import MAC_COLUMN, sort_order
+from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.data.rows import Data, as_rows, pack
-from splitwiper.errors import ConfigError, DataError, RequestError, TrainingError, nearest
+from splitwiper.errors import ConfigError, DataError, TrainingError
 from splitwiper.federation.evaluate import Evaluation, score
 from splitwiper.loop import OnEpoch
 from splitwiper.seeding import Stream
@@ -40,8 +41,6 @@ from splitwiper.wire.columns import Array
 from splitwiper.wire.labels import in_order
 
 AGGREGATES = ("vote", "mean")
-_PASSES = 3
-"""A training step as multiples of a forward pass: the backward pass costs about two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +53,10 @@ class Sharding:
     aggregate: str
 
     def __post_init__(self) -> None:
+        typed(self)
         for name in ("shards", "slices", "epochs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)}; it must be at least 1.")
-        if self.aggregate not in AGGREGATES:
-            hint = nearest(self.aggregate, AGGREGATES) or f" Known are {' and '.join(AGGREGATES)}."
-            raise ConfigError(f"aggregate = {self.aggregate!r} is no aggregation.{hint}")
+            bounded(self, name, 1, high=10**6)
+        choice(self, "aggregate", AGGREGATES)
 
     @property
     def stage_epochs(self) -> int:
@@ -85,7 +82,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class SisaCost(Cost):
-    """What learning or unlearning took. Operations are three times the forward pass's, for every row and epoch.
+    """What learning or unlearning took. Operations are counted for a few rows, and scaled to all rows and epochs.
 
     Nothing is sent: what it takes to bring the rows to one place is not counted. `storage` is the bytes of all
     checkpoints that are kept, the models themselves, which are the last ones, included.
@@ -143,12 +140,6 @@ class Sisa:
         Raises:
             RequestError: the request is not about these rows, or nothing would be left.
         """
-        held = self.problem.clients.get(forgetting.client)
-        if held is None or len(held) != len(forgetting.gone):
-            raise RequestError(
-                f"the request is not about the rows that {forgetting.client!r} has here; "
-                "make it from the problem of this model: model.problem.choose(…)."
-            )
         return _trained(self.problem.without(forgetting), self.sharding, self.shards, on_epoch)
 
     def posteriors(self, inputs: Any) -> tuple[Array, tuple[Label, ...]]:
@@ -322,7 +313,7 @@ def _trained(
     retrained = {stage.shard for stage in todo} & set(shards)
     cost = SisaCost(
         seconds=time.perf_counter() - began,
-        flops=_PASSES * sum(problem.halves.flops) * row_epochs,
+        flops=operations(problem, next(iter(problem.clients.values()))) * row_epochs,
         storage=sum(checkpoint.weights.nbytes for checkpoints in shards.values() for checkpoint in checkpoints),
         row_epochs=row_epochs,
         retrained=tuple(sorted(retrained)),

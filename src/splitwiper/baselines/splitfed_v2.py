@@ -1,7 +1,7 @@
 """SplitFed, version 2 (Thapa et al. 2022): client halves are averaged, the server's part is not.
 
 The server has one part and serves clients one after another, in an order drawn anew for each epoch; after it the client
-halves are averaged, weighted by rows.
+halves are averaged, weighted by rows, and optimisers start afresh.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class SplitFedV2(Vanilla):
 
     schedule: str = "turns"
     synchronise: bool = True
+    fresh: bool = True
 
     name: ClassVar[str] = "splitfed-v2"
     wanders: ClassVar[bool] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch import Tensor, nn
@@ -33,6 +33,8 @@ class Start:
     stem: Embedder = field(repr=False)
     cost: Cost = field(default_factory=Cost)
     """What pre-training took the client."""
+    checkpoints: Mapping[str, training.Checkpoint] = field(default_factory=dict, repr=False)
+    """States after slices, for a client that starts again without some rows."""
 
 
 def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = None) -> dict[str, Start]:
@@ -48,20 +50,40 @@ def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = 
         recipe, slices = _recipe(problem, held), _slices(problem, held)
         key = f"{start} {training.final_key(recipe, slices)}"
         if known and name in known and known[name].key == key:
-            made[name] = Start(key, known[name].stem)
+            made[name] = replace(known[name], cost=Cost())
         elif start == "pretrained":
-            made[name] = _pretrained(recipe, slices, key)
+            made[name] = _pretrained(recipe, slices, key, known.get(name) if known else None)
         else:
             made[name] = Start(key, _untrained(problem, held))
     return made
 
 
-def _pretrained(recipe: training.Recipe, slices: Mapping[int, Shard], key: str) -> Start:
+class _Shelf:
+    """Checkpoints in memory, and after which slice work was taken up again."""
+
+    def __init__(self, kept: Mapping[str, training.Checkpoint]) -> None:
+        self.kept, self.resumed = dict(kept), -1
+
+    def load(self, number: int, key: str) -> training.Checkpoint | None:
+        found = self.kept.get(key)
+        self.resumed = number if found else self.resumed
+        return found
+
+    def save(self, number: int, key: str, checkpoint: training.Checkpoint) -> None:
+        self.kept[key] = checkpoint
+
+
+def _pretrained(recipe: training.Recipe, slices: Mapping[int, Shard], key: str, before: Start | None) -> Start:
+    shelf = _Shelf(before.checkpoints if before else {})
     began = time.perf_counter()
-    state = finish(training.pretrain(recipe, slices))
+    state = finish(training.pretrain(recipe, slices, shelf=shelf))
     seconds = time.perf_counter() - began
-    stem = training.thaw(recipe, state).requires_grad_(True)
-    return Start(key, stem, Cost(seconds=seconds, flops=training.operations(recipe, slices)))
+    stem = training.thaw(recipe, state)
+    trains = {name: parameter.requires_grad for name, parameter in recipe.half.named_parameters()}
+    for name, parameter in stem.body.named_parameters():
+        parameter.requires_grad_(trains[name])
+    flops = training.operations(recipe, slices, after=shelf.resumed)
+    return Start(key, stem, Cost(seconds=seconds, flops=flops), shelf.kept)
 
 
 def _untrained(problem: Problem, held: Holding) -> Embedder:

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from splitwiper.baselines.channel import Channel, Tap, size
+from splitwiper.baselines.client import Client
 from splitwiper.baselines.meters import Cost, Meter
 from splitwiper.baselines.network import Network
 from splitwiper.baselines.objectives import LEARN, Objective
-from splitwiper.baselines.parties import Client, Server, Teachers
+from splitwiper.baselines.party import Teachers
 from splitwiper.baselines.problem import Problem
 from splitwiper.baselines.schedules import Batch, Portion, in_turn, interleaved
+from splitwiper.baselines.server import Server
 from splitwiper.cache import Parts
 from splitwiper.config import Recipe
 from splitwiper.errors import TrainingError
@@ -68,20 +70,18 @@ class Work:
         self._server_meter = Meter(self._device)
         self._channel = Channel(self._meters, tap)
         with reproducible(self._device, self._recipe.threads):
-            feeds = {name: self._feed(name) for name in self._portions}
-            self._feeds = feeds
+            self._feeds = {name: self._feed(name) for name in self._portions}
             self._clients = {
-                name: Client(
-                    name, network, feeds[name], self._recipe, objective, meter=self._meters[name], teachers=teachers
-                )
-                for name in self._portions
+                name: Client(name, network, feed, self._recipe, objective, meter=self._meters[name], teachers=teachers)
+                for name, feed in self._feeds.items()
             }
             self._servers = self._make_servers(objective, teachers)
 
     def _feed(self, name: str) -> Feed:
         cache = self._problem.clients[name].cache(self._network.labels[name])
         half = self._device.type == "cuda" and self._recipe.precision == "bfloat16"
-        return feed_for(cache, self._device, len(cache), dtype=torch.bfloat16 if half else torch.float32)
+        largest = min(len(cache), self._recipe.batch + 2)  # rows that stay and rows that go are divided apart
+        return feed_for(cache, self._device, largest, dtype=torch.bfloat16 if half else torch.float32)
 
     def _make_servers(self, objective: Objective, teachers: Teachers | None) -> dict[str, Server]:
         made: dict[int, Server] = {}
@@ -94,6 +94,7 @@ class Work:
                     self._recipe,
                     objective,
                     self._framework.aggregate,
+                    averaged=self._framework.synchronise,
                     device=self._device,
                     meter=self._server_meter,
                     teachers=taught,
@@ -114,7 +115,7 @@ class Work:
                     progress = (epoch * len(batches) + number) / (epochs * len(batches))
                     rate = self._recipe.lr * schedule(self._recipe.schedule, progress)
                     total += self._step(turn, rate)
-                self._synchronise()
+                self._end_epoch()
             mean = float(total) / rows
             for meter in (*self._meters.values(), self._server_meter):
                 meter.settle()
@@ -179,31 +180,33 @@ class Work:
 
     # --- after an epoch ------------------------------------------------------------------------------------
 
-    def _synchronise(self) -> None:
+    def _end_epoch(self) -> None:
+        """Average what the framework averages. A copy of a client that took no part follows the others."""
         weights = {name: float(len(portion)) for name, portion in self._portions.items()}
         if self._framework.synchronise and len(weights) > 1:
             stems = {name: self._network.stems[name].body for name in weights}
             for name, stem in stems.items():
                 self._channel.up(name, dict(stem.state_dict()))
-            average(stems, weights)
+            with self._server_meter.work("average", 0):
+                average(stems, weights)
             for name, stem in stems.items():
                 self._channel.down(name, dict(stem.state_dict()))
-        if self._framework.copies and len(weights) > 1:
+        if self._framework.copies:
             with self._server_meter.work("average", 0):
-                average({name: self._network.halves[name] for name in weights}, weights)
+                average(self._network.halves, weights)
+        if self._framework.fresh:
+            for party in (*self._clients.values(), *self._servers.values()):
+                party.start_afresh()
 
     # --- what it took --------------------------------------------------------------------------------------
 
     def spent(self) -> dict[str, Cost]:
-        """By client of the problem; those that took no part spent nothing."""
-        stored = {
-            name: size({**self._network.stems[name].state_dict(), **_tail_state(self._network, name)})
-            for name in self._network.stems
-        }
-        return {
-            name: self._meters[name].cost(storage=stored.get(name, 0)) if name in self._meters else Cost()
-            for name in self._problem.clients
-        }
+        """By client of the problem; those that took no part spent nothing, and keep their part of the network."""
+        spent = {}
+        for name in self._problem.clients:
+            stored = size({**self._network.stems[name].state_dict(), **_tail_state(self._network, name)})
+            spent[name] = self._meters[name].cost(storage=stored) if name in self._meters else Cost(storage=stored)
+        return spent
 
     def server_cost(self) -> Cost:
         """What the server spent; it keeps its part of the network and nothing else."""
@@ -218,14 +221,14 @@ def _tail_state(network: Network, name: str) -> dict[str, Tensor]:
 
 
 def average(modules: Mapping[str, nn.Module], weights: Mapping[str, float]) -> None:
-    """Give all modules the weighted mean of their states; counts are taken from the first."""
+    """Give all modules the weighted mean of the states of those that have a weight; counts are taken from the first."""
     states = {name: module.state_dict() for name, module in modules.items()}
-    total = sum(weights[name] for name in modules)
-    first = states[next(iter(states))]
+    total = sum(weights.values())
+    first = states[next(iter(weights))]
     with torch.no_grad():
         for key, tensor in first.items():
             if tensor.is_floating_point():
-                mean = sum(states[name][key].double() * (weights[name] / total) for name in modules)
+                mean = sum(states[name][key].double() * (weight / total) for name, weight in weights.items())
                 mean = torch.as_tensor(mean, dtype=tensor.dtype)
             else:
                 mean = tensor.clone()

@@ -2,8 +2,11 @@
 
 Clients hold the first layers and the last one. Per batch: activations go up, features come down, the client computes
 loss and output layer, the gradient of the features goes up, that of the activations comes down. Each client's output
-layer knows the client's own labels alone, so clients with different labels need no common list, and nothing that the
-server sees depends on how many there are. For the same reason output layers are never averaged.
+layer knows the client's own labels alone, so clients with different labels need no common list, and answers among those
+alone. Output layers are never averaged: the average would tell the server which labels there are.
+
+Labels and their names never leave. But a row's gradient of features is Wᵀ(p − y), so those of a batch span a dimension
+fewer than there are labels, and rows of one label lie together: whoever looks at them can count labels and group rows.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from torch import Tensor
 
 from splitwiper.baselines.channel import Channel
 from splitwiper.baselines.framework import Framework
-from splitwiper.baselines.parties import Server
+from splitwiper.baselines.server import Server
 from splitwiper.baselines.training import Turn
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from splitwiper.baselines.channel import Channel
 from splitwiper.baselines.framework import Framework
-from splitwiper.baselines.parties import Server
+from splitwiper.baselines.server import Server
 from splitwiper.baselines.training import Turn
 
 

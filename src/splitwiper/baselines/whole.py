@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from splitwiper.baselines.problem import Holding, Problem
 from splitwiper.cache import Cache, to_device
 from splitwiper.client.embed import BATCH
 from splitwiper.client.fitted import statistics
 from splitwiper.client.local_net import Embedder, Normaliser
+from splitwiper.client.prediction import fitting
 from splitwiper.config import Recipe
-from splitwiper.data.rows import as_inputs
 from splitwiper.errors import DataError
 from splitwiper.loop import OnEpoch, fit, state_of
 from splitwiper.numerics import device_at_hand, reproducible
@@ -29,7 +31,6 @@ from splitwiper.seeding import Stream
 from splitwiper.server.training import with_head
 from splitwiper.splitting import Halves, ServerHalf
 from splitwiper.wire import Column, Label
-from splitwiper.wire.columns import DTYPES, Array
 from splitwiper.wire.labels import in_order
 
 
@@ -172,6 +173,16 @@ def _start(
     return Whole(Embedder(client, call, Normaliser(fitted)), server)
 
 
+def operations(problem: Problem, rows: Holding) -> int:
+    """Floating-point operations of a row in one epoch of training, forward and backward."""
+    few = rows.cache(rows.labels)
+    inputs, codes = few.batch(np.arange(min(len(few), 8)))
+    net = _start(problem, rows.call, rows.labels, {}, None).eval()
+    with FlopCounterMode(display=False) as counter:
+        functional.cross_entropy(net(inputs), codes).backward()
+    return int(counter.get_total_flops()) // len(codes)
+
+
 def loaded(problem: Problem, weights: Weights) -> Whole:
     """A trained network, ready to predict."""
     client = copy.deepcopy(problem.halves.client)
@@ -190,7 +201,7 @@ def answering(problem: Problem, weights: Weights) -> Callable[[Any], Tensor]:
     net = loaded(problem, weights).to(device)
 
     def logits(inputs: Any) -> Tensor:
-        arrays = _fitting(inputs, weights)
+        arrays = fitting(inputs, "the network", weights)
         count = len(next(iter(arrays.values())))
         out = []
         with reproducible(device, recipe.threads), torch.inference_mode():
@@ -205,25 +216,6 @@ def answering(problem: Problem, weights: Weights) -> Callable[[Any], Tensor]:
 def logits_of(problem: Problem, weights: Weights, inputs: Any) -> Tensor:
     """The same, for one question."""
     return answering(problem, weights)(inputs)
-
-
-def _fitting(inputs: Any, weights: Weights) -> dict[str, Array]:
-    """Inputs in the order and form that a network was trained on."""
-    named, call = as_inputs(inputs)
-    learned = f"the network was trained on {_told(weights.call, weights.columns)}"
-    if call != weights.call or set(named) != {c.name for c in weights.columns}:
-        raise DataError(f"inputs are {sorted(named)} ({call}); {learned}.")
-    out = {}
-    for column in weights.columns:
-        given = named[column.name]
-        with np.errstate(all="ignore"):
-            out[column.name] = given.astype(DTYPES[column.dtype], copy=False)
-        if given.shape[1:] != column.shape or not np.array_equal(given, out[column.name]):
-            raise DataError(f"{column.name} is {given.dtype}{list(given.shape[1:])}; {learned}: convert it to that.")
-    lengths = {name: len(array) for name, array in out.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"inputs have different numbers of rows: {lengths}.")
-    return out
 
 
 def _told(call: str, columns: Sequence[Column]) -> str:

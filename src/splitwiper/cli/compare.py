@@ -140,6 +140,7 @@ def _about(config: Path, work: Workload, comparison: Comparison) -> dict[str, An
         "M": work.config.server.epochs,
         "N": work.config.client.epochs,
         "bandwidth": comparison.bandwidth,
+        "codec": work.config.client.codec,
     }
     if comparison.level == "sample":
         about["delta"] = comparison.delta

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 from splitwiper.cache import to_device
 from splitwiper.client.embed import BATCH
 from splitwiper.client.hiding import Hiding
-from splitwiper.client.holdings import Holdings
 from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.data.rows import as_inputs
 from splitwiper.errors import DataError
@@ -113,28 +112,42 @@ def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, witho
     )
 
 
-def fitting(inputs: Any, client: str, holdings: Holdings) -> dict[str, Array]:
-    """Inputs in the order and form a client learned from.
+class Form(Protocol):
+    """What rows look like."""
+
+    @property
+    def call(self) -> str:
+        """How the model takes them."""
+        ...
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Names, dtypes and shapes of one row."""
+        ...
+
+
+def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
+    """Inputs in the order and form that somebody learned from.
 
     Raises:
         DataError: naming what does not fit.
     """
     named, call = as_inputs(inputs)
-    columns = holdings.columns
-    learned = f"it learned from {', '.join(map(str, columns))} ({holdings.call})"
-    if call != holdings.call or set(named) != {c.name for c in columns}:
-        raise DataError(f"client {client!r}: inputs are {sorted(named)} ({call}), {learned}.")
+    columns = form.columns
+    learned = f"it learned from {', '.join(map(str, columns))} ({form.call})"
+    if call != form.call or set(named) != {c.name for c in columns}:
+        raise DataError(f"{whose}: inputs are {sorted(named)} ({call}), {learned}.")
     out = {}
     for column in columns:
         given = named[column.name]
         if given.shape[1:] != column.shape:
             shape = list(given.shape[1:])
-            raise DataError(f"client {client!r}: {column.name} has rows of shape {shape}, {learned}.")
+            raise DataError(f"{whose}: {column.name} has rows of shape {shape}, {learned}.")
         with np.errstate(all="ignore"):
             out[column.name] = given.astype(DTYPES[column.dtype], copy=False)
         if given.dtype != out[column.name].dtype and not np.array_equal(given, out[column.name]):
             raise DataError(
-                f"client {client!r}: {column.name} is {given.dtype} with values that change as "
+                f"{whose}: {column.name} is {given.dtype} with values that change as "
                 f"{out[column.name].dtype}, and {learned}: scale and convert them as they were for learning."
             )
     return out

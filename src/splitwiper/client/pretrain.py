@@ -154,8 +154,8 @@ def pretrain(
     return state_of(net.embedder)
 
 
-def operations(recipe: Recipe, slices: Mapping[int, Shard]) -> int:
-    """Floating-point operations of pre-training, forward and backward, over all stages and epochs."""
+def operations(recipe: Recipe, slices: Mapping[int, Shard], *, after: int = -1) -> int:
+    """Floating-point operations of pre-training, forward and backward, over all stages after a slice and all epochs."""
     numbers = sorted(slices)
     seen = [slices[i] for i in numbers]
     labels = labels_present(seen)
@@ -165,7 +165,7 @@ def operations(recipe: Recipe, slices: Mapping[int, Shard]) -> int:
     with isolated_rng(Stream(recipe.seed, "probe", recipe.name)), FlopCounterMode(display=False) as counter:
         inputs, codes = cache.batch(np.arange(rows))
         functional.cross_entropy(net(inputs), codes).backward()
-    passes = sum(sum(s.rows for s in seen[: place + 1]) for place in range(len(seen)))
+    passes = sum(sum(s.rows for s in seen[: place + 1]) for place, n in enumerate(numbers) if n > after)
     return int(counter.get_total_flops()) * passes * recipe.config.stage_epochs // rows
 
 

@@ -145,7 +145,7 @@ def _measured(
     snapshot(folder / "run", folder / "before")
     federation.unlearn(work.owner, classes=[work.forget])
     after = federation.evaluate(work.test)
-    retained, forgotten = apart(after, work.forget)
+    retained, forgotten = apart(after, work.forgotten)
     real = [r for r in attacks if r.attack not in (AS_SEEN, GUESS)]
     return Point(
         setting=setting.name,

@@ -67,12 +67,10 @@ class Evaluation:
         return self.overall.accuracy
 
 
-def apart(found: Evaluation, forget: str | int) -> tuple[Score, Score]:
-    """All labels but the one so named, and that one."""
-    return (
-        total(score for label, score in found.per_label.items() if label.name != forget),
-        total(score for label, score in found.per_label.items() if label.name == forget),
-    )
+def apart(found: Evaluation, forget: Label) -> tuple[Score, Score]:
+    """All labels but one, and that one."""
+    scores = found.per_label
+    return total(score for label, score in scores.items() if label != forget), scores.get(forget, Score())
 
 
 def score(truth: Sequence[Label], predicted: Sequence[Label]) -> ClientScore:

@@ -9,6 +9,10 @@ from splitwiper.attacks.membership.measuring import Outcome
 from splitwiper.attacks.membership.roc import Z, placements, standard_error
 from splitwiper.errors import DataError
 
+MARGIN = 0.05
+"""Differences of areas up to this one do not matter."""
+Verdict = Literal["equal", "more", "less", "undecided"]
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -22,14 +26,15 @@ class Comparison:
         reference_auc: that of the same attack on the reference.
         difference: the first less the second.
         interval: of the difference, at 95 %, by DeLong's covariance on the same candidates.
-        verdict: "equal" where the interval contains 0, else "more" or "less" exposed than the reference.
+        verdict: "equal" where the interval lies within `MARGIN` of 0; "more" or "less" exposed than the reference
+            where it does not contain 0; else "undecided": too few rows to tell.
     """
 
     auc: float
     reference_auc: float
     difference: float
     interval: tuple[float, float]
-    verdict: Literal["equal", "more", "less"]
+    verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -67,6 +72,10 @@ def against(outcome: Outcome, reference: Outcome) -> Comparison:
     )
     below, above = (mine - theirs for mine, theirs in pairs)
     difference, error = outcome.auc - reference.auc, standard_error(below, above)
-    low, high = max(-1.0, difference - Z * error), min(1.0, difference + Z * error)
-    verdict: Literal["equal", "more", "less"] = "more" if low > 0 else "less" if high < 0 else "equal"
+    reach = Z * error
+    if difference and not error:  # scores separate all rows, however few: see `auc_interval`
+        reach = 1 - 0.025 ** (1 / min(outcome.unlearned, outcome.outsiders))
+    low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
+    within = low >= -MARGIN and high <= MARGIN
+    verdict: Verdict = "equal" if within else "more" if low > 0 else "less" if high < 0 else "undecided"
     return Comparison(outcome.auc, reference.auc, difference, (low, high), verdict)

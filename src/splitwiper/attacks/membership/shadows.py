@@ -1,8 +1,9 @@
 """Shadows: pairs of models that the attacker trains on rows of its own, to see what an unlearning looks like.
 
 Half of the attacker's rows train a shadow, the other half stay outside. Of the first half some are unlearned, by
-training again without them. Every second shadow swaps the halves, so that for each row there is a model that never
-saw it.
+training again without them, whatever the target does: an attacker who knows that the target unlearns otherwise would
+mimic that, with pairs of its own making. Every second shadow swaps the halves, so that for each row there is a model
+that never saw it.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from splitwiper.baselines.framework import Trained
-from splitwiper.baselines.network import Network
 from splitwiper.baselines.problem import Forgetting
-from splitwiper.baselines.training import Work
-from splitwiper.baselines.unlearning.method import Adjusting, retained
+from splitwiper.baselines.schedules import Portion
+from splitwiper.baselines.unlearning.method import Adjusting, everything
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,17 +17,7 @@ class FineTuning(Adjusting):
 
     name: ClassVar[str] = "fine-tuning"
 
-    def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
-        """Everybody who has rows left."""
-        return tuple(retained(trained, forgetting))
-
-    def work(self, trained: Trained, forgetting: Forgetting, network: Network) -> Work:
-        """Go on learning, without the rows to be forgotten."""
-        return Work(
-            trained.framework,
-            trained.problem,
-            network,
-            retained(trained, forgetting),
-            purpose=self.name,
-            recipe=self.recipe(trained),
-        )
+    def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+        """The rows that stay."""
+        every = everything(trained, forgetting).items()
+        return {name: Portion(portion.kept, portion.gone[:0]) for name, portion in every if len(portion.kept)}

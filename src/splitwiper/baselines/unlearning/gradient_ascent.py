@@ -8,32 +8,32 @@ is (n_u / n) (∇L_u − ∇L_r): the loss of those rows goes up and that of all
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from splitwiper.baselines.framework import Trained
-from splitwiper.baselines.network import Network
 from splitwiper.baselines.objectives import Objective, needed
 from splitwiper.baselines.problem import Forgetting
 from splitwiper.baselines.schedules import Portion
-from splitwiper.baselines.training import Work
-from splitwiper.baselines.unlearning.method import Adjusting, portions
+from splitwiper.baselines.unlearning.method import Adjusting, balanced, everything
 from splitwiper.config.settings import bounded
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientAscent(Adjusting):
-    """Descend on ``retain`` · L_r − L_u.
+    """Descend on ``retain`` · L_r − L_u, each a mean over its rows.
 
     Attributes:
         retain: the weight of rows that stay; 0 leaves them alone.
 
     Notes:
         The loss of a row to be forgotten counts up to ln(2 Q): there its label is half as likely as by chance, and
-        ascending further would only destroy weights.
+        ascending further would only destroy weights. The server is told which rows are to be forgotten.
     """
 
     retain: float = 1.0
@@ -44,31 +44,21 @@ class GradientAscent(Adjusting):
         super().__post_init__()
         bounded(self, "retain", 0)
 
-    def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
-        """Everybody; the requester alone where nothing is retained."""
-        return tuple(self._portions(trained, forgetting))
-
-    def _portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
-        every = portions(trained, forgetting)
+    def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+        """All rows; where nothing is retained, those to be forgotten alone."""
+        every = everything(trained, forgetting)
         if self.retain:
             return every
         mine = every[forgetting.client]
         return {forgetting.client: Portion(mine.kept[:0], mine.gone)}
 
-    def work(self, trained: Trained, forgetting: Forgetting, network: Network) -> Work:
+    def objective(self, chosen: Mapping[str, Portion]) -> Objective:
         """Up on some rows, down on all others."""
-        return Work(
-            trained.framework,
-            trained.problem,
-            network,
-            self._portions(trained, forgetting),
-            purpose=self.name,
-            recipe=self.recipe(trained),
-            objective=Objective(self._loss, marks=True),
-        )
+        stay, go = balanced(chosen, kept=self.retain, gone=-1.0)
 
-    def _loss(self, logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
-        each = functional.cross_entropy(logits, needed(codes), reduction="none")
-        ceiling = math.log(2 * logits.shape[1])
-        away, stay = gone.sum().clamp(min=1), (~gone).sum().clamp(min=1)
-        return self.retain * each[~gone].sum() / stay - each[gone].clamp(max=ceiling).sum() / away
+        def loss(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
+            each = functional.cross_entropy(logits, needed(codes), reduction="none")
+            ceiling = math.log(2 * logits.shape[1])
+            return torch.where(gone, go * each.clamp(max=ceiling), stay * each).mean()
+
+        return Objective(loss, marks=True)

@@ -6,6 +6,7 @@ network that learned nothing on those to be forgotten. Both kinds lie in one bat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,17 +14,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from splitwiper.baselines.framework import Trained
-from splitwiper.baselines.objectives import needed
+from splitwiper.baselines.objectives import Objective, needed
 from splitwiper.baselines.problem import Forgetting
 from splitwiper.baselines.schedules import Portion
-from splitwiper.baselines.unlearning.distillation import Distillation
-from splitwiper.baselines.unlearning.method import portions
+from splitwiper.baselines.unlearning.method import everything
+from splitwiper.baselines.unlearning.teaching import Teaching
 from splitwiper.config.settings import bounded
 from splitwiper.seeding import Stream
 
 
 @dataclass(frozen=True, kw_only=True)
-class IncompetentTeacher(Distillation):
+class IncompetentTeacher(Teaching):
     """Kullback-Leibler distance from the right teacher's probabilities, row by row.
 
     Attributes:
@@ -41,15 +42,20 @@ class IncompetentTeacher(Distillation):
         bounded(self, "share", 0, strict=True, high=1)
         bounded(self, "temperature", 0, strict=True)
 
-    def _portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+    def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+        """A part of the rows that stay, and all that go."""
         found = {}
-        for name, portion in portions(trained, forgetting).items():
+        for name, portion in everything(trained, forgetting).items():
             order = Stream(trained.problem.config.seed, "incompetent-teacher", name).permutation(len(portion.kept))
-            few = portion.kept[order[: round(self.share * len(order))]]
-            found[name] = Portion(few, portion.gone)
+            found[name] = Portion(portion.kept[order[: round(self.share * len(order))]], portion.gone)
         return {name: portion for name, portion in found.items() if len(portion)}
 
-    def _loss(self, logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
-        ours = functional.log_softmax(logits / self.temperature, dim=1)
-        theirs = functional.log_softmax(needed(taught) / self.temperature, dim=1)
-        return functional.kl_div(ours, theirs, log_target=True, reduction="batchmean")
+    def objective(self, chosen: Mapping[str, Portion]) -> Objective:
+        """Follow whoever teaches the row."""
+
+        def loss(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
+            ours = functional.log_softmax(logits / self.temperature, dim=1)
+            theirs = functional.log_softmax(needed(taught) / self.temperature, dim=1)
+            return functional.kl_div(ours, theirs, log_target=True, reduction="batchmean")
+
+        return Objective(loss, labels=False, marks=True)

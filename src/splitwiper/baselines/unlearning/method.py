@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from splitwiper.baselines.channel import Tap
 from splitwiper.baselines.framework import Trained
 from splitwiper.baselines.network import Network
+from splitwiper.baselines.objectives import LEARN, Objective
+from splitwiper.baselines.party import Teachers
 from splitwiper.baselines.problem import Forgetting
 from splitwiper.baselines.schedules import Portion
 from splitwiper.baselines.training import Work
-from splitwiper.config import Recipe
 from splitwiper.config.settings import bounded
 from splitwiper.errors import AbsentClientError, ConfigError
 from splitwiper.loop import OnEpoch
@@ -45,6 +47,7 @@ class Method(ABC):
         *,
         present: Collection[str] | None = None,
         on_epoch: OnEpoch | None = None,
+        tap: Tap | None = None,
     ) -> Trained:
         """Make a trained network forget.
 
@@ -53,10 +56,13 @@ class Method(ABC):
             forgetting: which rows of which client.
             present: the clients that can be reached; all unless given.
             on_epoch: told of progress.
+            tap: sees every message.
 
         Raises:
+            RequestError: the request is not about these rows, or nothing would be left.
             AbsentClientError: a client that must take part is not there. Nothing was done.
         """
+        trained.problem.without(forgetting)
         needed = self.needs(trained, forgetting)
         away = [name for name in needed if present is not None and name not in present]
         if away:
@@ -66,14 +72,16 @@ class Method(ABC):
                 f"{len(needed)} clients must pass through the network again. Wait until all are back; SplitWiper's "
                 f"unlearning needs {forgetting.client!r} alone."
             )
-        return self._unlearned(trained, forgetting, on_epoch)
+        return self._unlearned(trained, forgetting, on_epoch, tap)
 
     @abstractmethod
     def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
         """The clients that must take part."""
 
     @abstractmethod
-    def _unlearned(self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None) -> Trained: ...
+    def _unlearned(
+        self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None, tap: Tap | None
+    ) -> Trained: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,43 +97,60 @@ class Adjusting(Method):
     lr: float = 0.0
 
     def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if f.type in ("int", "float") and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise ConfigError(f"{f.name} = {value!r} of {self.name} must be a number.")
-            if f.type == "int" and not isinstance(value, int):
-                raise ConfigError(f"{f.name} = {value!r} of {self.name} must be a whole number.")
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int):
+            raise ConfigError(f"epochs = {self.epochs!r} of {self.name} must be a whole number.")
         bounded(self, "epochs", 1, high=10**6)
         bounded(self, "lr", 0, high=1e38)
 
-    def recipe(self, trained: Trained) -> Recipe:
-        """The recipe the network was trained with, more gently."""
-        recipe = trained.problem.config.server
-        return dataclasses.replace(recipe, lr=self.lr or recipe.lr / 10, schedule="cosine")
+    def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+        """The rows it looks at: all of all clients, those to be forgotten apart."""
+        return everything(trained, forgetting)
 
-    @abstractmethod
-    def work(self, trained: Trained, forgetting: Forgetting, network: Network) -> Work:
-        """What is to be done to a copy of the network."""
+    def objective(self, chosen: Mapping[str, Portion]) -> Objective:
+        """What it does to them."""
+        return LEARN
 
-    def _unlearned(self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None) -> Trained:
-        left = trained.problem.without(forgetting)
+    def teachers(self, trained: Trained, student: Network) -> Teachers | None:
+        """Networks whose answers the objective looks at."""
+        return None
+
+    def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
+        """Whose rows it looks at."""
+        return tuple(self.portions(trained, forgetting))
+
+    def _unlearned(
+        self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None, tap: Tap | None
+    ) -> Trained:
+        left, chosen = trained.problem.without(forgetting), self.portions(trained, forgetting)
         network = trained.network.copied()
-        work = self.work(trained, forgetting, network)
+        recipe = trained.problem.config.server
+        work = Work(
+            trained.framework,
+            trained.problem,
+            network,
+            chosen,
+            purpose=self.name,
+            recipe=dataclasses.replace(recipe, lr=self.lr or recipe.lr / 10, schedule="cosine"),
+            objective=self.objective(chosen),
+            teachers=self.teachers(trained, network),
+            tap=tap,
+        )
         losses = work.run(self.epochs, on_epoch=on_epoch)
         return dataclasses.replace(
             trained,
             network=network if forgetting.client in left.clients else network.copied(without=forgetting.client),
             problem=left,
+            starts={name: start for name, start in trained.starts.items() if name != forgetting.client},
             spent=work.spent(),
             preparing={},
             server=work.server_cost(),
-            took_part=self.needs(trained, forgetting),
+            took_part=tuple(chosen),
             losses=losses,
             exact=False,
         )
 
 
-def portions(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+def everything(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
     """All rows of all clients, those to be forgotten apart."""
     found = {}
     for name, held in trained.problem.clients.items():
@@ -134,10 +159,12 @@ def portions(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
     return found
 
 
-def retained(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
-    """The rows that stay."""
-    return {
-        name: Portion(portion.kept, portion.gone[:0])
-        for name, portion in portions(trained, forgetting).items()
-        if len(portion.kept)
-    }
+def balanced(chosen: Mapping[str, Portion], *, kept: float, gone: float) -> tuple[float, float]:
+    """Weights of a row that stays and of one that goes, so that the mean over all rows is kept · L_r + gone · L_u.
+
+    They are the same in every batch and at every client, so the objective does not depend on how rows are divided.
+    """
+    stay, go = (
+        sum(len(rows) for rows in side) for side in zip(*((p.kept, p.gone) for p in chosen.values()), strict=True)
+    )
+    return kept * (stay + go) / max(stay, 1), gone * (stay + go) / max(go, 1)

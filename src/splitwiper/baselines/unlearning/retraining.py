@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from splitwiper.baselines.channel import Tap
 from splitwiper.baselines.framework import Trained
 from splitwiper.baselines.meters import Cost
 from splitwiper.baselines.problem import Forgetting
@@ -23,7 +24,9 @@ class Retraining(Method):
         """Everybody who has rows left."""
         return tuple(trained.problem.without(forgetting).clients)
 
-    def _unlearned(self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None) -> Trained:
+    def _unlearned(
+        self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None, tap: Tap | None
+    ) -> Trained:
         left = trained.problem.without(forgetting)
-        again = trained.framework.learn(left, known=trained.starts, on_epoch=on_epoch)
+        again = trained.framework.learn(left, known=trained.starts, on_epoch=on_epoch, tap=tap)
         return replace(again, spent={name: again.spent.get(name, Cost()) for name in trained.problem.clients})

@@ -59,7 +59,7 @@ class Stage:
 
     def scores(self, found: Evaluation) -> tuple[float | None, float | None]:
         """Accuracy on the labels that stay, and on the one to forget; None where there are no test rows."""
-        kept, gone = apart(found, self.work.forget)
+        kept, gone = apart(found, self.work.forgotten)
         return kept.accuracy if kept.rows else None, gone.accuracy if gone.rows else None
 
     def test(self, problem: Problem) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from splitwiper.baselines.unlearning import METHODS, Method, Retraining
 from splitwiper.config import Masking, Noise, from_dict
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.formats import plural
 from splitwiper.seeding import digest
 
 LEVELS = ("class", "sample", "client")
@@ -175,7 +176,8 @@ def _system(values: Any, where: str) -> System:
         return System(kind=kind, name=name or f"{OURS}{plus}", masking=found.masking, noise=found.noise)
     if kind == SISA:
         sharding = from_dict(_Sisa, rest, where=where)
-        told = f"{SISA}, {sharding.shards} shards × {sharding.slices} slices"
+        sliced = f" × {sharding.slices} slices" if sharding.slices > 1 else ""
+        told = f"{SISA}, {plural(sharding.shards, 'shard')}{sliced}".replace("\xa0", " ")
         return System(kind=kind, name=name or told, sharding=dataclasses.asdict(sharding))
     methods = _methods(rest.pop("unlearning", [Retraining.name]), where)
     split = from_dict(_Split, rest, where=where)
@@ -183,6 +185,9 @@ def _system(values: Any, where: str) -> System:
     if "synchronise" in given:
         choice(split, "synchronise", ("none", "average"))
         given["synchronise"] = given["synchronise"] == "average"
+    if "momentum" in given:
+        choice(split, "momentum", ("kept", "fresh"))
+        given["fresh"] = given.pop("momentum") == "fresh"
     framework = FRAMEWORKS[kind](**given)
     told = ", ".join(
         [kind, framework.schedule, *(["synchronised"] if kind == "vanilla" and framework.synchronise else [])]
@@ -214,6 +219,7 @@ class _Split:
     aggregate: str = ""
     synchronise: str = ""
     start: str = ""
+    momentum: str = ""
 
 
 def _methods(listed: Any, where: str) -> tuple[Method, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,9 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from splitwiper.baselines import Cost, Forgetting, Problem
+from splitwiper.baselines.channel import size
+from splitwiper.baselines.problem import Holding
 from splitwiper.baselines.starting import Start
+from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.config import Config
 from splitwiper.evaluation.comparison.settings import System
 from splitwiper.federation import Federation
@@ -98,16 +105,25 @@ def _costs(spent: Mapping[str, Spent], problem: Problem) -> dict[str, Cost]:
         if not each.traffic and not each.seconds:
             out[name] = Cost()
             continue
-        rows = len(problem.clients[name]) if name in problem.clients else 0
+        held = problem.clients.get(name)
         out[name] = Cost(
             seconds=each.seconds,
-            flops=rows * problem.halves.flops[0],
+            flops=len(held) * _few(problem, held)[1] if held else 0,
             bytes_up=each.bytes_up,
             bytes_down=each.bytes_down,
             round_trips=1,
-            storage=sum(t.nbytes for t in problem.halves.client_for(name).state_dict().values()),
+            storage=size(problem.halves.client_for(name).state_dict()),
         )
     return out
+
+
+def _few(problem: Problem, held: Holding) -> tuple[dict[str, Tensor], int]:
+    """What a client half makes of a few rows, and its operations for one of them."""
+    embedder = Embedder(copy.deepcopy(problem.halves.client_for(held.name)), held.call, Normaliser({})).eval()
+    inputs, codes = held.cache(held.labels).batch(np.arange(min(len(held), 8)))
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        sent: dict[str, Tensor] = embedder(inputs)
+    return sent, int(counter.get_total_flops()) // len(codes)
 
 
 def without_pretraining(spent: Mapping[str, Cost], starts: Mapping[str, Start]) -> dict[str, Cost]:
@@ -121,11 +137,16 @@ def without_pretraining(spent: Mapping[str, Cost], starts: Mapping[str, Start]) 
 
 
 def _server(federation: Federation, problem: Problem, seconds: float) -> Cost:
-    rows, config = sum(map(len, problem.clients.values())), federation.config.server
+    """What the server spent, operations counted in one step on a few rows, and scaled."""
+    boundary = _few(problem, next(iter(problem.clients.values())))[0]
+    half = copy.deepcopy(problem.halves.server).eval()
+    with FlopCounterMode(display=False) as counter:
+        half.logits(boundary).sum().backward()
+    rows = sum(map(len, problem.clients.values())) * federation.config.server.epochs
     folder = federation.path / "server"
     return Cost(
         seconds=seconds,
-        flops=3 * problem.halves.flops[1] * rows * config.epochs,  # backward passes cost about two forward ones
+        flops=int(counter.get_total_flops()) * rows // len(next(iter(boundary.values()))),
         storage=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
     )
 
