@@ -59,7 +59,7 @@ WAYS = [
     ("vanilla, interleaved", "retraining"),
     ("vanilla, interleaved", "fine-tuning"),
     ("u-shaped, interleaved", "retraining"),
-    ("sisa, 2 shards × 1 slices", "sisa"),
+    ("sisa, 2 shards", "sisa"),
 ]
 TWO = 'systems = ["splitwiper", "vanilla"]\n'
 
