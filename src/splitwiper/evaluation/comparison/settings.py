@@ -83,8 +83,8 @@ class System:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """All of a ``[compare]`` table.
+class Conditions:
+    """What holds for all systems of a comparison.
 
     Attributes:
         seeds: how many: the configuration's, and those after it.
@@ -94,7 +94,6 @@ class Comparison:
         absent: a client that cannot be reached while the owner forgets; the last one unless given.
         forget: the label to forget, where the file names clients' own data; a known set says it itself.
         owner: the client that forgets it.
-        systems: in the order of the table.
         membership: whether and how membership inference is tried.
     """
 
@@ -105,7 +104,6 @@ class Comparison:
     absent: str = ""
     forget: str | int = ""
     owner: str = ""
-    systems: tuple[System, ...] = ()
     membership: Membership = field(default_factory=Membership)
 
     def __post_init__(self) -> None:
@@ -116,17 +114,10 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plain:
-    """The table's own keys, as TOML has them."""
+class Comparison(Conditions):
+    """All of a ``[compare]`` table: conditions, and systems in the order of the table."""
 
-    seeds: int = 1
-    level: str = "class"
-    delta: float = 0.5
-    bandwidth: float = 100.0
-    absent: str = ""
-    forget: str | int = ""
-    owner: str = ""
-    membership: Membership = field(default_factory=Membership)
+    systems: tuple[System, ...] = ()
 
 
 def read_comparison(table: Mapping[str, Any]) -> Comparison:
@@ -140,10 +131,10 @@ def read_comparison(table: Mapping[str, Any]) -> Comparison:
     if not isinstance(listed, list) or not listed:
         raise ConfigError("compare.systems must be a list of systems, as in [[compare.systems]] kind = 'vanilla'.")
     for key in values:
-        if key not in (known := ["systems", *(f.name for f in dataclasses.fields(_Plain))]):
+        if key not in (known := ["systems", *(f.name for f in dataclasses.fields(Conditions))]):
             hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
             raise ConfigError(f"unknown key {'compare.' + key!r}.{hint}")
-    own = from_dict(_Plain, values, where="compare.")
+    own = from_dict(Conditions, values, where="compare.")
     systems = tuple(_named(one, f"compare.systems[{place}]") for place, one in enumerate(listed))
     names = [system.name for system in systems]
     for name in names:
