@@ -135,7 +135,7 @@ def test_tables_for_people(compared: tuple[Path, str]) -> None:
     assert f"Results: {out / 'compare.jsonl'}" in prose
     text = (out / "README.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| system")]
-    assert len(rows) == 2 * len(WAYS) and {row.count("|") for row in rows} == {10, 15}
+    assert len(rows) == 2 * len(WAYS) and {row.count("|") for row in rows} == {10, 16}
     assert "| 0 + 0 | 1 of 3 | goes on | yes |" in rows[0] and "| 3 of 3 | stops | no |" in rows[2]
     assert "forgets three at north" in text and "±" not in rows[0]
 

@@ -36,7 +36,7 @@ from splitwiper.evaluation.comparison import (
 from splitwiper.evaluation.comparison import membership as inferring
 from splitwiper.evaluation.comparison import splitwiper as ours
 from splitwiper.federation import Federation
-from splitwiper.wire import Label
+from splitwiper.wire import Label, Spent
 from splitwiper.workloads import Workload, workload
 
 ROOT = Path(__file__).parents[2]
@@ -202,12 +202,15 @@ def test_the_absent_client_is_out_of_reach_while_splitwiper_forgets(monkeypatch:
     assert record.away == {"client": "east", "went_on": True, "said": ""}
 
 
-def test_pre_training_is_counted_once() -> None:
-    half = stage(small(), settings("")).starts["north"]
-    started = {"a": dataclasses.replace(half, cost=Cost(seconds=2.0)), "b": dataclasses.replace(half, cost=Cost(9.0))}
-    spent = {"a": Cost(seconds=5.0, bytes_up=7), "b": Cost(seconds=5.0), "c": Cost(seconds=5.0)}
-    left = ours.without_pretraining(spent, started)
-    assert left == {"a": Cost(seconds=3.0, bytes_up=7), "b": Cost(), "c": Cost(seconds=5.0)}
+def test_seconds_are_told_apart() -> None:
+    """Pre-training by itself, embedding as computing, all else as files; nothing for who did nothing."""
+    at = stage(small(), settings(""))
+    slow = dataclasses.replace(at.starts["north"], cost=Cost(seconds=2.0))
+    spent = {"north": Spent(seconds=50.0, bytes_up=7), "east": Spent(seconds=1e-9, bytes_up=7), "south": Spent()}
+    found = ours._costs(spent, at.problem, {**at.starts, "north": slow})
+    assert found["north"].handling == pytest.approx(48 - found["north"].seconds) and found["north"].bytes_up == 7
+    assert found["north"].flops == len(at.problem.clients["north"]) * at.problem.halves.flops[0]
+    assert found["east"].handling == 0 and found["south"] == Cost()
 
 
 def test_clients_bytes_grow_with_epochs_in_vanilla_and_not_here() -> None:

@@ -25,6 +25,7 @@ class Cost:
         bytes_down: from server to client.
         round_trips: times a client waited for the server's answer.
         storage: bytes kept for later, weights included.
+        handling: seconds of everything else: reading, writing and hashing files. Systems without files have none.
     """
 
     seconds: float = 0.0
@@ -33,6 +34,7 @@ class Cost:
     bytes_down: int = 0
     round_trips: int = 0
     storage: int = 0
+    handling: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -42,6 +44,7 @@ class Cost:
             self.bytes_down + other.bytes_down,
             self.round_trips + other.round_trips,
             self.storage + other.storage,
+            self.handling + other.handling,
         )
 
     @property

@@ -26,6 +26,7 @@ MORE = (
     "forgets by",
     ">retained before",
     ">forgotten before",
+    ">requester's files",
     ">requester's bytes",
     ">others' bytes",
     ">of vanilla's requester",
@@ -37,8 +38,8 @@ MORE = (
     ">server",
     ">server stores",
 )
-"""Costs as shares of what vanilla split learning spends on retraining: computing and sending, or operations alone; with
-the last epoch of pre-training, and with all of it on both sides."""
+"""Costs as shares of what vanilla split learning spends on retraining: computing, files and sending, or operations
+alone; with the last epoch of pre-training, and with all of it on both sides."""
 
 
 SHORT = ("system", ">retained", ">forgotten", ">requester", ">others", ">needs", "exact")
@@ -52,7 +53,7 @@ def short(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
             line.system if line.unlearning == line.kind else f"{line.system}: {line.unlearning}",
             _short(line.retained),
             _short(line.forgotten),
-            _together(line.requester_seconds, line.requester_sending),
+            _together(line.requester_seconds, line.requester_handling, line.requester_sending),
             _together(line.others_seconds, line.others_sending),
             f"{line.took_part[0]}/{line.took_part[1]}",
             "yes" if line.exact else "no",
@@ -65,8 +66,8 @@ def _short(spread: Spread) -> str:
     return spread.told(lambda value: f"{100 * value:.1f}").replace(" ± ", " ±")
 
 
-def _together(computing: Spread, sending: Spread) -> str:
-    return _seconds((computing.mean or 0.0) + (sending.mean or 0.0))
+def _together(*parts: Spread) -> str:
+    return _seconds(sum(part.mean or 0.0 for part in parts))
 
 
 def table(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -95,6 +96,7 @@ def more(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
             line.unlearning,
             _percent(line.retained_learned),
             _percent(line.forgotten_learned),
+            line.requester_handling.told(_seconds),
             line.requester_bytes.told(_size),
             line.others_bytes.told(_size),
             *(
@@ -148,15 +150,16 @@ def markdown(
         "Accuracy after forgetting, each client on its own test rows; retained: all labels but the one to forget. The",
         "requester's and all others' cost of forgetting: seconds of computing (with the last epoch of pre-training, as",
         f"the paper counts it) + seconds of sending at {about['bandwidth']:g} Mbit/s. One away: whether forgetting",
-        "goes on while another client cannot be reached. ± is the deviation over seeds. SplitWiper's seconds are",
-        "those of its receipts, hashing and writing of files included; other systems' are of computing alone: what",
-        "they send is counted, and never written. A codec other than none makes SplitWiper's bytes fewer; others",
-        "send floats. U-shaped clients answer among their own labels, all others among all.",
+        "goes on while another client cannot be reached. ± is the deviation over seeds. A codec other than none makes",
+        "SplitWiper's bytes fewer; others send floats. U-shaped clients answer among their own labels, all others",
+        "among all.",
         "",
         *_markdown(*more(lines)),
         "",
-        "Shares are of what vanilla split learning spends on retraining in the same seed: computing and sending, then",
-        "operations alone; with the last epoch of pre-training, and with all N epochs of it on both sides.",
+        "Files: seconds of writing and hashing them; SplitWiper keeps rows and uploads in files, what other systems",
+        "send is counted and never written. Shares are of what vanilla split learning spends on retraining in the same",
+        "seed: computing, files and sending together, then operations alone; with the last epoch of pre-training, and",
+        "with all N epochs of it on both sides.",
         "",
     ]
     if exposed:

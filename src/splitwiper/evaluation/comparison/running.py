@@ -168,19 +168,19 @@ def compared(at: Stage, comparison: Comparison, *, done: AbstractSet[Key] = froz
 
 def _ours(at: Stage, system: System) -> Record:
     with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
-        first = ours.learn(at.work, system, Path(folder), at.problem, at.progress)
+        first = ours.learn(at.work, system, Path(folder), at.problem, at.starts, at.progress)
         before, kept = at.scores(first.federation.evaluate(at.work.test)), _kept(at, first)
-        second = ours.unlearn(first, at.problem, at.forgetting, away=at.away)
+        second = ours.unlearn(first, at.problem, at.forgetting, at.restarts, away=at.away)
         after = at.scores(second.federation.evaluate(at.test(at.left)))
         exact, proof = ours.is_exact(second)
         costs, again = {name: s.cost for name, s in at.starts.items()}, {n: s.cost for n, s in at.restarts.items()}
         return at.record(
             system,
             OURS,
-            Phase(*before, ours.without_pretraining(first.spent, at.starts), costs, first.server, tuple(first.spent)),
+            Phase(*before, first.spent, costs, first.server, tuple(first.spent)),
             Phase(
                 *after,
-                ours.without_pretraining(second.spent, at.restarts),
+                second.spent,
                 again,
                 second.server,
                 tuple(name for name, cost in second.spent.items() if cost != Cost()),

@@ -11,17 +11,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from splitwiper.baselines import Cost, Forgetting, Problem
 from splitwiper.baselines.channel import size
+from splitwiper.baselines.meters import Meter
 from splitwiper.baselines.problem import Holding
 from splitwiper.baselines.starting import Start
+from splitwiper.cache import CODE
+from splitwiper.client.embed import BATCH
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.config import Config
 from splitwiper.evaluation.comparison.settings import System
 from splitwiper.federation import Federation
+from splitwiper.feeding import feed_for
+from splitwiper.numerics import pick_device, reproducible
 from splitwiper.wire import Receipt, Spent
 from splitwiper.workloads import Workload
 
@@ -44,20 +48,31 @@ def config_of(work: Workload, system: System) -> Config:
     return dataclasses.replace(work.config, client=client)
 
 
-def learn(work: Workload, system: System, folder: Path, problem: Problem, progress: Progress | None) -> Ours:
+def learn(
+    work: Workload,
+    system: System,
+    folder: Path,
+    problem: Problem,
+    starts: Mapping[str, Start],
+    progress: Progress | None,
+) -> Ours:
     """Learn from all clients."""
     federation = Federation(folder / "run", config=config_of(work, system), progress=progress)
     learned = federation.learn(work.train, tasks=work.tasks)
-    return Ours(federation, _costs(learned.spent, problem), _server(federation, problem, learned.server_seconds))
+    server = _server(federation, problem, learned.server_seconds)
+    return Ours(federation, _costs(learned.spent, problem, starts), server)
 
 
-def unlearn(ours: Ours, problem: Problem, forgetting: Forgetting, *, away: str = "") -> Ours:
+def unlearn(
+    ours: Ours, problem: Problem, forgetting: Forgetting, starts: Mapping[str, Start], *, away: str = ""
+) -> Ours:
     """Forget, and measure it.
 
     Args:
         ours: what was learned.
         problem: the rows it was learned from.
         forgetting: which of them.
+        starts: client halves that were pre-trained without those rows.
         away: a client whose folder is not to be found meanwhile.
     """
     federation, client = ours.federation, forgetting.client
@@ -70,7 +85,8 @@ def unlearn(ours: Ours, problem: Problem, forgetting: Forgetting, *, away: str =
             receipt = federation.unlearn(client, samples=_ids(federation, problem, forgetting))
     left = problem.without(forgetting)
     spent = {name: receipt.spent.get(name, Spent()) for name in ours.spent}
-    return Ours(federation, _costs(spent, left), _server(federation, left, receipt.server_seconds), receipt)
+    server = _server(federation, left, receipt.server_seconds)
+    return Ours(federation, _costs(spent, left, starts), server, receipt)
 
 
 @contextmanager
@@ -98,17 +114,21 @@ def _ids(federation: Federation, problem: Problem, forgetting: Forgetting) -> li
     return [number for number, place in zip(ids, places, strict=True) if forgetting.gone[place]]
 
 
-def _costs(spent: Mapping[str, Spent], problem: Problem) -> dict[str, Cost]:
-    """By client: seconds of all its work, operations of embedding; pre-training's are counted apart."""
+def _costs(spent: Mapping[str, Spent], problem: Problem, starts: Mapping[str, Start]) -> dict[str, Cost]:
+    """By client: computing is embedding, measured as other systems' is. Pre-training is counted by itself.
+
+    What a receipt says beyond both went into files and hashes.
+    """
     out = {}
     for name, each in spent.items():
         if not each.traffic and not each.seconds:
             out[name] = Cost()
             continue
-        held = problem.clients.get(name)
-        out[name] = Cost(
-            seconds=each.seconds,
-            flops=len(held) * _few(problem, held)[1] if held else 0,
+        computing = _embedding(problem, problem.clients[name], starts[name]) if name in starts else Cost()
+        before = starts[name].cost.seconds if name in starts else 0.0
+        out[name] = dataclasses.replace(
+            computing,
+            handling=max(0.0, each.seconds - before - computing.seconds),
             bytes_up=each.bytes_up,
             bytes_down=each.bytes_down,
             round_trips=1,
@@ -117,28 +137,26 @@ def _costs(spent: Mapping[str, Spent], problem: Problem) -> dict[str, Cost]:
     return out
 
 
-def _few(problem: Problem, held: Holding) -> tuple[dict[str, Tensor], int]:
-    """What a client half makes of a few rows, and its operations for one of them."""
-    embedder = Embedder(copy.deepcopy(problem.halves.client_for(held.name)), held.call, Normaliser({})).eval()
-    inputs, codes = held.cache(held.labels).batch(np.arange(min(len(held), 8)))
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        sent: dict[str, Tensor] = embedder(inputs)
-    return sent, int(counter.get_total_flops()) // len(codes)
-
-
-def without_pretraining(spent: Mapping[str, Cost], starts: Mapping[str, Start]) -> dict[str, Cost]:
-    """Costs of which the seconds of pre-training are taken off: it took as long where it was done apart."""
-    return {
-        name: dataclasses.replace(cost, seconds=max(0.0, cost.seconds - starts[name].cost.seconds))
-        if name in starts
-        else cost
-        for name, cost in spent.items()
-    }
+def _embedding(problem: Problem, held: Holding, start: Start) -> Cost:
+    """What it takes to compute a client's activations once, with the half that it froze."""
+    device = pick_device(problem.config.client.device)
+    meter, stem, cache = Meter(device), copy.deepcopy(start.stem).to(device).eval(), held.cache(held.labels)
+    batches = np.array_split(np.arange(len(cache)), -(-len(cache) // BATCH))
+    with reproducible(device, problem.config.client.threads), torch.no_grad():
+        feed = feed_for(cache, device, BATCH)
+        for parts in feed.epoch(batches):
+            with meter.work("embed", len(parts[CODE])):
+                stem(feed.decode(parts))
+    return meter.cost()
 
 
 def _server(federation: Federation, problem: Problem, seconds: float) -> Cost:
     """What the server spent, operations counted in one step on a few rows, and scaled."""
-    boundary = _few(problem, next(iter(problem.clients.values())))[0]
+    held = next(iter(problem.clients.values()))
+    few, _ = held.cache(held.labels).batch(np.arange(min(len(held), 8)))
+    embedder = Embedder(copy.deepcopy(problem.halves.client_for(held.name)), held.call, Normaliser({})).eval()
+    with torch.no_grad():
+        boundary = embedder(few)
     half = copy.deepcopy(problem.halves.server).eval()
     with FlopCounterMode(display=False) as counter:
         half.logits(boundary).sum().backward()

@@ -55,11 +55,12 @@ class Line:
         forgotten: after.
         requester_seconds: the requesting client's computing, with the last epoch of its pre-training.
         requester_sending: its bytes at the bandwidth given, in seconds.
+        requester_handling: what its files take, where the system has any.
         others_seconds: all other clients' computing, together.
         others_sending: their bytes.
         requester_bytes: up and down.
         others_bytes: up and down.
-        share_of_vanilla: (computing and sending) of the requester, as a share of the reference's; and with all N
+        share_of_vanilla: (computing, files and sending) of the requester, as a share of the reference's; and with all N
             epochs of pre-training on both sides.
         share_of_all: the same of all clients together.
         flops_of_vanilla: the requester's operations alone, both ways.
@@ -78,6 +79,7 @@ class Line:
     forgotten: Spread
     requester_seconds: Spread
     requester_sending: Spread
+    requester_handling: Spread
     others_seconds: Spread
     others_sending: Spread
     requester_bytes: Spread
@@ -143,6 +145,7 @@ def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: floa
         forgotten=Spread.of(r.unlearned.forgotten for r in group),
         requester_seconds=Spread.of(p.mine(p.last).seconds for p in parts),
         requester_sending=Spread.of(p.mine(0).transmission(bandwidth) for p in parts),
+        requester_handling=Spread.of(p.mine(0).handling for p in parts),
         others_seconds=Spread.of(p.theirs(p.last).seconds for p in parts),
         others_sending=Spread.of(p.theirs(0).transmission(bandwidth) for p in parts),
         requester_bytes=Spread.of(float(p.mine(0).traffic) for p in parts),
@@ -177,8 +180,8 @@ class _Parts:
         return self._phase.cost(self._others, epochs=epochs)
 
     def time(self, cost: Cost) -> float:
-        """Computing, and then sending."""
-        return cost.seconds + cost.transmission(self._bandwidth)
+        """Computing, handling files, and then sending."""
+        return cost.seconds + cost.handling + cost.transmission(self._bandwidth)
 
 
 def _ratio(mine: float, other: float) -> float | None:
