@@ -119,7 +119,7 @@ def main() -> None:
     figures, output = json.loads(FIGURES.read_text(encoding="utf-8")), OUTPUT.read_text(encoding="utf-8")
     page.write_text(readme(page.read_text(encoding="utf-8"), figures, output.strip()), encoding="utf-8")
     for folder in COMPARED.iterdir():
-        (folder / "README.md").write_text(comparison(folder)[0], encoding="utf-8")
+        (folder / "compare.md").write_text(comparison(folder)[0], encoding="utf-8")
     page, lines = ROOT / "THREAT_MODEL.md", TRADEOFF.read_text(encoding="utf-8").splitlines()
     page.write_text(threat_model(page.read_text(encoding="utf-8"), lines), encoding="utf-8")
 

@@ -57,7 +57,7 @@ def test_results_are_those_of_the_kept_files() -> None:
 @pytest.mark.parametrize("folder", sorted((ROOT / "results" / "compare").iterdir()), ids=lambda path: path.name)
 def test_comparisons_are_told_as_they_were_measured(folder: Path) -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "results.py"))
-    assert script["comparison"](folder)[0] == (folder / "README.md").read_text(encoding="utf-8"), "run `make results`"
+    assert script["comparison"](folder)[0] == (folder / "compare.md").read_text(encoding="utf-8"), "run `make results`"
 
 
 def test_the_threat_model_tells_what_was_measured() -> None:

@@ -403,7 +403,7 @@ def test_pairs_that_make_no_sense(rows: Sample, target: Pair) -> None:
         replace(target, outsiders=some(tumours(), 0, 5))
     with pytest.raises(DataError, match=r"different numbers of rows: \{'inputs': 5, 'labels': 4\}"):
         Sample(rows.columns[""][:5], rows.labels[:4])
-    with pytest.raises(DataError, match="label 3 is no Label"):
+    with pytest.raises(DataError, match=r"label 3 is no splitwiper\.wire\.Label"):
         Sample(rows.columns[""][:1], [3])  # type: ignore[list-item]
     with pytest.raises(DataError, match="there are no inputs"):
         Sample({}, [])

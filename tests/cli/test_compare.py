@@ -129,14 +129,14 @@ def test_tables_for_people(compared: tuple[Path, str]) -> None:
     assert next(line for line in table.splitlines() if line.startswith("splitwiper")).split()[-3:] == [
         "0",
         "1/3",
-        "yes",
+        "verified",
     ]
     assert "splitwiper: the requester spends" in prose and "sending at 100 Mbit/s" in prose
     assert f"Results: {out / 'compare.jsonl'}" in prose
-    text = (out / "README.md").read_text(encoding="utf-8")
+    text = (out / "compare.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| system")]
-    assert len(rows) == 2 * len(WAYS) and {row.count("|") for row in rows} == {10, 16}
-    assert "| 0 + 0 | 1 of 3 | goes on | yes |" in rows[0] and "| 3 of 3 | stops | no |" in rows[2]
+    assert len(rows) == 2 * len(WAYS) and {row.count("|") for row in rows} == {10, 17}
+    assert "| 0 + 0 | 1 of 3 | goes on | verified |" in rows[0] and "| 3 of 3 | stops | no |" in rows[2]
     assert "forgets three at north" in text and "±" not in rows[0]
 
 
@@ -153,7 +153,7 @@ def test_what_is_there_is_not_computed_again(
     compared: tuple[Path, str], smoke: Path, call, nothing_is_computed: None
 ) -> None:
     out, said = compared
-    before = {name: (out / name).read_bytes() for name in ("compare.jsonl", "README.md")}
+    before = {name: (out / name).read_bytes() for name in ("compare.jsonl", "compare.md")}
     assert call("compare", smoke, "--out", out, env={"COLUMNS": "80"}).stdout == said
     assert {name: (out / name).read_bytes() for name in before} == before
     with pytest.raises(AssertionError, match="computed anew"):
@@ -185,7 +185,7 @@ def test_more_seeds_give_deviations(compared: tuple[Path, str], smoke: Path, cal
     for one in found:
         assert one["seeds"] == one["retained"]["count"] == 2 and one["retained"]["deviation"] is not None
         assert one["others_bytes"]["deviation"] is not None
-    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    text = (tmp_path / "compare.md").read_text(encoding="utf-8")
     assert "| 0 ± 0 + 0 ± 0 | 1 of 3 |" in text and text.count(" ± ") > 20
     assert "±" in call(*words, "--seeds", 2).stdout
     again = call_json(*words)  # one seed again: the other is left out
@@ -306,6 +306,50 @@ def test_a_last_line_without_its_end_is_gone_on_after(
     assert len(lines_of(tmp_path)) == len(WAYS) + 2
 
 
+def test_a_folder_is_one_comparisons_at_a_time(smoke: Path, call, tmp_path: Path, nothing_is_computed: None) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    with (tmp_path / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        problem = call("compare", smoke, "--out", tmp_path, code=8).stderr
+    assert f"another comparison writes into {tmp_path}" in problem
+
+
+def test_lines_that_are_there_twice_count_once(
+    compared: tuple[Path, str], smoke: Path, call_json, tmp_path: Path, nothing_is_computed: None
+) -> None:
+    raw = (compared[0] / "compare.jsonl").read_bytes()
+    (tmp_path / "compare.jsonl").write_bytes(raw + raw)
+    assert all(one["seeds"] == one["retained"]["count"] == 1 for one in call_json("compare", smoke, "--out", tmp_path))
+
+
+def test_a_readme_that_is_there_stays_and_tables_are_of_everything(
+    compared: tuple[Path, str], smoke: Path, call, tmp_path: Path, nothing_is_computed: None
+) -> None:
+    (tmp_path / "compare.jsonl").write_bytes((compared[0] / "compare.jsonl").read_bytes())
+    (tmp_path / "README.md").write_text("mine", encoding="utf-8")
+    call("compare", smoke, "--out", tmp_path, "--only", "splitwiper")
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "mine"
+    assert (tmp_path / "compare.md").read_bytes() == (compared[0] / "compare.md").read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["README.md", "compare.jsonl", "compare.md"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"epochs": {"server"', b'"epochs": {}, "b": {"server"'),
+        (b'"away": {', b'"away": "x", "b": {'),
+        (b'"retained": 0.', b'"retained": "x", "b": 0.'),
+    ],
+)
+def test_lines_that_cannot_be_shown_are_told(
+    compared: tuple[Path, str], smoke: Path, call, tmp_path: Path, nothing_is_computed: None, old: bytes, new: bytes
+) -> None:
+    raw = (compared[0] / "compare.jsonl").read_bytes()
+    assert old in raw
+    (tmp_path / "compare.jsonl").write_bytes(raw.replace(old, new))
+    assert "is not a list of results" in call("compare", smoke, "--out", tmp_path, code=2).stderr
+
+
 # levels, own data, membership inference
 
 
@@ -318,7 +362,7 @@ def test_a_client_that_leaves_has_no_accuracy(tmp_path: Path, call, call_json) -
     shown = call("compare", config, "--out", tmp_path).stdout
     assert next(line for line in shown.splitlines() if line.startswith("splitwiper")).split()[2] == "–"
     first = next(
-        line for line in (tmp_path / "README.md").read_text(encoding="utf-8").splitlines() if "| splitw" in line
+        line for line in (tmp_path / "compare.md").read_text(encoding="utf-8").splitlines() if "| splitw" in line
     )
     assert first.split("|")[4].strip() == "–"
 
@@ -402,6 +446,13 @@ def test_own_data_needs_a_label_its_owner_and_test_rows(tmp_path: Path, call) ->
     )
 
 
+def test_own_data_and_a_seed_give_the_same_figures(tmp_path: Path, call_json) -> None:
+    config = write(tmp_path, 'forget = 1\nowner = "north"\n', head=own_data(tmp_path))
+    once, again = (call_json("compare", config)[0] for _ in range(2))
+    for name in ("retained", "forgotten_learned", "requester_bytes"):
+        assert once[name] == again[name]
+
+
 def test_label_zero_can_be_forgotten(tmp_path: Path, call_json) -> None:
     config = write(tmp_path, 'forget = 0\nowner = "north"\n', head=own_data(tmp_path))
     assert call_json("compare", config)[0]["exact"]
@@ -424,7 +475,7 @@ def test_membership_inference_is_shown(tmp_path: Path, call, call_json, monkeypa
     text = 'membership = {shadow = 0.4, shadows = 2}\nsystems = ["splitwiper"]\n'
     words = ("compare", write(tmp_path, text, head=HEAD.replace("rows = 150", "rows = 300")), "--out", tmp_path)
     shown = call(*words).stdout
-    assert "Membership inference: equal to a model retrained without the rows is the goal" in shown
+    assert "Equal to that model is the goal; less is not better." in shown
     (one,) = call_json(*words)
     assert [m["attack"] for m in one["membership"]] == ["two models", "labels only", "loss before", "loss after"]
     for m in one["membership"]:
@@ -432,7 +483,7 @@ def test_membership_inference_is_shown(tmp_path: Path, call, call_json, monkeypa
         assert m["interval"][0] <= m["auc"]["mean"] <= m["interval"][1]
         if m["attack"] != "loss before":
             assert m["verdict"] == "equal" and m["difference"]["mean"] == 0
-    page = (tmp_path / "README.md").read_text(encoding="utf-8")
+    page = (tmp_path / "compare.md").read_text(encoding="utf-8")
     assert "## Membership inference against what was forgotten" in page and page.count("| equal |") == 3
     assert lines_of(tmp_path)[0]["about"]["membership"]["shadow"] == 0.4
 
@@ -542,8 +593,8 @@ def test_wrong_settings_are_told_with_the_remedy(
 @pytest.mark.parametrize(
     ("absent", "said"),
     [
-        ("north", "compare.absent = 'north' is no client but the owner. Others are east, south"),
-        ("soth", r"compare.absent = 'soth' is no client but the owner. Did you mean 'south'\?"),
+        ("north", "compare.absent = 'north' is no client, or the owner itself. Others are east, south"),
+        ("soth", r"compare.absent = 'soth' is no client, or the owner itself. Did you mean 'south'\?"),
         ("nowhere", "Others are east, south"),
     ],
 )

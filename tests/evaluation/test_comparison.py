@@ -567,6 +567,6 @@ def test_the_example_shows_what_forgetting_costs_whom(tmp_path: Path) -> None:
         if line.kind not in ("splitwiper", "sisa"):
             assert line.took_part == (5, 5) and line.away is False
             assert line.exact == (line.unlearning == "retraining")
-    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    text = (tmp_path / "compare.md").read_text(encoding="utf-8")
     assert "| 0 ± 0 + 0 ± 0 | 1 of 5 | goes on | yes |" in text and "| 5 of 5 | stops | yes |" in text
     assert seconds < 120, f"the example took {seconds:.0f} s"

@@ -15,6 +15,7 @@
 Defences of labels that are compared with SplitWiper+ belong here too, in a folder of their own beside ``unlearning``.
 """
 
+from splitwiper.baselines.aggregation import Phi
 from splitwiper.baselines.framework import Framework, Trained
 from splitwiper.baselines.meters import Cost
 from splitwiper.baselines.network import Network
@@ -33,6 +34,7 @@ __all__ = [
     "Forgetting",
     "Framework",
     "Network",
+    "Phi",
     "Problem",
     "SplitFedV1",
     "SplitFedV2",

@@ -60,7 +60,8 @@ class Framework(ABC):
     Attributes:
         schedule: ``interleaved``: every batch has rows of every client; ``turns``: one client's batches after
             another's.
-        aggregate: Φ over clients' gradients: ``rows``, ``mean``, or a function of one's own.
+        aggregate: Φ over clients' gradients: ``rows``, ``mean``, or a function of one's own, ``phi(gradients, rows)``,
+            from a list of gradients for each client, and how many rows each stands for, to the list that is applied.
         synchronise: average the client halves after each epoch, weighted by rows.
         fresh: start all optimisers afresh after each epoch; else momentum is kept, also across visits and averages.
         start: ``pretrained`` as SplitWiper's clients do it, or ``scratch``.

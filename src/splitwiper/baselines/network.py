@@ -101,17 +101,25 @@ class Network:
         return [labels[own[code]] for code in chances[:, own].argmax(axis=1)]
 
     def evaluate(self, tests: Mapping[str, Data]) -> Evaluation:
-        """Each client's network on its own test rows. Clients that left are left out."""
+        """Each client's network on its own test rows.
+
+        Raises:
+            NotFoundError: a client has no part of the network.
+        """
         found = {}
-        for name in sorted(set(tests) & set(self.stems)):
+        for name in sorted(tests):
+            self._check(name)
             rows = as_rows(tests[name], task=self.tasks[name])
             found[name] = score(rows.labels, self.predict(name, pack(rows.inputs, rows.call)))
         return Evaluation(found)
 
-    def _batches(self, client: str, inputs: Any) -> Iterator[Tensor]:
+    def _check(self, client: str) -> None:
         if client not in self.stems:
             hint = nearest(client, self.stems) or f" Clients are {', '.join(self.stems)}."
             raise NotFoundError(f"there is no client {client!r} in this network.{hint}")
+
+    def _batches(self, client: str, inputs: Any) -> Iterator[Tensor]:
+        self._check(client)
         named = fitting(inputs, f"client {client!r}", self.forms[client])
         parts = [self.stems[client], self.halves[client], *([self.tails[client]] if client in self.tails else [])]
         for part in parts:

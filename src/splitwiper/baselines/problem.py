@@ -169,6 +169,8 @@ class Problem:
             raise RequestError(f"there is no client {client!r}.{hint}")
         if (len(classes) > 0) + (samples is not None) + everything != 1:
             raise RequestError("say what to forget: classes=[…], samples=[…] or everything=True, one of them.")
+        if isinstance(classes, str):
+            raise RequestError(f"classes = {classes!r} must be a list of labels.")
         held = self.clients[client]
         if everything:
             return Forgetting(client, "client", np.ones(len(held), bool))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +15,13 @@ from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.results import append_line, machine, machines, read_lines
-from splitwiper.errors import ConfigError, nearest
+from splitwiper.errors import BusyError, ConfigError, nearest
 
 if TYPE_CHECKING:
     from splitwiper.evaluation.comparison import Comparison, Exposure, Line
     from splitwiper.workloads import Workload
 
-LINES, TEXT = "compare.jsonl", "README.md"
+LINES, TEXT = "compare.jsonl", "compare.md"
 
 
 def compare(
@@ -64,18 +65,50 @@ def compare(
       kind = "vanilla"
       schedule = "turns"     # or "interleaved"
       unlearning = \["retraining", {method = "gradient-ascent", epochs = 2}]
+
+    Split learning also takes aggregate ("rows", "mean"), synchronise ("none",
+    "average"), momentum ("kept", "fresh") and start ("pretrained", "scratch");
+    sisa takes shards and slices, splitwiper masking and noise. Over clients' own
+    files, compare.forget and compare.owner say what is forgotten.
     """
     from splitwiper.evaluation.comparison import Record
 
     with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept in --out: run it again to go on."):
-        work, comparison = _read(config, None, data, bars)
-        comparison = _chosen(comparison, only, seeds)
+        work, whole = _read(config, None, data, bars)
+        comparison = _chosen(whole, only, seeds)
         about = _about(config, work, comparison)
-        lines = _measured(config, work, comparison, about, out, data, commit, bars)
+        with _alone(out):
+            lines = _measured(config, work, comparison, about, out, data, commit, bars)
+            if out is not None:
+                _write(out, about, _known(out / LINES, about, _wanted(whole), None))
     records = [Record.from_dict(line["record"]) for line in lines]
     place = {(s.name, way): (number, n) for number, s in enumerate(comparison.systems) for n, way in enumerate(s.ways)}
     records.sort(key=lambda r: (place[r.system, r.unlearning], r.seed))
-    _finish(out, about, comparison, records, lines, as_json=as_json)
+    _finish(out, comparison, records, as_json=as_json)
+
+
+@contextmanager
+def _alone(out: Path | None) -> Iterator[None]:
+    """Keep other processes from writing into the same folder.
+
+    Raises:
+        BusyError: another one does.
+    """
+    if out is None:
+        yield
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w", encoding="utf-8") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # a system without such locks
+            pass
+        except OSError as problem:
+            raise BusyError(f"another comparison writes into {out}; wait for it, or give another folder.") from problem
+        yield
+    (out / ".lock").unlink(missing_ok=True)
 
 
 def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tuple[Workload, Comparison]:
@@ -87,7 +120,8 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
     from splitwiper.workloads import Workload
 
     settings = read_settings(config, seed=seed, data=data, told=bars)
-    table = read_toml(config).get("compare")
+    values = read_toml(config)
+    table = values.get("compare")
     if not isinstance(table, Mapping):
         raise ConfigError(f"{config} has no [compare] table: say which systems, as 'splitwiper compare --help' shows.")
     try:
@@ -104,6 +138,9 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
         raise ConfigError(f"{config}: no client has test data, so nothing can be compared; name test files.")
     if settings.config.client.masking.is_on or settings.config.client.noise.is_on:
         raise ConfigError(f"{config}: masking and noise belong to a system here: [[compare.systems]], not [client].")
+    if "keys" not in values.get("client", {}):  # so that a seed gives the same rows' order, here and in other systems
+        client = dataclasses.replace(settings.config.client, keys="seeded")
+        settings = dataclasses.replace(settings, config=dataclasses.replace(settings.config, client=client))
     held = {str(label): label for label in np.asarray(settings.train[owner][1]).tolist()}
     return (
         Workload(
@@ -134,7 +171,7 @@ def _about(config: Path, work: Workload, comparison: Comparison) -> dict[str, An
     about: dict[str, Any] = {
         "title": config.stem,
         "level": comparison.level,
-        "forgets": f"{work.forget} at {work.owner}",
+        "forgets": f"{'everything' if comparison.level == 'client' else work.forget} at {work.owner}",
         "clients": len(work.train),
         "rows": rows,
         "M": work.config.server.epochs,
@@ -179,16 +216,16 @@ def _measured(
     """Every line, computed or read."""
     from splitwiper.evaluation.comparison import compared, stage
 
-    first = work.config.seed
-    wanted = {(s.name, way): settings for s in comparison.systems for way, settings in s.ways.items()}
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+    first, wanted = work.config.seed, _wanted(comparison)
     lines = _known(out / LINES, about, wanted, range(first, first + comparison.seeds)) if out else []
     for seed in range(first, first + comparison.seeds):
         done = frozenset((r["system"], r["unlearning"], r["seed"]) for r in (line["record"] for line in lines))
         if all((*way, seed) in done for way in wanted):
             continue
-        at = stage(work if seed == first else _read(config, seed, data, bars)[0], comparison, bars)
+        try:
+            at = stage(work if seed == first else _read(config, seed, data, bars)[0], comparison, bars, scratch=out)
+        except ConfigError as problem:
+            raise ConfigError(f"{config}: {problem}") from problem
         for record in compared(at, comparison, done=done):
             line = {
                 "about": about,
@@ -203,44 +240,52 @@ def _measured(
     return lines
 
 
+def _wanted(comparison: Comparison) -> dict[tuple[str, str], str]:
+    """Systems and ways to forget, with a digest of their settings."""
+    return {(s.name, way): settings for s in comparison.systems for way, settings in s.ways.items()}
+
+
 def _known(
-    path: Path, about: Mapping[str, Any], wanted: Mapping[tuple[str, str], str], seeds: range
+    path: Path, about: Mapping[str, Any], wanted: Mapping[tuple[str, str], str], seeds: range | None
 ) -> list[dict[str, Any]]:
-    """Lines that are there already, of these systems as they are set now.
+    """Lines that are there already, of these systems as they are set now, each once.
 
     Raises:
         ConfigError: the file holds something else.
     """
-    from splitwiper.evaluation.comparison import Record
+    from splitwiper.evaluation.comparison import Record, exposures, summary
 
-    found = []
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
     try:
         for line in read_lines(path, about):
             record = Record.from_dict(line["record"])
             asked = wanted.get((record.system, record.unlearning))
-            if record.seed in seeds and asked is not None and line["system"] == asked and line["fingerprint"]["torch"]:
-                found.append(line)
-    except (KeyError, TypeError, AttributeError) as problem:
+            summary([record], bandwidth=1e8), exposures([record])  # whatever cannot be shown is told now
+            there = seeds is None or record.seed in seeds
+            if there and asked is not None and line["system"] == asked and line["fingerprint"]["torch"]:
+                found.setdefault(record.key, line)
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise ConfigError(f"{path} is not a list of results ({problem!r}); give another folder.") from problem
-    return found
+    return list(found.values())
 
 
-def _finish(
-    out: Path | None,
-    about: Mapping[str, Any],
-    comparison: Comparison,
-    records: Sequence[Any],
-    lines: list[dict[str, Any]],
-    *,
-    as_json: bool,
-) -> None:
-    from splitwiper.evaluation.comparison import exposures, summary
+def _write(out: Path, about: Mapping[str, Any], lines: list[dict[str, Any]]) -> None:
+    """The tables of everything in the folder, whichever systems and seeds were asked for this time."""
+    from splitwiper.evaluation.comparison import Record, exposures, summary
     from splitwiper.report.comparison import markdown
+
+    records = [Record.from_dict(line["record"]) for line in lines]
+    found = summary(records, bandwidth=about["bandwidth"] * 1e6)
+    temporary = out / f".{TEXT}"
+    temporary.write_text(markdown(about, found, exposures(records), machines(lines), LINES), encoding="utf-8")
+    temporary.replace(out / TEXT)
+
+
+def _finish(out: Path | None, comparison: Comparison, records: Sequence[Any], *, as_json: bool) -> None:
+    from splitwiper.evaluation.comparison import exposures, summary
 
     found = summary(records, bandwidth=comparison.bandwidth * 1e6)
     exposed = exposures(records)
-    if out is not None:
-        (out / TEXT).write_text(markdown(about, found, exposed, machines(lines), LINES), encoding="utf-8")
     if as_json:
         show.emit(
             [{**show.plain(line), "membership": [show.plain(e) for e in exposed if _same(e, line)]} for line in found]
@@ -256,7 +301,7 @@ def _same(exposed: Exposure, line: Line) -> bool:
 
 
 def _print(found: Sequence[Line], exposed: Sequence[Exposure], comparison: Comparison) -> None:
-    from splitwiper.report.comparison import exposure, short
+    from splitwiper.report.comparison import exposure_short, short
 
     screen = show.output()
     screen.print(show.table(*short(found)))
@@ -277,9 +322,14 @@ def _print(found: Sequence[Line], exposed: Sequence[Exposure], comparison: Compa
         )
     if exposed:
         screen.print()
-        screen.print(show.table(*exposure(exposed)))
+        screen.print(show.table(*exposure_short(exposed)))
+        screen.print()
+        knows = " and ".join(dict.fromkeys(e.knows for e in exposed))
         show.line(
-            screen, "Membership inference: equal to a model retrained without the rows is the goal; less is not better."
+            screen,
+            f"Membership inference by an attacker who knows {knows}: percent of forgotten rows, and of rows never "
+            "learned, that it calls members; AUC with half its interval, and beside that of a model retrained without "
+            "the rows. Equal to that model is the goal; less is not better.",
         )
 
 

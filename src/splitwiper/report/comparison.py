@@ -24,6 +24,7 @@ HEADER = (
 MORE = (
     "system",
     "forgets by",
+    ">seeds",
     ">retained before",
     ">forgotten before",
     ">requester's files",
@@ -56,10 +57,14 @@ def short(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
             _together(line.requester_seconds, line.requester_handling, line.requester_sending),
             _together(line.others_seconds, line.others_sending),
             f"{line.took_part[0]}/{line.took_part[1]}",
-            "yes" if line.exact else "no",
+            _exact(line),
         )
         for line in lines
     ]
+
+
+def _exact(line: Line) -> str:
+    return "verified" if line.verified else "yes" if line.exact else "no"
 
 
 def _short(spread: Spread) -> str:
@@ -82,7 +87,7 @@ def table(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
             f"{line.others_seconds.told(_seconds)} + {line.others_sending.told(_seconds)}",
             f"{line.took_part[0]} of {line.took_part[1]}",
             _AWAY[line.away],
-            "yes" if line.exact else "no",
+            _exact(line),
         )
         for line in lines
     ]
@@ -94,6 +99,7 @@ def more(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
         (
             line.system,
             line.unlearning,
+            str(line.seeds),
             _percent(line.retained_learned),
             _percent(line.forgotten_learned),
             line.requester_handling.told(_seconds),
@@ -113,7 +119,17 @@ def more(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 def exposure(found: Sequence[Exposure]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Membership inference against each system."""
-    head = ("system", "forgets by", "attack", "knows", ">hit rate", ">false alarms", ">AUC", ">retrained", "exposed")
+    head = (
+        "system",
+        "forgets by",
+        "attack",
+        "knows",
+        ">hit rate",
+        ">false alarms",
+        ">AUC",
+        ">beside",
+        "exposed",
+    )
     return head, [
         (
             e.system,
@@ -128,6 +144,30 @@ def exposure(found: Sequence[Exposure]) -> tuple[tuple[str, ...], list[tuple[str
         )
         for e in found
     ]
+
+
+def exposure_short(found: Sequence[Exposure]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The same for a terminal; who was forgotten how is said once."""
+    head = ("system", "attack", ">hits", ">false", ">AUC", ">beside", "exposed")
+    rows: list[tuple[str, ...]] = []
+    before = ""
+    for e in found:
+        name = e.system if e.unlearning in e.system else f"{e.system}: {e.unlearning}"
+        beside = NONE if e.difference is None else f"{e.difference.mean:+.3f}"
+        shown = f"{e.auc.mean:.2f} ±{(e.interval[1] - e.interval[0]) / 2:.2f}"
+        rows.append(
+            (
+                "" if name == before else name,
+                e.attack,
+                e.hit_rate.told(lambda v: f"{100 * v:.0f}"),
+                e.false_positive_rate.told(lambda v: f"{100 * v:.0f}"),
+                shown,
+                beside,
+                NONE if e.difference is None else e.verdict,
+            )
+        )
+        before = name
+    return head, rows
 
 
 def brief(lines: Sequence[Line]) -> str:
@@ -152,7 +192,9 @@ def markdown(
         f"the paper counts it) + seconds of sending at {about['bandwidth']:g} Mbit/s. One away: whether forgetting",
         "goes on while another client cannot be reached. ± is the deviation over seeds. A codec other than none makes",
         "SplitWiper's bytes fewer; others send floats. U-shaped clients answer among their own labels, all others",
-        "among all.",
+        "among all. SISA has all rows in one place, and clients nothing to do. The forgotten label stays known where",
+        "other clients hold it too, or only some of its rows go. Exact: verified by recomputing and comparing every",
+        "bit, or yes because it was trained on the remaining rows alone.",
         "",
         *_markdown(*more(lines)),
         "",
@@ -169,7 +211,7 @@ def markdown(
             *_markdown(*exposure(exposed)),
             "",
             "Hit rate: forgotten rows that the attack calls members; false alarms: rows never learned that it calls so",
-            "too. AUC with its 95 % interval; retrained: the difference from the same attack on a model retrained",
+            "too. AUC with its 95 % interval; beside: the difference from the same attack on a model retrained",
             "without the rows. Equal to that model is the goal; lower is not better.",
             "",
         ]

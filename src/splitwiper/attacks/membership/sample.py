@@ -33,7 +33,7 @@ class Sample:
         object.__setattr__(self, "labels", tuple(self.labels))
         wrong = next((x for x in self.labels if not isinstance(x, Label)), None)
         if wrong is not None:
-            raise DataError(f"label {wrong!r} is no Label(task, name); name the task that it belongs to.")
+            raise DataError(f"label {wrong!r} is no splitwiper.wire.Label(task, name); name its task.")
         if not self.columns:
             raise DataError("there are no inputs; give an array, or several by name.")
         lengths = {name or "inputs": len(array) for name, array in self.columns.items()} | {"labels": len(self.labels)}

@@ -50,6 +50,7 @@ class Stage:
     """The same without the forgotten rows; only the requester's took anything."""
     attacker: Attacker | None
     progress: Progress | None
+    scratch: Path | None = None
 
     @property
     def epochs(self) -> dict[str, int]:
@@ -96,8 +97,17 @@ class Stage:
         )
 
 
-def stage(work: Workload, comparison: Comparison, progress: Progress | None = None) -> Stage:
-    """Prepare one seed: rows, what is to be forgotten, pre-trained halves, and an attacker with rows of its own."""
+def stage(
+    work: Workload, comparison: Comparison, progress: Progress | None = None, *, scratch: Path | None = None
+) -> Stage:
+    """Prepare one seed: rows, what is to be forgotten, pre-trained halves, and an attacker with rows of its own.
+
+    Args:
+        work: data, network and settings.
+        comparison: what is compared.
+        progress: told of long work.
+        scratch: where SplitWiper's run folder is made and removed again; the system's temporary folder unless given.
+    """
     away = _away(work, comparison.absent)
     own: dict[str, Part] = {}
     if comparison.membership.shadow:
@@ -121,6 +131,7 @@ def stage(work: Workload, comparison: Comparison, progress: Progress | None = No
         starts(left, "pretrained", known=first),
         Attacker(work, problem, forgetting, own, comparison) if own else None,
         progress,
+        scratch,
     )
 
 
@@ -141,7 +152,7 @@ def _away(work: Workload, absent: str) -> str:
     others = [name for name in sorted(work.train) if name != work.owner]
     if absent and absent not in others:
         hint = nearest(absent, others) or f" Others are {', '.join(others)}."
-        raise ConfigError(f"compare.absent = {absent!r} is no client but the owner.{hint}")
+        raise ConfigError(f"compare.absent = {absent!r} is no client, or the owner itself.{hint}")
     return absent or (others[-1] if others else "")
 
 
@@ -167,7 +178,7 @@ def compared(at: Stage, comparison: Comparison, *, done: AbstractSet[Key] = froz
 
 
 def _ours(at: Stage, system: System) -> Record:
-    with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
+    with tempfile.TemporaryDirectory(prefix="splitwiper-", dir=at.scratch) as folder:
         first = ours.learn(at.work, system, Path(folder), at.problem, at.starts, at.progress)
         before, kept = at.scores(first.federation.evaluate(at.work.test)), _kept(at, first)
         second = ours.unlearn(first, at.problem, at.forgetting, at.restarts, away=at.away)

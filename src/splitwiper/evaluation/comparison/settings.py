@@ -157,7 +157,9 @@ def _system(values: Any, where: str) -> System:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where[:-1]} must be a name or a table, not {values!r}.")
     rest = dict(values)
-    kind, name = str(rest.pop("kind", "")), str(rest.pop("name", ""))
+    kind, name = str(rest.pop("kind", "")), rest.pop("name", "")
+    if not isinstance(name, str) or not name.isprintable():
+        raise ConfigError(f"{where}name = {name!r} must be a text of one line.")
     if kind not in KINDS:
         hint = nearest(kind, KINDS) or f" Known are {', '.join(KINDS)}."
         raise ConfigError(f"{where}kind = {kind!r} is no system.{hint}")

@@ -66,6 +66,7 @@ class Line:
         flops_of_vanilla: the requester's operations alone, both ways.
         took_part: clients that had to work, of how many.
         exact: whether in every seed what is left is what training without the rows gives.
+        verified: whether that was recomputed and compared, not only follows from how it was made.
         away: whether forgetting went on with a client away; None where that was not tried.
     """
 
@@ -91,6 +92,7 @@ class Line:
     flops_of_vanilla: tuple[Spread, Spread]
     took_part: tuple[int, int]
     exact: bool
+    verified: bool
     away: bool | None
 
 
@@ -157,6 +159,7 @@ def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: floa
         flops_of_vanilla=shares(lambda p, n: float(p.mine(n).flops)),
         took_part=(max(len(r.unlearned.took_part) for r in group), len(first.learned.spent)),
         exact=all(r.exact for r in group),
+        verified=all(r.exact and r.proof.startswith("recomputed") for r in group),
         away=None if first.away is None else all(r.away is not None and r.away["went_on"] for r in group),
     )
 
