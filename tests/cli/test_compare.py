@@ -306,6 +306,15 @@ def test_a_last_line_without_its_end_is_gone_on_after(
     assert len(lines_of(tmp_path)) == len(WAYS) + 2
 
 
+def test_one_system_that_fails_does_not_end_the_others(call, tmp_path: Path) -> None:
+    way = '{method = "fine-tuning", lr = 1e30}'
+    text = f'systems = [{{kind = "vanilla", unlearning = [{way}]}}, {{kind = "sisa", shards = 2}}]'
+    ended = call("compare", write(tmp_path, text), "--out", tmp_path, code=9)
+    assert "vanilla, interleaved, seed 0: vanilla: the loss is nan after epoch" in ended.stderr
+    assert [line["record"]["kind"] for line in lines_of(tmp_path)] == ["sisa"]
+    assert "sisa, 2 shards" in ended.stdout
+
+
 def test_a_folder_is_one_comparisons_at_a_time(smoke: Path, call, tmp_path: Path, nothing_is_computed: None) -> None:
     fcntl = pytest.importorskip("fcntl")
     with (tmp_path / ".lock").open("w") as other:

@@ -15,7 +15,7 @@ from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.results import append_line, machine, machines, read_lines
-from splitwiper.errors import BusyError, ConfigError, nearest
+from splitwiper.errors import BusyError, ConfigError, TrainingError, nearest
 
 if TYPE_CHECKING:
     from splitwiper.evaluation.comparison import Comparison, Exposure, Line
@@ -78,13 +78,15 @@ def compare(
         comparison = _chosen(whole, only, seeds)
         about = _about(config, work, comparison)
         with _alone(out):
-            lines = _measured(config, work, comparison, about, out, data, commit, bars)
+            lines, failed = _measured(config, work, comparison, about, out, data, commit, bars)
             if out is not None:
                 _write(out, about, _known(out / LINES, about, _wanted(whole), None))
     records = [Record.from_dict(line["record"]) for line in lines]
     place = {(s.name, way): (number, n) for number, s in enumerate(comparison.systems) for n, way in enumerate(s.ways)}
     records.sort(key=lambda r: (place[r.system, r.unlearning], r.seed))
     _finish(out, comparison, records, as_json=as_json)
+    if failed:
+        raise TrainingError(" ".join(failed))
 
 
 @contextmanager
@@ -212,11 +214,12 @@ def _measured(
     data: Path | None,
     commit: str,
     bars: Bars,
-) -> list[dict[str, Any]]:
-    """Every line, computed or read."""
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every line, computed or read, and what could not be trained."""
     from splitwiper.evaluation.comparison import compared, stage
 
     first, wanted = work.config.seed, _wanted(comparison)
+    failed: list[str] = []
     lines = _known(out / LINES, about, wanted, range(first, first + comparison.seeds)) if out else []
     for seed in range(first, first + comparison.seeds):
         done = frozenset((r["system"], r["unlearning"], r["seed"]) for r in (line["record"] for line in lines))
@@ -226,18 +229,21 @@ def _measured(
             at = stage(work if seed == first else _read(config, seed, data, bars)[0], comparison, bars, scratch=out)
         except ConfigError as problem:
             raise ConfigError(f"{config}: {problem}") from problem
-        for record in compared(at, comparison, done=done):
-            line = {
-                "about": about,
-                "record": record.to_dict(),
-                "system": wanted[record.system, record.unlearning],
-                **machine(work.config.server.device),
-                "commit": commit,
-            }
-            lines.append(line)
-            if out is not None:
-                append_line(out / LINES, line)
-    return lines
+        try:
+            for record in compared(at, comparison, done=done):
+                line = {
+                    "about": about,
+                    "record": record.to_dict(),
+                    "system": wanted[record.system, record.unlearning],
+                    **machine(work.config.server.device),
+                    "commit": commit,
+                }
+                lines.append(line)
+                if out is not None:
+                    append_line(out / LINES, line)
+        except TrainingError as problem:  # told when everything else is through, and shown
+            failed.append(str(problem))
+    return lines, failed
 
 
 def _wanted(comparison: Comparison) -> dict[tuple[str, str], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from splitwiper.baselines.sisa import Sisa, sisa
 from splitwiper.baselines.starting import Start, starts
 from splitwiper.baselines.unlearning import Method, Retraining
 from splitwiper.data.published import Part
-from splitwiper.errors import AbsentClientError, ConfigError, nearest
+from splitwiper.errors import AbsentClientError, ConfigError, TrainingError, nearest
 from splitwiper.evaluation.comparison import splitwiper as ours
 from splitwiper.evaluation.comparison.membership import Attacker, check_attackable, withheld
 from splitwiper.evaluation.comparison.record import Phase, Record
@@ -163,18 +163,29 @@ def compared(at: Stage, comparison: Comparison, *, done: AbstractSet[Key] = froz
         at: the seed's rows.
         comparison: which systems.
         done: results that are there already, and are not computed again.
+
+    Raises:
+        TrainingError: some system could not be trained; told when all others are through.
     """
-    seed = at.work.config.seed
+    seed, failed = at.work.config.seed, []
     for system in comparison.systems:
         todo = [way for way in system.ways if (system.name, way, seed) not in done]
-        if not todo:
-            continue
-        if system.kind == OURS:
-            yield _ours(at, system)
-        elif system.kind == SISA:
-            yield _sisa(at, system)
-        else:
-            yield from _split(at, system, {way: system.named[way] for way in todo})
+        try:
+            if todo:
+                yield from _results(at, system, todo)
+        except TrainingError as problem:
+            failed.append(f"{system.name}, seed {seed}: {problem}")
+    if failed:
+        raise TrainingError(" ".join(failed))
+
+
+def _results(at: Stage, system: System, todo: Sequence[str]) -> Iterator[Record]:
+    if system.kind == OURS:
+        yield _ours(at, system)
+    elif system.kind == SISA:
+        yield _sisa(at, system)
+    else:
+        yield from _split(at, system, {way: system.named[way] for way in todo})
 
 
 def _ours(at: Stage, system: System) -> Record:
