@@ -89,7 +89,13 @@ def comparison(folder: Path) -> tuple[str, str]:
     lines = [json.loads(line) for line in (folder / "compare.jsonl").read_text(encoding="utf-8").splitlines()]
     about, records = lines[-1]["about"], in_order([Record.from_dict(line["record"]) for line in lines])
     found = summary(records, bandwidth=about["bandwidth"] * 1e6)
-    return markdown(about, found, exposures(records), machines(lines), "compare.jsonl"), brief(found)
+    page = markdown(about, found, exposures(records), machines(lines), "compare.jsonl")
+    commits = ", ".join(sorted({line["commit"] or "unknown" for line in lines}))
+    page += f"\nMeasured at {commits}."
+    raw = [line["record"]["unlearned"]["spent"].values() for line in lines if line["record"]["kind"] == "splitwiper"]
+    if any("handling" not in cost for costs in raw for cost in costs):
+        page += " SplitWiper's files were not told apart then: its computing includes them."
+    return page + "\n", brief(found)
 
 
 def threat_model(text: str, lines: list[str]) -> str:

@@ -10,6 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from torch.nn import functional
 
 from splitwiper.attacks.membership import Answers, Inputs, Model, Pair, Sample
+from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 
@@ -21,8 +22,7 @@ def train(inputs: Inputs, labels: Sequence[Label], seed: int) -> tuple[Answers, 
     assert isinstance(inputs, np.ndarray)
     table = sorted(set(labels), key=str)
     codes = torch.tensor([table.index(label) for label in labels])
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with isolated_rng(Stream(seed, "shadowed")):
         net = torch.nn.Sequential(
             torch.nn.Linear(inputs.shape[1], 128), torch.nn.ReLU(), torch.nn.Linear(128, len(table))
         )

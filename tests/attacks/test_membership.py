@@ -112,7 +112,8 @@ def test_an_unlearning_is_compared_with_training_without_the_rows(
 
     assert verdict(target.after) == "equal"
     assert target.retained is not None
-    assert verdict(made(target.retained, seed=5)) in ("equal", "undecided")  # another training is another model
+    others = [verdict(made(target.retained, seed=seed)) for seed in range(5, 10)]  # another training is another model:
+    assert sum(other in ("equal", "undecided") for other in others) >= 3  # intervals do not cover its luck
     nothing_done, too_much = {
         "two models": ("less", "more"),  # what does not change is not seen, what changes more is
         "labels only": ("less", "more"),

@@ -17,7 +17,7 @@ from splitwiper.config import ClientConfig, Config, ServerConfig
 from splitwiper.errors import ConfigError, DataError, RequestError, TrainingError
 from splitwiper.loop import fit, state_of
 from splitwiper.models import digits_cnn
-from splitwiper.seeding import Stream
+from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.server.training import with_head
 from splitwiper.splitting import split
 from splitwiper.wire import Label
@@ -409,8 +409,8 @@ def test_a_single_row_that_a_layer_cannot_take_is_skipped() -> None:
 
 
 def test_the_whole_is_the_unsplit_network(problem: Problem) -> None:
-    torch.manual_seed(3)
-    model = digits_cnn()
+    with isolated_rng(Stream(3, "model")):
+        model = digits_cnn()
     halves = split(model, at="stem", example=torch.zeros(1, 1, 8, 8), head="head")
     held = problem.clients["north"]
     head = with_head(halves.server, halves.server.state_dict(), held.labels, seed=0)

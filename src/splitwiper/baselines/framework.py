@@ -78,6 +78,8 @@ class Framework(ABC):
     """Clients hold the head."""
     copies: ClassVar[bool] = False
     """The server has a copy of its part for each client, and averages them after each epoch."""
+    averages: ClassVar[bool] = False
+    """Client halves must be averaged: without that it would be another framework."""
     wanders: ClassVar[bool] = False
     """The order of visits is drawn anew for each epoch."""
 
@@ -88,6 +90,8 @@ class Framework(ABC):
         for name in ("synchronise", "fresh"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} = {getattr(self, name)!r} must be true or false.")
+        if self.averages and not self.synchronise:
+            raise ConfigError("SplitFed averages client halves; without synchronisation it is vanilla split learning.")
 
     @abstractmethod
     def exchange(self, server: Server, turn: Turn, channel: Channel) -> Tensor:

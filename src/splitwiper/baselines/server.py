@@ -98,22 +98,28 @@ class Server(Party):
                     tensors[spec.name].requires_grad_(True)
             return wide(self._half.logits(tensors))
 
-        joined = _joined(received, [spec.name for spec in self._half.boundary])
+        joined = {
+            spec.name: torch.cat([message[spec.name] for message in received.values()]) for spec in self._half.boundary
+        }
         return self._computed(run, joined, f"the server, from {', '.join(self._names)},")
 
     def _taught(self, received: Mapping[str, Message]) -> dict[str, Tensor]:
         """What teachers make of the rows: activations of their own, everything else as it was received."""
         if self._teachers is None:
             return {}
-        own = [spec.name for spec in self._half.boundary if spec.kind == "activation"]
-        told = {name: _joined(received, [f"{TAUGHT}{name}"])[f"{TAUGHT}{name}"] for name in own}
-        told = {spec.name: told.get(spec.name, self._received[spec.name].detach()) for spec in self._half.boundary}
+        preserver, destroyer = self._teachers
+        told = {
+            spec.name: torch.cat([message[f"{TAUGHT}{spec.name}"] for message in received.values()])
+            if spec.kind == "activation"
+            else self._received[spec.name].detach()
+            for spec in self._half.boundary
+        }
         gone = torch.cat([message[GONE] for message in received.values()])
         with torch.no_grad():
-            out = self._computed(lambda t: wide(self._teachers[0].logits(t)), told, "a teacher")  # type: ignore[index]
+            out = wide(self._computed(preserver.logits, told, "a teacher"))
             if bool(gone.any()):
                 chosen = {name: tensor[gone] for name, tensor in told.items()}
-                out[gone] = self._computed(lambda t: wide(self._teachers[1].logits(t)), chosen, "a teacher")  # type: ignore[index]
+                out[gone] = wide(self._computed(destroyer.logits, chosen, "a teacher"))
         return dict(zip(self._names, out.split(self._rows), strict=True))
 
     def _backward(self, scalars: Sequence[Tensor]) -> dict[str, Message]:
@@ -165,7 +171,3 @@ class Server(Party):
 
 def _count(received: Mapping[str, Message]) -> int:
     return sum(len(next(iter(message.values()))) for message in received.values())
-
-
-def _joined(received: Mapping[str, Message], names: Sequence[str]) -> Message:
-    return {name: torch.cat([message[name] for message in received.values()]) for name in names}

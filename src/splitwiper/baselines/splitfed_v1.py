@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from splitwiper.baselines.vanilla import Vanilla
-from splitwiper.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +24,4 @@ class SplitFedV1(Vanilla):
 
     name: ClassVar[str] = "splitfed-v1"
     copies: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.synchronise:
-            raise ConfigError("SplitFed averages client halves; without synchronisation it is vanilla split learning.")
+    averages: ClassVar[bool] = True

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from splitwiper.baselines.vanilla import Vanilla
-from splitwiper.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +22,4 @@ class SplitFedV2(Vanilla):
 
     name: ClassVar[str] = "splitfed-v2"
     wanders: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.synchronise:
-            raise ConfigError("SplitFed averages client halves; without synchronisation it is vanilla split learning.")
+    averages: ClassVar[bool] = True

@@ -11,7 +11,7 @@ how little an attack finds, but that it finds as much as in a model that never s
 | loss before, loss after | `loss` | the posteriors of one model |
 """
 
-from splitwiper.attacks.membership.comparing import Comparison, against
+from splitwiper.attacks.membership.comparing import Comparison, against, judged
 from splitwiper.attacks.membership.knowledge import Knowledge, refuse_overlap
 from splitwiper.attacks.membership.label_only import label_only
 from splitwiper.attacks.membership.loss import loss
@@ -36,6 +36,7 @@ __all__ = [
     "Sample",
     "Trainer",
     "against",
+    "judged",
     "label_only",
     "loss",
     "measure",

@@ -76,6 +76,15 @@ def against(outcome: Outcome, reference: Outcome) -> Comparison:
     if difference and not error:  # scores separate all rows, however few: see `auc_interval`
         reach = 1 - 0.025 ** (1 / min(outcome.unlearned, outcome.outsiders))
     low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
-    within = low >= -MARGIN and high <= MARGIN
-    verdict: Verdict = "equal" if within else "more" if low > 0 else "less" if high < 0 else "undecided"
-    return Comparison(outcome.auc, reference.auc, difference, (low, high), verdict)
+    return Comparison(outcome.auc, reference.auc, difference, (low, high), judged(low, high))
+
+
+def judged(low: float, high: float) -> Verdict:
+    """What an interval of a difference says, see `Comparison`.
+
+    >>> judged(-0.01, 0.02), judged(0.01, 0.3), judged(-0.2, 0.1)
+    ('equal', 'more', 'undecided')
+    """
+    if low >= -MARGIN and high <= MARGIN:
+        return "equal"
+    return "more" if low > 0 else "less" if high < 0 else "undecided"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from splitwiper.attacks.membership import Answers, Inputs, Judges, Model, Pair, Sample, shadow_pairs
+from splitwiper.attacks.membership import Answers, Inputs, Judges, Model, Pair, Sample, judged, shadow_pairs
 from splitwiper.baselines import Forgetting, Problem
 from splitwiper.baselines.problem import Holding, holding
 from splitwiper.baselines.whole import answering, train_whole
@@ -192,7 +192,7 @@ def exposures(records: Sequence[Record]) -> list[Exposure]:
 
 def _exposure(system: str, unlearning: str, attack: str, knows: str, found: Sequence[Mapping[str, Any]]) -> Exposure:
     beside = [one["comparison"] for one in found if one["comparison"] is not None]
-    verdicts = [one["verdict"] for one in beside]
+    verdicts: list[str] = [judged(*one["interval"]) for one in beside]  # by today's rule, whenever it was measured
     told = [word if len(verdicts) == 1 else f"{word} {verdicts.count(word)}×" for word in dict.fromkeys(verdicts)]
     return Exposure(
         system,
