@@ -92,9 +92,6 @@ def comparison(folder: Path) -> tuple[str, str]:
     page = markdown(about, found, exposures(records), machines(lines), "compare.jsonl")
     commits = ", ".join(sorted({line["commit"] or "unknown" for line in lines}))
     page += f"\nMeasured at {commits}."
-    raw = [line["record"]["unlearned"]["spent"].values() for line in lines if line["record"]["kind"] == "splitwiper"]
-    if any("handling" not in cost for costs in raw for cost in costs):
-        page += " SplitWiper's files were not told apart then: its computing includes them."
     return page + "\n", brief(found)
 
 
