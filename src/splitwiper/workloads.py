@@ -111,7 +111,7 @@ def workload(
     Args:
         source: a data set by name, or two joined by ``+``; see `splitwiper.data.divide.divided`.
         model: one of `MODELS`, or the import path of a network of one's own, ``package.module:callable``.
-        partition: ``homogeneous``, ``overlapping`` or ``disjoint``.
+        partition: ``homogeneous``, ``overlapping``, ``disjoint`` or ``equal``.
         clients: how many, or their names.
         seed: the root seed; it also decides who holds what.
         device: where both halves are trained.

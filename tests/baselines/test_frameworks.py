@@ -239,3 +239,14 @@ def test_rows_that_repeat_are_one_row() -> None:
     shuffled = {**data, "north": (np.concatenate([x, x[:7]])[::-1], np.concatenate([y, y[:7]])[::-1])}
     first, second = (Vanilla(start="scratch").learn(problem(given, epochs=1)) for given in (data, shuffled))
     assert digest_of(first) == digest_of(second)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_watching_changes_nothing(name: str) -> None:
+    """Predictions between epochs put nothing out of training mode, and draw nothing."""
+    seen: list[float] = []
+    watched = FRAMEWORKS[name]().learn(
+        problem(epochs=3), watch=lambda network: seen.append(network.evaluate(digits(20, first=80)).accuracy)
+    )
+    assert digest_of(FRAMEWORKS[name]().learn(problem(epochs=3))) == digest_of(watched)
+    assert len(seen) == 3 and seen[-1] == watched.network.evaluate(digits(20, first=80)).accuracy

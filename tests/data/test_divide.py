@@ -48,7 +48,7 @@ def test_one_set(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("source", NAMES)
-@pytest.mark.parametrize("kind", ["homogeneous", "overlapping", "disjoint"])
+@pytest.mark.parametrize("kind", ["homogeneous", "overlapping", "disjoint", "equal"])
 def test_every_set_in_every_way(folder: Path, source: str, kind: str) -> None:
     found = divided(source, partition=kind, clients=2, folder=folder)
     assert found.forget == FORGET[source]

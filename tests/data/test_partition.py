@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,16 @@ def test_every_row_lies_with_one_client_every_time(kind: str, forget: int | None
 def test_the_seed_matters(kind: str) -> None:
     one, two = (partition(kind, TRAIN, clients=NAMES, forget=3, owner="b", seed=seed)[0] for seed in (0, 1))
     assert any(not np.array_equal(one[n], two[n]) for n in NAMES)
+
+
+def test_equal_clients_hold_as_much_of_every_label() -> None:
+    labels = ["a", "b", "z"] * 40
+    (rows,) = partition("equal", labels, clients=NAMES, forget="z", owner="c", seed=0)
+    counts = {name: Counter(labels[row] for row in rows[name].tolist()) for name in NAMES}
+    share = 40 // len(NAMES)
+    for name, held in counts.items():
+        assert all(abs(held[label] - share) <= 1 for label in "ab")
+        assert held["z"] == (40 if name == "c" else 0)
 
 
 def test_homogeneous_clients_hold_every_label_in_different_volumes() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -104,6 +104,7 @@ class Framework(ABC):
         known: Mapping[str, Start] | None = None,
         tap: Tap | None = None,
         on_epoch: OnEpoch | None = None,
+        watch: Callable[[Network], None] | None = None,
     ) -> Trained:
         """Train on all rows of all clients.
 
@@ -112,6 +113,7 @@ class Framework(ABC):
             known: starts of an earlier training, to be taken over where rows are the same.
             tap: sees every message.
             on_epoch: told of progress.
+            watch: sees the network after each epoch.
 
         Raises:
             ConfigError: client halves are to be averaged, and differ.
@@ -122,7 +124,15 @@ class Framework(ABC):
         network = build(problem, made, tails=self.tails, copies=self.copies)
         everything = {name: Portion(np.arange(len(held)), np.arange(0)) for name, held in problem.clients.items()}
         work = Work(self, problem, network, everything, purpose="learn", tap=tap)
-        losses = work.run(problem.config.server.epochs, on_epoch=on_epoch)
+
+        def told(epoch: int, epochs: int, loss: float) -> None:
+            if on_epoch:
+                on_epoch(epoch, epochs, loss)
+            if watch:
+                watch(network)
+                network.train()
+
+        losses = work.run(problem.config.server.epochs, on_epoch=told)
         return Trained(
             network,
             problem,

@@ -79,6 +79,11 @@ class Network:
             self.threads,
         )
 
+    def train(self) -> None:
+        """Have all parts behave as in training: predictions leave them as they are when they are used."""
+        for part in (*self.stems.values(), *self.halves.values(), *self.tails.values()):
+            part.train()
+
     def logits(self, client: str, inputs: Mapping[str, Tensor]) -> Tensor:
         """A client's outputs, the whole way through."""
         features: Tensor = self.halves[client].logits(self.stems[client](inputs))

@@ -15,6 +15,7 @@ from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
 from splitwiper.cli.learn import learn
 from splitwiper.cli.predict import predict
 from splitwiper.cli.rekey import rekey
+from splitwiper.cli.reproduce import reproduce
 from splitwiper.cli.status import status
 from splitwiper.cli.tradeoff import tradeoff
 from splitwiper.cli.unlearn import receipt, settle, unlearn
@@ -28,7 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey, attack, tradeoff, compare):
+_COMMANDS = (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey)
+for _command in (*_COMMANDS, attack, tradeoff, compare, reproduce):
     app.command(no_args_is_help=_command is not demo)(guarded(_command))
 app.add_typer(data)
 

@@ -22,7 +22,7 @@ ACROSS = 5
 Source = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A data set, or two as in cifar10+mnist.", show_default=False)
 ]
-Kind = Annotated[str, typer.Option("--partition", metavar="KIND", help="homogeneous, overlapping or disjoint.")]
+Kind = Annotated[str, typer.Option("--partition", metavar="KIND", help="homogeneous, overlapping, disjoint or equal.")]
 Clients = Annotated[int, typer.Option("--clients", metavar="N", min=1, help="How many clients.")]
 Forget = Annotated[
     str | None, typer.Option("--forget", metavar="LABEL", help="The label to forget.", show_default=False)

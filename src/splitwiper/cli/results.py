@@ -9,6 +9,7 @@ from typing import Any
 
 from splitwiper.cli import show
 from splitwiper.errors import ConfigError
+from splitwiper.evaluation import lines
 
 
 def read_lines(path: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -19,31 +20,17 @@ def read_lines(path: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     same = json.loads(show.to_json(about))
     try:
-        lines = path.read_bytes().decode().split("\n") if path.exists() else [""]
-        if not _is_whole(lines[-1]):
-            lines.pop()
-        return [record for record in (json.loads(line) for line in lines if line) if record["about"] == same]
+        found = path.read_bytes().decode().split("\n") if path.exists() else [""]
+        if not lines.is_whole(found[-1]):
+            found.pop()
+        return [record for record in (json.loads(line) for line in found if line) if record["about"] == same]
     except (ValueError, KeyError, TypeError) as problem:
         raise ConfigError(f"{path} is not a list of results ({problem}); give another folder.") from problem
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add a result on a line of its own; what is left of one that was cut short is taken away."""
-    there = path.read_bytes() if path.exists() else b""
-    last = there[there.rfind(b"\n") + 1 :]
-    with path.open("ab") as file:
-        if last and _is_whole(last):
-            file.write(b"\n")
-        elif last:
-            file.truncate(len(there) - len(last))
-        file.write(show.to_json(record).encode() + b"\n")
-
-
-def _is_whole(line: str | bytes) -> bool:
-    try:
-        return not line or bool(json.loads(line))
-    except ValueError:
-        return False
+    lines.append_line(path, show.to_json(record))
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ FORGET: dict[str, str | int] = {
     "wine": "class_1",
     "breast_cancer": "malignant",
     "iris": "versicolor",
+    "descriptions": "wine",
 }
 """The label to forget unless another is named."""
 
@@ -96,7 +97,7 @@ def divided(
         source: a name, or several joined by ``+``, say ``cifar10+mnist``: each then has clients of its own, the first
             ones as many as the others or more (three and two of five), and its name is their task. MNIST's pictures
             take the shape of CIFAR's when they are mixed.
-        partition: ``homogeneous``, ``overlapping`` or ``disjoint``.
+        partition: ``homogeneous``, ``overlapping``, ``disjoint`` or ``equal``.
         clients: how many, or their names.
         forget: the label that is to be forgotten; see `FORGET`.
         owner: the client that holds it; the first one unless given.

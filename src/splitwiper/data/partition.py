@@ -40,6 +40,11 @@ def _homogeneous(labels: Sequence[Any], clients: int, *, forget: Any, owner: int
     return {label: Share((owner,)) if _same(label, forget) else everybody for label in labels}
 
 
+def _equal(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
+    """Everybody holds as much of every label."""
+    return {label: Share((owner,) if _same(label, forget) else tuple(range(clients))) for label in labels}
+
+
 def _overlapping(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
     """Each label lies with one to three clients, and nobody is left out."""
     draw = _draw(seed, "partition")
@@ -96,7 +101,7 @@ def _same(label: Any, forget: Any) -> bool:
     return forget is not None and bool(label == forget)
 
 
-KINDS = {"homogeneous": _homogeneous, "overlapping": _overlapping, "disjoint": _disjoint}
+KINDS = {"homogeneous": _homogeneous, "overlapping": _overlapping, "disjoint": _disjoint, "equal": _equal}
 
 
 def partition(
@@ -111,8 +116,8 @@ def partition(
     """Divide rows over clients (Section 5.1 of the paper).
 
     ``homogeneous``: every client holds every label, in volumes that differ by up to four times. ``overlapping``: each
-    label lies with one to three clients. ``disjoint``: each label lies with one client. In all of them the label to
-    forget lies with its owner alone.
+    label lies with one to three clients. ``disjoint``: each label lies with one client. ``equal``, which the paper does
+    not have: every client holds as much of every label. In all of them the label to forget lies with its owner alone.
 
     Args:
         kind: one of `KINDS`.

@@ -40,6 +40,7 @@ from splitwiper.federation.folder import (
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.members import HANDED, Members
 from splitwiper.federation.reconcile import reconcile
+from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.sources import Reader, Source, check_names
 from splitwiper.federation.status import Status, status
 from splitwiper.federation.verify import Verification, verify
@@ -384,11 +385,24 @@ class Federation:
 
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
+        return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
+
+    def _answers(self, test_sets: Mapping[str, Data]) -> dict[str, tuple[tuple[Label, ...], tuple[Label, ...]]]:
+        """True and predicted labels, by client."""
         out = {}
         for name, data in test_sets.items():
             rows = as_rows(data, task=self._client(name).task)
-            out[name] = score(rows.labels, self._predict(name, pack(rows.inputs, rows.call)))
-        return Evaluation(out)
+            out[name] = (tuple(rows.labels), tuple(self._predict(name, pack(rows.inputs, rows.call))))
+        return out
+
+    def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
+        """Score each client's whole network after every epoch of the server's training, which is done once more.
+
+        Raises:
+            NotFoundError: there is no model.
+            InputError: the numerics here are others, so the training would be another one.
+        """
+        return retrace(self._server, lambda: self._answers(test_sets))
 
     # --- looking -------------------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from splitwiper.config import ServerConfig, from_dict, read_toml
 from splitwiper.errors import CorruptError, DataError, NotFoundError
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
-from splitwiper.server.training import Trained, train
+from splitwiper.server.training import Trained, Watch, train
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ModelRecord, ServerTree, ShardRecord, files, manifest_digest, outputs_of
 from splitwiper.wire import (
@@ -137,6 +138,15 @@ class Server:
             logits = self._ready[1].logits(tensors).float().cpu()
         return Scores(model.labels, logits, model.codebook)
 
+    @contextmanager
+    def answering(self, half: ServerHalf) -> Iterator[None]:
+        """Answer with another half for a while, say one that is being trained."""
+        kept, self._ready = self._ready, (self._model().file, half)
+        try:
+            yield
+        finally:
+            self._ready = kept
+
     # --- training ------------------------------------------------------------------------------------------
 
     def train(self) -> tuple[Receipt, ...]:
@@ -188,7 +198,11 @@ class Server:
         return self.tree.publish(record, trained.state, manifest=manifest)
 
     def compute(
-        self, shards: Sequence[ShardRecord], *, warm: tuple[Mapping[str, Tensor], tuple[Label, ...]] | None = None
+        self,
+        shards: Sequence[ShardRecord],
+        *,
+        warm: tuple[Mapping[str, Tensor], tuple[Label, ...]] | None = None,
+        watch: Watch | None = None,
     ) -> tuple[Trained, tuple[Label, ...]]:
         """Train on a manifest, without keeping anything."""
         labels = outputs_of(shards)
@@ -203,6 +217,7 @@ class Server:
             manifest=manifest_digest(shards),
             warm=warm,
             on_epoch=self._on_epoch,
+            watch=watch,
         )
         return trained, labels
 

@@ -7,7 +7,7 @@ fitted to data is refitted on the manifest as it is: the labels the head knows, 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from splitwiper.loop import OnEpoch, fit, state_of
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
 from splitwiper.wire import Column, Label, Shard
+
+Watch = Callable[[int, ServerHalf], None]
+"""Called after each epoch with its number and the half as it is then, which it must leave as it is."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ def train(
     manifest: str,
     warm: tuple[Mapping[str, Tensor], Sequence[Label]] | None = None,
     on_epoch: OnEpoch | None = None,
+    watch: Watch | None = None,
 ) -> Trained:
     """Train the server half from the federation's first weights, or, not exactly, from a warm model.
 
@@ -66,7 +70,16 @@ def train(
         manifest: the manifest's digest, which names the streams.
         warm: state and labels of the model to go on from.
         on_epoch: told of progress.
+        watch: sees the half after each epoch.
     """
+
+    def told(epoch: int, epochs: int, loss: float) -> None:
+        if on_epoch:
+            on_epoch(epoch, epochs, loss)
+        if watch:
+            watch(epoch, half.eval())
+            half.train()
+
     half = with_head(template, initial, labels, seed=seed, warm=warm)
     losses = fit(
         _Logits(half),
@@ -75,7 +88,7 @@ def train(
         epochs=config.epochs,
         stream=Stream(seed, "server", "", bytes.fromhex(manifest)),
         what="server training",
-        on_epoch=on_epoch,
+        on_epoch=told,
     )
     return Trained(state_of(half), losses)
 

@@ -160,7 +160,7 @@ def _server(federation: Federation, problem: Problem, seconds: float) -> Cost:
     half = copy.deepcopy(problem.halves.server).eval()
     with FlopCounterMode(display=False) as counter:
         half.logits(boundary).sum().backward()
-    rows = sum(map(len, problem.clients.values())) * federation.config.server.epochs
+    rows = sum(rows for _, _, rows in federation.uploads()) * federation.config.server.epochs
     folder = federation.path / "server"
     return Cost(
         seconds=seconds,

@@ -1,0 +1,263 @@
+"""``splitwiper reproduce``: a table or figure of the paper, measured again."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli.progress import Bars
+from splitwiper.cli.results import machine
+from splitwiper.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from splitwiper.evaluation.reproduction import Experiment, Result, Verdict
+
+Experiments = Annotated[
+    Path | None,
+    typer.Option("--experiments", metavar="DIR", help="The folder of experiments.", show_default=False),
+]
+Scale = Annotated[str, typer.Option("--scale", help="smoke: seconds; cpu: minutes on two cores; full: a GPU.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="For results.")]
+RESULTS = Path("results/reproduce")
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Which result; --list shows them all.")] = "",
+    scale: Scale = "smoke",
+    listed: Annotated[bool, typer.Option("--list", help="List all results, and how much of each is there.")] = False,
+    out: Out = RESULTS,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TEXT", help="Only cells with this in their names. May be repeated."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Fewer than the experiment has.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0, help="Begin nothing new after so long; run it again to go on."),
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
+    experiments: Experiments = None,
+    commit: Annotated[str, typer.Option("--commit", help="Written into the results; git is asked else.")] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, or a list, and nothing else.")
+    ] = False,
+) -> None:
+    """Measure a table or figure of the paper again.
+
+    Results are JSON lines in --out, one for each cell: a system under a condition
+    with a seed. What is there already is not measured again, so that a long one can
+    be done in pieces. 'splitwiper report' makes a page of all results.
+
+    Example:
+      splitwiper reproduce --list
+      splitwiper reproduce effectiveness-vgg
+      splitwiper reproduce effectiveness-vgg --scale full --minutes 9 --data DIR
+    """
+    from splitwiper.evaluation.reproduction import read_experiment
+
+    folder = experiments_folder(experiments)
+    if listed:
+        _list(folder, scale, out, as_json=as_json)
+        return
+    if not name:
+        raise InputError("name a result, or ask for all of them with --list.")
+    experiment = read_experiment(folder, name, scale)
+    path = results_file(out, experiment)
+    try:
+        with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
+            _measure(experiment, path, bars, only or (), seeds, minutes, data, commit or _commit(folder))
+    finally:
+        if path.exists():
+            _show(experiment, path, as_json=as_json)
+
+
+def experiments_folder(given: Path | None) -> Path:
+    """The folder of experiments: as given, in the working folder, or in the source tree that this runs from."""
+    if given is not None:
+        return given
+    here, source = Path("experiments"), Path(__file__).parents[3] / "experiments"
+    return here if here.is_dir() or not source.is_dir() else source
+
+
+def results_file(out: Path, experiment: Experiment) -> Path:
+    """Where an experiment's results are."""
+    return out / experiment.scale / f"{experiment.measured_as}.jsonl"
+
+
+def _commit(folder: Path) -> str:
+    """The commit of the source tree, with a + where files differ from it; empty where git does not know."""
+    try:
+        told = [
+            subprocess.run(["git", *ask], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603, S607
+            for ask in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--untracked-files=no", ":/src"))
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return told[0] + ("+" if told[1] else "")
+
+
+def _measure(
+    experiment: Experiment,
+    path: Path,
+    bars: Bars,
+    only: Sequence[str],
+    seeds: int | None,
+    minutes: float | None,
+    data: Path | None,
+    commit: str,
+) -> None:
+    from splitwiper.evaluation.reproduction import Bench, Result, cells, keep, measured, read_results
+
+    done = {result.cell for result in read_results(path, experiment)}
+    if only and not any(text in f"{cell.condition}; {cell.system}" for cell in cells(experiment) for text in only):
+        names = list(dict.fromkeys(f"{cell.condition}; {cell.system}" for cell in cells(experiment)))
+        raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
+    made = {**_machine(experiment), "commit": commit}
+    end = time.monotonic() + 60 * minutes if minutes is not None else None
+    with tempfile.TemporaryDirectory(prefix="splitwiper-") as scratch, _without_warnings_of_seeds():
+        bench = Bench(Path(scratch), data, bars)
+        for cell, values in measured(
+            experiment, bench, done=done, only=only, seeds=seeds, on=lambda: end is None or time.monotonic() < end
+        ):
+            keep(path, experiment, Result(cell, values, made))
+
+
+def _machine(experiment: Experiment) -> dict[str, Any]:
+    """What it is measured on.
+
+    Raises:
+        ConfigError: it takes a GPU, and there is none.
+    """
+    (device,) = {str(condition.work.get("device", "cpu")) for condition in experiment.conditions}
+    try:
+        return machine(device)
+    except ConfigError as problem:
+        raise ConfigError(
+            f"{experiment.id} takes a GPU at scale {experiment.scale}, and torch sees none here: run it where there "
+            "is one, or take --scale cpu."
+        ) from problem
+
+
+@contextmanager
+def _without_warnings_of_seeds() -> Iterator[None]:
+    """Experiments have keys that follow from the seed, on purpose: that is not to be said for every cell."""
+
+    def about_others(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("client.keys = 'seeded'")
+
+    log = logging.getLogger("splitwiper")
+    log.addFilter(about_others)
+    try:
+        yield
+    finally:
+        log.removeFilter(about_others)
+
+
+def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
+    from splitwiper.evaluation.reproduction import coverage, judged, read_results
+
+    results = read_results(path, experiment)
+    verdicts, covered = judged(experiment, results), coverage(experiment, results)
+    if as_json:
+        show.emit({"id": experiment.id, "scale": experiment.scale, **_told(experiment, results), "verdicts": verdicts})
+        return
+    screen = show.output()
+    show.line(screen, f"{experiment.title} ({experiment.paper})", style="bold")
+    screen.print()
+    for table in _tables(experiment, results):
+        screen.print(table)
+        screen.print()
+    for verdict in verdicts:
+        show.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.figures}")
+    done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
+    show.line(screen, f"{done} of {wanted} cells are there, at scale {experiment.scale}: {path}")
+
+
+def _word(verdict: Verdict) -> str:
+    return {True: "Holds", False: "Does not hold", None: "Not measured yet"}[verdict.held]
+
+
+def _told(experiment: Experiment, results: Sequence[Result]) -> dict[str, Any]:
+    """Quantities and coverage, for machines."""
+    from splitwiper.evaluation.reproduction import coverage
+    from splitwiper.evaluation.reproduction.outcomes import over_seeds
+
+    found = over_seeds(experiment, results)
+    return {
+        "title": experiment.title,
+        "cells": [
+            {
+                "condition": covered.condition,
+                "system": covered.system,
+                "done": covered.done,
+                "wanted": covered.wanted,
+                "values": found.get((covered.condition, covered.system), {}),
+            }
+            for covered in coverage(experiment, results)
+        ],
+    }
+
+
+SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "compare": {
+        "retained": ("learned.retained", "unlearned.retained"),
+        "forgotten": ("learned.forgotten", "unlearned.forgotten"),
+        "requester": ("learned.requester.time", "unlearned.requester.time"),
+        "others": ("learned.others.time", "unlearned.others.time"),
+    },
+    "cluster": {
+        "elbow": ("elbow.perfect", "elbow.inclusive"),
+        "told Q": ("kmeans Q.perfect", "kmeans Q.inclusive"),
+        "BIRCH": ("birch.perfect", "birch.inclusive"),
+        "BIRCH, told Q": ("birch Q.perfect", "birch Q.inclusive"),
+    },
+    "converge": {"accuracy": ("accuracy",), "still changes": ("changed",)},
+    "consensus": {"time": ("seconds",), "messages": ("messages",)},
+}
+"""Columns on a terminal, and the quantities in each."""
+
+
+def _tables(experiment: Experiment, results: Sequence[Result]) -> list[Table]:
+    """A table for each condition."""
+    from splitwiper.evaluation.reproduction import coverage
+    from splitwiper.evaluation.reproduction.outcomes import over_seeds
+    from splitwiper.evaluation.reproduction.telling import told
+
+    found, columns = over_seeds(experiment, results), SHOWN[experiment.kind]
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    for covered in coverage(experiment, results):
+        values = found.get((covered.condition, covered.system))
+        cells = (" → ".join(told(values, name) for name in names) if values else "–" for names in columns.values())
+        row = (covered.system, *cells, f"{covered.done}/{covered.wanted}")
+        rows.setdefault(covered.condition, []).append(row)
+    headings = ("", *(f">{name}" for name in columns), ">seeds")
+    return [show.table(headings, listed, title=condition) for condition, listed in rows.items()]
+
+
+def _list(folder: Path, scale: str, out: Path, *, as_json: bool) -> None:
+    from splitwiper.evaluation.reproduction import coverage, experiments, read_experiment, read_results
+
+    found = []
+    for name in experiments(folder):
+        experiment = read_experiment(folder, name, scale)
+        covered = coverage(experiment, read_results(results_file(out, experiment), experiment))
+        done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
+        found.append({"id": name, "title": experiment.title, "paper": experiment.paper, "done": done, "cells": wanted})
+    if as_json:
+        show.emit(found)
+        return
+    screen = show.output()
+    rows = [(str(one["id"]), str(one["title"]), f"{one['done']}/{one['cells']}") for one in found]
+    screen.print(show.table(("id", "what it reproduces", f">done, {scale}"), rows))

@@ -1,0 +1,31 @@
+"""JSON lines: files that only grow, one result on each line, and that a process killed in the middle does not spoil."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line; what is left of one that was cut short is taken away."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    there = path.read_bytes() if path.exists() else b""
+    last = there[there.rfind(b"\n") + 1 :]
+    with path.open("ab") as file:
+        if last and is_whole(last):
+            file.write(b"\n")
+        elif last:
+            file.truncate(len(there) - len(last))
+        file.write(line.encode() + b"\n")
+
+
+def is_whole(line: str | bytes) -> bool:
+    """Whether a line is JSON to its end.
+
+    >>> is_whole('{"a": 1}'), is_whole('{"a": ')
+    (True, False)
+    """
+    try:
+        return not line or bool(json.loads(line))
+    except ValueError:
+        return False

@@ -1,0 +1,42 @@
+"""The paper's results, measured again: experiments, their cells, and what comes out of them."""
+
+from splitwiper.evaluation.reproduction.cells import (
+    Cell,
+    Covered,
+    Result,
+    cells,
+    coverage,
+    groups,
+    keep,
+    read_results,
+)
+from splitwiper.evaluation.reproduction.checks import Verdict, judged
+from splitwiper.evaluation.reproduction.experiment import (
+    SCALES,
+    Condition,
+    Experiment,
+    experiments,
+    read_experiment,
+)
+from splitwiper.evaluation.reproduction.measuring import measured
+from splitwiper.evaluation.reproduction.work import Bench
+
+__all__ = [
+    "SCALES",
+    "Bench",
+    "Cell",
+    "Condition",
+    "Covered",
+    "Experiment",
+    "Result",
+    "Verdict",
+    "cells",
+    "coverage",
+    "experiments",
+    "groups",
+    "judged",
+    "keep",
+    "measured",
+    "read_experiment",
+    "read_results",
+]

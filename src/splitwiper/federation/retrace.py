@@ -1,0 +1,68 @@
+"""The server's training once more, epoch by epoch: how accuracy grows, and how many answers still change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from splitwiper.errors import InputError, NotFoundError
+from splitwiper.federation.evaluate import Evaluation, score
+from splitwiper.seeding import state_digest
+from splitwiper.server import Server
+from splitwiper.splitting import ServerHalf
+from splitwiper.wire import Label
+
+Answers = Mapping[str, tuple[tuple[Label, ...], tuple[Label, ...]]]
+"""True and predicted labels, by client."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One epoch.
+
+    Attributes:
+        evaluation: all clients on their test sets, after it.
+        changed: the share of answers that are not those of the epoch before; 1 after the first.
+    """
+
+    evaluation: Evaluation
+    changed: float
+
+    @classmethod
+    def of(cls, now: Answers, before: Answers | None) -> Traced:
+        """An epoch from its answers and those of the one before."""
+        pairs = [(a, b) for name in now for a, b in zip(now[name][1], (before or now)[name][1], strict=True)]
+        moved = sum(a != b for a, b in pairs) / max(1, len(pairs)) if before else 1.0
+        return cls(Evaluation({name: score(*both) for name, both in now.items()}), moved)
+
+
+def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...]:
+    """Train on the present manifest again, and ask after each epoch.
+
+    Args:
+        server: whose model it is.
+        answers: asks the server.
+
+    Raises:
+        NotFoundError: there is no model.
+        InputError: what comes out is not the model in use.
+    """
+    model, found = server.tree.model(), list[Traced]()
+    if model is None:
+        raise NotFoundError("there is no model whose training could be retraced: learn first.")
+    before: Answers | None = None
+
+    def watch(_epoch: int, half: ServerHalf) -> None:
+        nonlocal before
+        with server.answering(half):
+            now = answers()
+        found.append(Traced.of(now, before))
+        before = now
+
+    trained, _ = server.compute(server.tree.shards(), watch=watch)
+    if state_digest(trained.state) != model.digest:
+        raise InputError(
+            "the training cannot be retraced here: it gives another model. Retrace it on the machine, and with the "
+            "versions, that the model was trained with."
+        )
+    return tuple(found)
