@@ -157,3 +157,19 @@ def test_a_row_that_does_not_fit_any_half(tmp_path: Path) -> None:
         fed.learn({"north": (torch.zeros(2, 7), ["a", "b"])})
     fed.learn(DATA)
     assert fed.verify().exact
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "side"),
+    [("[client]", "epochs", "clients' part"), ("[server]", "epochs", "server's part"), ("", "seed", "server's part")],
+)
+def test_settings_that_were_edited_are_noticed(table: str, name: str, side: str, run: Path) -> None:
+    path = run / "federation.toml"
+    text = path.read_text(encoding="utf-8")
+    start = text.index(f"{name} = ", text.index(table)) + len(f"{name} = ")
+    end = text.index("\n", start)
+    path.write_text(f"{text[:start]}{int(text[start:end]) + 1}{text[end:]}", encoding="utf-8")
+    with pytest.raises(InputError, match=f"{side} of federation.toml is not what this run was made with"):
+        Federation(run, halves())
+    path.write_text(text, encoding="utf-8")
+    assert Federation(run, halves()).verify().exact

@@ -123,6 +123,7 @@ class Federation:
         self._link = InProcessLink(self._server, self.config.client.transfer)
         self._members = Members(self.path, self.halves, self.config, self._server, self._link, progress, invitation)
         self._check_halves()
+        self._check_settings()
 
     # --- making and opening --------------------------------------------------------------------------------
 
@@ -152,6 +153,17 @@ class Federation:
                 )
         if (at := self._server.tree.book.meta("at")) != self.halves.at:
             raise InputError(f"this run was made with the cut at {at!r}, not at {self.halves.at!r}: cut it there.")
+
+    def _check_settings(self) -> None:
+        """What federation.toml says must be what server and clients were made with; one client speaks for all."""
+        told = (
+            "federation.toml is not what this run was made with: bring back the settings as they were. Other ones take"
+        )
+        if (self.config.server, self.config.seed) != (self._server.config, self._server.seed):
+            raise InputError(f"{self.path}: the server's part of {told} another run.")
+        for name in self._members.here()[:1]:
+            if self._client(name).config != self.config.client:
+                raise InputError(f"{self.path}: the clients' part of {told} another run.")
 
     def twin(self, path: str | Path) -> Federation:
         """A new, empty federation with the same context: settings, first weights, client keys and codebook.

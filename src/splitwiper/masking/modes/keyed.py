@@ -9,6 +9,7 @@ asks which labels explain the chances of all codes best, given how likely each b
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 
@@ -25,6 +26,9 @@ from splitwiper.wire.columns import Array
 _ROUNDS = 20
 _SIDE = 4
 _TINY = 1e-12
+_CROWDED, _FEW = 0.6, 20
+"""The share of rows in one bucket, and of how many rows, from which buckets hide little."""
+_log = logging.getLogger("splitwiper")
 
 
 class Keyed:
@@ -39,6 +43,14 @@ class Keyed:
     def assign(self, held: Held, book: Codebook) -> tuple[Array, Array]:
         """Every row once."""
         places = np.concatenate([self.places(block) for block in held.inputs()])
+        fullest = np.bincount(places.astype(np.int64), minlength=self._buckets).max(initial=0) / max(1, len(places))
+        if self._buckets > 1 and fullest > _CROWDED and len(places) >= _FEW:
+            _log.warning(
+                "masking.mode = 'keyed' hides little here: %.0f %% of a client's rows lie in one of %d buckets. Bring "
+                "the columns of tables to one scale beforehand, by numbers that all clients share.",
+                100 * fullest,
+                self._buckets,
+            )
         return np.arange(len(held)), one_of(codes_of(held, book), held, places.astype(np.int64))
 
     def places(self, inputs: Mapping[str, Array]) -> Array:
