@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test soak gpu bench results format clean
+.PHONY: demo test soak gpu bench results docs format clean
 
 demo: $(READY)
 	$(BIN)/splitwiper demo
@@ -25,6 +25,9 @@ bench: $(READY)
 
 results: $(READY)
 	$(BIN)/python scripts/results.py
+
+docs: $(READY)
+	$(BIN)/python scripts/docs.py
 
 format: $(READY)
 	$(BIN)/ruff format .

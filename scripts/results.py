@@ -50,26 +50,9 @@ def measure() -> dict[str, Any]:
     }
 
 
-def table(figures: dict[str, Any]) -> str:
-    """The README's table."""
-    rows = [
-        ("accuracy on the forgotten class", figures["forgotten_accuracy_before"], figures["forgotten_accuracy_after"]),
-        ("accuracy on everything else", figures["retained_accuracy_before"], figures["retained_accuracy_after"]),
-    ]
-    lines = ["| | before | after forgetting |", "|---|---|---|"]
-    lines += [f"| {what} | {100 * before:.1f} % | {100 * after:.1f} % |" for what, before, after in rows]
-    lines += [
-        f"| work and bytes of the other {len(figures['clients']) - 1} clients | | "
-        f"{figures['others_seconds']:g} s, {figures['others_bytes']} bytes |",
-        f"| recomputed and equal, bit for bit | | {'yes' if figures['exact'] else 'no'} |",
-    ]
-    return "\n".join(lines)
-
-
-def readme(text: str, figures: dict[str, Any], output: str) -> str:
+def readme(text: str, output: str) -> str:
     """The README with its blocks in place."""
     blocks = {
-        "table": table(figures),
         "output": f"```text\n{output}\n```",
         "compared": comparison(COMPARED / "cifar10")[1],
     }
@@ -119,8 +102,8 @@ def main() -> None:
     lines = [line.rstrip() for line in demo().splitlines()]
     OUTPUT.write_text("\n".join(line for line in lines if not line.startswith(("Report:", "Run:"))), encoding="utf-8")
     page = ROOT / "README.md"
-    figures, output = json.loads(FIGURES.read_text(encoding="utf-8")), OUTPUT.read_text(encoding="utf-8")
-    page.write_text(readme(page.read_text(encoding="utf-8"), figures, output.strip()), encoding="utf-8")
+    output = OUTPUT.read_text(encoding="utf-8")
+    page.write_text(readme(page.read_text(encoding="utf-8"), output.strip()), encoding="utf-8")
     for folder in COMPARED.iterdir():
         (folder / "compare.md").write_text(comparison(folder)[0], encoding="utf-8")
     page, lines = ROOT / "THREAT_MODEL.md", TRADEOFF.read_text(encoding="utf-8").splitlines()

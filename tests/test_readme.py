@@ -22,7 +22,7 @@ def blocks(kind: str) -> list[str]:
 def test_every_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = blocks("python")
-    assert len(found) == 4
+    assert len(found) == 2
     space: dict[str, object] = {}
     for block in found:
         exec(compile(block, "README.md", "exec"), space)
@@ -49,9 +49,8 @@ def test_every_console_line_runs(tmp_path: Path) -> None:
 
 def test_results_are_those_of_the_kept_files() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "results.py"))
-    figures = json.loads((ROOT / "results" / "demo.json").read_text(encoding="utf-8"))
     output = (ROOT / "results" / "demo.txt").read_text(encoding="utf-8")
-    assert script["readme"](TEXT, figures, output.strip()) == TEXT, "run `make results`"
+    assert script["readme"](TEXT, output.strip()) == TEXT, "run `make results`"
 
 
 @pytest.mark.parametrize("folder", sorted((ROOT / "results" / "compare").iterdir()), ids=lambda path: path.name)

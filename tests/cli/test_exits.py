@@ -31,6 +31,22 @@ def test_every_code_is_in_the_help(call) -> None:
     assert codes == [*range(10), 130]
 
 
+def test_warnings_are_told_without_their_place_in_the_source(capsys: pytest.CaptureFixture[str]) -> None:
+    from splitwiper.cli.app import _warned
+
+    _warned(UserWarning("the cut is odd"), UserWarning, "halves.py", 12)
+    assert capsys.readouterr().err.strip() == "warning: the cut is odd"
+
+
+def test_spaces_that_keep_words_together_are_plain_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    from splitwiper.cli import show
+
+    show.output().print(show.table(("a", ">b"), [("100.0\xa0%", "1\xa0s")]))
+    show.line(show.output(), "3\xa0rows")
+    shown = capsys.readouterr().out
+    assert "\xa0" not in shown and "100.0 %" in shown and "3 rows" in shown
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_shows_an_example(call, command: str) -> None:
     shown = call(command, "--help").stdout

@@ -22,6 +22,7 @@ from splitwiper.evaluation.reproduction import (
     judged,
     keep,
     measured,
+    outdated,
     read_experiment,
     read_results,
 )
@@ -176,7 +177,7 @@ def test_results_of_other_settings_are_not_these(tmp_path: Path) -> None:
     found, path = read_experiment(write(tmp_path), "small", "full"), tmp_path / "small.jsonl"
     keep(path, found, result(cells(found)[0]))
     other = read_experiment(write(tmp_path, SMALL.replace("gamma = 2", "gamma = 3")), "small", "full")
-    assert read_results(path, other) == []
+    assert read_results(path, other) == [] and (outdated(path, other), outdated(path, found)) == (1, 0)
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", '{"condition": 3}', "nothing", '{"condition": "few"}'])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from splitwiper.cli.attack import attack
 from splitwiper.cli.compare import compare
@@ -15,7 +17,9 @@ from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
 from splitwiper.cli.learn import learn
 from splitwiper.cli.predict import predict
 from splitwiper.cli.rekey import rekey
+from splitwiper.cli.report import report
 from splitwiper.cli.reproduce import reproduce
+from splitwiper.cli.show import errors, line
 from splitwiper.cli.status import status
 from splitwiper.cli.tradeoff import tradeoff
 from splitwiper.cli.unlearn import receipt, settle, unlearn
@@ -30,8 +34,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS = (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey)
-for _command in (*_COMMANDS, attack, tradeoff, compare, reproduce):
-    app.command(no_args_is_help=_command is not demo)(guarded(_command))
+for _command in (*_COMMANDS, attack, tradeoff, compare, reproduce, report):
+    app.command(no_args_is_help=_command not in (demo, report))(guarded(_command))
 app.add_typer(data)
 
 
@@ -55,9 +59,15 @@ def _root(
     """
 
 
+def _warned(message: Warning | str, *_where: object, **_more: object) -> None:
+    """Tell a warning as people read it, without the place in the source it comes from."""
+    line(errors(), Text("warning: ", "bold yellow"), str(message))
+
+
 def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="replace")  # a terminal without UTF-8 shows a question mark, and nothing fails
+    warnings.showwarning = _warned
     run_to_the_end(app)

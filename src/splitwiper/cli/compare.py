@@ -14,7 +14,7 @@ import typer
 from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.results import append_line, machine, machines, read_lines
+from splitwiper.cli.results import append_line, machine, machines, read_lines, without_warnings_of_seeds
 from splitwiper.errors import BusyError, ConfigError, TrainingError, nearest
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def compare(
         work, whole = _read(config, None, data, bars)
         comparison = _chosen(whole, only, seeds)
         about = _about(config, work, comparison)
-        with _alone(out):
+        with _alone(out), without_warnings_of_seeds():
             lines, failed = _measured(config, work, comparison, about, out, data, commit, bars)
             if out is not None:
                 _write(out, about, _known(out / LINES, about, _wanted(whole), None))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +14,7 @@ import typer
 from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.results import machine
+from splitwiper.cli.results import machine, without_warnings_of_seeds
 from splitwiper.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -50,6 +48,10 @@ def reproduce(
     data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
     experiments: Experiments = None,
     commit: Annotated[str, typer.Option("--commit", help="Written into the results; git is asked else.")] = "",
+    beside: Annotated[
+        int,
+        typer.Option("--beside", min=0, help="Measurements that run on this machine meanwhile; written into results."),
+    ] = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or a list, and nothing else.")
     ] = False,
@@ -77,7 +79,8 @@ def reproduce(
     path = results_file(out, experiment)
     try:
         with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
-            _measure(experiment, path, bars, only or (), seeds, minutes, data, commit or _commit(folder))
+            made = {"commit": commit or _commit(folder), **({"beside": beside} if beside else {})}
+            _measure(experiment, path, bars, only or (), seeds, minutes, data, made)
     finally:
         if path.exists():
             _show(experiment, path, as_json=as_json)
@@ -116,7 +119,7 @@ def _measure(
     seeds: int | None,
     minutes: float | None,
     data: Path | None,
-    commit: str,
+    made: Mapping[str, Any],
 ) -> None:
     from splitwiper.evaluation.reproduction import Bench, Result, cells, keep, measured, read_results
 
@@ -124,9 +127,9 @@ def _measure(
     if only and not any(text in f"{cell.condition}; {cell.system}" for cell in cells(experiment) for text in only):
         names = list(dict.fromkeys(f"{cell.condition}; {cell.system}" for cell in cells(experiment)))
         raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
-    made = {**_machine(experiment), "commit": commit}
+    made = {**_machine(experiment), **made}
     end = time.monotonic() + 60 * minutes if minutes is not None else None
-    with tempfile.TemporaryDirectory(prefix="splitwiper-") as scratch, _without_warnings_of_seeds():
+    with tempfile.TemporaryDirectory(prefix="splitwiper-") as scratch, without_warnings_of_seeds():
         bench = Bench(Path(scratch), data, bars)
         for cell, values in measured(
             experiment, bench, done=done, only=only, seeds=seeds, on=lambda: end is None or time.monotonic() < end
@@ -150,23 +153,8 @@ def _machine(experiment: Experiment) -> dict[str, Any]:
         ) from problem
 
 
-@contextmanager
-def _without_warnings_of_seeds() -> Iterator[None]:
-    """Experiments have keys that follow from the seed, on purpose: that is not to be said for every cell."""
-
-    def about_others(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("client.keys = 'seeded'")
-
-    log = logging.getLogger("splitwiper")
-    log.addFilter(about_others)
-    try:
-        yield
-    finally:
-        log.removeFilter(about_others)
-
-
 def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
-    from splitwiper.evaluation.reproduction import coverage, judged, read_results
+    from splitwiper.evaluation.reproduction import coverage, judged, outdated, read_results
 
     results = read_results(path, experiment)
     verdicts, covered = judged(experiment, results), coverage(experiment, results)
@@ -183,6 +171,8 @@ def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
         show.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.figures}")
     done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
     show.line(screen, f"{done} of {wanted} cells are there, at scale {experiment.scale}: {path}")
+    if old := outdated(path, experiment):
+        show.line(screen, f"{show.plural(old, 'line')} of that file are of other settings, and left out.")
 
 
 def _word(verdict: Verdict) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +48,18 @@ def machines(records: list[dict[str, Any]]) -> list[str]:
     """The machines that results come from, in words."""
     found = (record["fingerprint"] for record in records)
     return sorted({f"{print_.get('device', 'cpu')}, torch {print_['torch']}" for print_ in found})
+
+
+@contextmanager
+def without_warnings_of_seeds() -> Iterator[None]:
+    """Experiments have keys that follow from the seed, on purpose: that is not to be said for every cell."""
+
+    def about_others(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("client.keys = 'seeded'")
+
+    log = logging.getLogger("splitwiper")
+    log.addFilter(about_others)
+    try:
+        yield
+    finally:
+        log.removeFilter(about_others)

@@ -22,8 +22,11 @@ class ClientFiles:
     """One ``[clients.NAME]`` table. Paths are relative to the configuration file."""
 
     data: str = ""
+    """The rows to learn from, ``.npz`` or ``.csv``."""
     test: str = ""
+    """The rows to test on."""
     task: str = ""
+    """What its labels belong to, where clients do not all share one task."""
     label: str = ""
     """The column of labels in ``.csv`` files; the last one unless given."""
 
@@ -35,11 +38,13 @@ class KnownData:
     source: str = ""
     """A set's name, or two joined by ``+``: ``cifar10+mnist``."""
     partition: str = "overlapping"
+    """How labels lie with clients: 'homogeneous', 'overlapping', 'disjoint' or 'equal'."""
     clients: tuple[str, ...] = CLIENTS
     """Their names; the file may also give a number."""
     forget: str | int = ""
     """The label that is to be forgotten later, and that only ``owner`` holds."""
     owner: str = ""
+    """The client that holds the label to forget."""
     share: bool = False
     """Let that label lie with other clients too."""
     folder: str = ""

@@ -57,13 +57,19 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title
         out.add_column(heading.removeprefix(">"), justify="right" if right else "left", overflow="fold")
     listed = list(rows)
     for number, row in enumerate(listed):
-        out.add_row(*row, end_section=bool(last) and number == len(listed) - 2)
+        cells = (_breakable(cell) for cell in row)
+        out.add_row(*cells, end_section=bool(last) and number == len(listed) - 2)
     return out
 
 
 def line(console: Console, *parts: str | Text, style: str = "") -> None:
     """A line of prose; in a pipe it is left whole."""
-    console.print(Text.assemble(*parts), style=style or None, soft_wrap=not console.is_terminal)
+    console.print(Text.assemble(*map(_breakable, parts)), style=style or None, soft_wrap=not console.is_terminal)
+
+
+def _breakable(part: str | Text) -> str | Text:
+    """Text for a terminal, where a space that keeps words together is taken for another character."""
+    return part.replace("\xa0", " ") if isinstance(part, str) else part
 
 
 def percent(share: float) -> str:

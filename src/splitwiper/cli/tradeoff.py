@@ -12,7 +12,7 @@ import typer
 from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.results import append_line, machine, machines, read_lines
+from splitwiper.cli.results import append_line, machine, machines, read_lines, without_warnings_of_seeds
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def tradeoff(
         )
     about = {"source": source, "model": model, "partition": partition, "clients": clients, "seed": seed, "quick": quick}
     about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
-    with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
+    again = "What was measured is kept: run it again to go on."
+    with Bars(quiet=as_json) as bars, when_interrupted(again), without_warnings_of_seeds():
         for number, setting in enumerate(chosen):
             if setting.name in {record["point"]["setting"] for record in read_lines(out / LINES, about)}:
                 continue

@@ -38,12 +38,16 @@ class ModelConfig:
     factory: str = ""
     """``package.module:callable`` that returns the unsplit nn.Module."""
     args: Mapping[str, Any] = field(default_factory=dict)
+    """What the factory is called with, by keyword."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """The model's inputs, one row of each: ``{x = "float32[1,8,8]"}``. A single one is passed by position, several
     by keyword."""
     at: str = ""
+    """The submodule after which to cut."""
     head: str = ""
+    """The output layer, where it cannot be found."""
     shared: tuple[str, ...] = ()
+    """Inputs that the server may see, such as an attention mask."""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -62,6 +66,7 @@ class Config:
     """All settings of a federation."""
 
     seed: int = 0
+    """The root of all randomness that is no secret."""
     server: ServerConfig = field(default_factory=ServerConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

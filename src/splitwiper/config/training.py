@@ -20,17 +20,25 @@ class Recipe:
     """How a half is trained. The same fields serve client and server."""
 
     epochs: int = 10
+    """Passes over the rows."""
     batch: int = 64
+    """Rows of one step, at most; batches differ in size by one row at most."""
     optimizer: str = "sgd"
+    """'sgd', 'adam' or 'adamw'."""
     lr: float = 0.05
+    """The highest learning rate."""
     momentum: float = 0.9
+    """Nesterov's, of 'sgd'; the first beta of 'adam' and 'adamw'."""
     weight_decay: float = 5e-4
+    """The L2 penalty on weights; 'adamw' applies it apart from the gradient."""
     schedule: str = "cosine"
+    """How the learning rate goes: 'constant', 'cosine' or 'onecycle'."""
     clip: float = 0.0
     """Largest gradient norm; 0 leaves gradients as they are."""
     precision: str = "float32"
     """What layers compute in. 'bfloat16' is for GPUs: weights, losses and sums stay in float32, all else is faster."""
     device: str = "cpu"
+    """'cpu' or 'cuda'."""
     threads: int = 0
     """Threads torch computes with; 0 takes torch's setting, or the cores this process may use if they are fewer. The
     number is part of the fingerprint."""
@@ -57,6 +65,7 @@ class ServerConfig(Recipe):
     """What the server knows: M epochs over the cache, and where re-training starts from."""
 
     epochs: int = 30
+    """M, the passes over the cache."""
     start: str = "initial"
     """'initial' re-trains from the federation's first weights and is exact; 'warm' goes on from the present
     model, and says of itself that it is not exact."""
@@ -71,6 +80,7 @@ class ClientConfig(Recipe):
     """What only clients know: N epochs of pre-training, slices, and how the local head is built."""
 
     epochs: int = 10
+    """N, the passes of pre-training over the client's rows."""
     init: str = "shared"
     """'shared': every client starts from the federation's first weights; 'independent': from its own stream."""
     slices: int = 1

@@ -12,18 +12,28 @@ from splitwiper.formats import NONE, count, percent
 from splitwiper.privacy.theorem import Check
 from splitwiper.report.markup import Markup, el, join
 from splitwiper.report.page import document
+from splitwiper.report.parts import scroll
 from splitwiper.report.svg import stroke, svg, text, ticks
 
-_STYLE = """
+STYLE = """
 .dot { fill: var(--first); stroke: var(--first-edge); stroke-width: 1.2; }
 .dot.best { fill: var(--second); stroke: var(--second); }
-.goal { fill: var(--faint); } .scroll { overflow-x: auto; }
+.goal { fill: var(--faint); } .scroll { overflow-x: auto; } .settings td:first-child { min-width: 9.5rem; }
 .name { font-size: 11px; fill: var(--ink); }
 """
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 780.0, 420.0, 62.0, 16.0, 366.0, 752.0
+"""Of the plot, added to a page's style sheet."""
+_WIDTH, _SLIM, _HEIGHT, _LEFT, _TOP, _BOTTOM = 780.0, 380.0, 420.0, 62.0, 16.0, 366.0
 HEADER = ("setting", ">accuracy", ">× bytes", ">told nothing", ">told Q", ">10 rows", ">forgotten", ">E", ">codes gone")
 """Accuracy; bytes against the first setting; rows recovered by the best attacker told nothing, the number of labels, or
 the labels of ten rows each; accuracy on the forgotten label; codes; codes of it that a comparison of uploads finds."""
+
+
+EXPLAINED = (
+    "Each dot is a setting: to the left, the strongest attacker without known rows recovers fewer true labels; above, "
+    "clients predict better; larger dots send more bytes. Filled dots are beaten by no other setting in accuracy, "
+    f"recovery and bytes at once. The shaded part is recovery of at most {percent(HIDDEN)}."
+)
+"""What the plot shows."""
 
 
 def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -54,19 +64,13 @@ def write(path: Path, about: Mapping[str, Any], points: Sequence[Point], advice:
         el(
             "section",
             el("h2", "Accuracy against rows recovered"),
-            _plot(points),
-            el(
-                "p",
-                "Each dot is a setting: to the left, the strongest attacker without known rows recovers fewer true "
-                "labels; above, clients predict better; larger dots send more bytes. Filled dots are beaten by no "
-                "other setting in accuracy, recovery and bytes at once. The shaded part is recovery of at most "
-                f"{percent(HIDDEN)}.",
-            ),
+            plot(points),
+            el("p", EXPLAINED),
         ),
-        el("section", el("h2", "Every setting"), _table(points)),
+        el("section", el("h2", "Every setting"), settings_table(points)),
         el("section", el("h2", "Theorem 1 in numbers"), _theorem(checks)),
     ]
-    path.write_text(document(title, *(join(("\n", part)) for part in parts), "\n", style=_STYLE), encoding="utf-8")
+    path.write_text(document(title, *(join(("\n", part)) for part in parts), "\n", style=STYLE), encoding="utf-8")
 
 
 def markdown(about: Mapping[str, Any], points: Sequence[Point], advice: str, machines: Sequence[str], page: str) -> str:
@@ -96,12 +100,20 @@ def _told(about: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in about.items() if value not in (None, False))
 
 
-def _plot(points: Sequence[Point]) -> Markup:
+def plot(points: Sequence[Point], *, slim: bool = False) -> Markup:
+    """Accuracy against rows recovered, numbered as in `settings_table`.
+
+    Args:
+        points: the settings.
+        slim: half as wide, for a phone.
+    """
+    width = _SLIM if slim else _WIDTH
+    right = width - 28
     low = min((p.accuracy for p in points), default=0.0)
     base = max(0.0, round(low - 0.05, 1))
 
     def x(value: float) -> float:
-        return _LEFT + value * (_RIGHT - _LEFT)
+        return _LEFT + value * (right - _LEFT)
 
     def y(value: float) -> float:
         return _BOTTOM - (value - base) / (1 - base) * (_BOTTOM - _TOP)
@@ -112,7 +124,7 @@ def _plot(points: Sequence[Point]) -> Markup:
         parts.append(text(x(tick), _BOTTOM + 18, f"{100 * tick:.0f}\xa0%", "tick", anchor="middle"))
     for tick in ticks(1 - base):
         if base + tick <= 1 + 1e-9:
-            parts.append(stroke(_LEFT, y(base + tick), _RIGHT, y(base + tick), "grid"))
+            parts.append(stroke(_LEFT, y(base + tick), right, y(base + tick), "grid"))
             parts.append(text(_LEFT - 8, y(base + tick) + 4, f"{100 * (base + tick):.0f}\xa0%", "tick", anchor="end"))
     best = set(map(id, frontier(points)))
     base_bytes = min((p.sent for p in points), default=1)
@@ -122,11 +134,14 @@ def _plot(points: Sequence[Point]) -> Markup:
         size = round(4 * (p.sent / base_bytes) ** 0.5, 1)
         parts.append(el("circle", el("title", tip), cx=x(p.recovery), cy=y(p.accuracy), r=size, class_=kind))
     for (across, up), numbers in _together([(x(p.recovery), y(p.accuracy)) for p in points]):
-        parts.append(text(across - 12, up + 4, ", ".join(map(str, numbers)), "name", anchor="end"))
+        told = ", ".join(map(str, numbers))
+        if len(numbers) == 1 and not slim:  # there is room for its name
+            told += f". {points[numbers[0] - 1].setting}"
+        parts.append(text(across - 12, up + 4, told, "name", anchor="end"))
     words = "rows recovered by the strongest attack"
-    parts.append(text((_LEFT + _RIGHT) / 2, _HEIGHT - 14, words, "tick", anchor="middle"))
+    parts.append(text((_LEFT + right) / 2, _HEIGHT - 14, words, "tick", anchor="middle"))
     parts.append(text(_LEFT + 8, _TOP + 14, "accuracy", "tick"))
-    return svg(_WIDTH, _HEIGHT, "Accuracy of each setting against the rows that the strongest attack recovers.", *parts)
+    return svg(width, _HEIGHT, "Accuracy of each setting against the rows that the strongest attack recovers.", *parts)
 
 
 def _together(places: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, float], list[int]]]:
@@ -141,7 +156,8 @@ def _together(places: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, 
     return groups
 
 
-def _table(points: Sequence[Point]) -> Markup:
+def settings_table(points: Sequence[Point]) -> Markup:
+    """The table of `table`, numbered, with what is beaten by nothing marked."""
     headings, rows = table(points)
     best = set(map(id, frontier(points)))
     body = [
@@ -153,7 +169,8 @@ def _table(points: Sequence[Point]) -> Markup:
         for n, (p, row) in enumerate(zip(points, rows, strict=True), start=1)
     ]
     head = el("tr", *(el("th", h.removeprefix(">"), class_="n" if h.startswith(">") else None) for h in headings))
-    return el("div", el("table", el("thead", head), el("tbody", *body)), class_="scroll")
+    inside = el("table", el("thead", head), el("tbody", *body), class_="settings")
+    return scroll(inside, "Every setting")
 
 
 def _theorem(checks: Sequence[Check]) -> Markup:

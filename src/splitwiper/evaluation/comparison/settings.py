@@ -88,7 +88,7 @@ class Conditions:
 
     Attributes:
         seeds: how many: the configuration's, and those after it.
-        level: what is forgotten: the label, some of its rows, or all of the owner's.
+        level: what is forgotten: the label ('class'), some of its rows ('sample'), or all of the owner's ('client').
         delta: at level sample, the share of the label's rows (δ in the paper).
         bandwidth: megabits per second of a client's line.
         absent: a client that cannot be reached while the owner forgets; the last one unless given.

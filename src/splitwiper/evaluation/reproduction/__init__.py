@@ -8,6 +8,7 @@ from splitwiper.evaluation.reproduction.cells import (
     coverage,
     groups,
     keep,
+    outdated,
     read_results,
 )
 from splitwiper.evaluation.reproduction.checks import Verdict, judged
@@ -37,6 +38,7 @@ __all__ = [
     "judged",
     "keep",
     "measured",
+    "outdated",
     "read_experiment",
     "read_results",
 ]

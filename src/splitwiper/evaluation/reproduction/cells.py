@@ -110,6 +110,12 @@ def read_results(path: Path, experiment: Experiment) -> list[Result]:
     return list(found.values())
 
 
+def outdated(path: Path, experiment: Experiment) -> int:
+    """How many results in a file are of other settings than the experiment has now."""
+    wanted = {cell.settings for cell in cells(experiment)}
+    return sum(line["settings"] not in wanted for line in _lines(path))
+
+
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     for number, line in enumerate(lines):
