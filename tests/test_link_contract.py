@@ -1,7 +1,8 @@
 """What any link promises. Every implementation runs through these tests."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from federation.runs import halves, settings, three
+from service.serving import Everybody, certificates, service_over
 from splitwiper import Federation, Label
 from splitwiper.errors import DataError, NotFoundError
 from splitwiper.wire import Column, Link, Request, Spent, Statement, write_shard
@@ -16,10 +18,29 @@ from splitwiper.wire import Column, Link, Request, Spent, Statement, write_shard
 Shards = Callable[..., Path]
 
 
-@pytest.fixture(params=["in-process"])
-def link(request: pytest.FixtureRequest, tmp_path: Path) -> Link:
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certificates(tmp_path_factory.mktemp("certs") / "ca")
+
+
+@pytest.fixture(params=["in-process", "https"])
+def linked(request: pytest.FixtureRequest, certs: Path) -> Iterator[Callable[[Federation], Link]]:
+    """Gives links to a federation's server, of each kind."""
+    with ExitStack() as stack:
+
+        def make(federation: Federation) -> Link:
+            if request.param == "in-process":
+                return federation._link
+            url = stack.enter_context(service_over(federation.path / "server", federation.halves.server, certs))
+            return stack.enter_context(closing(Everybody(url, certs)))
+
+        yield make
+
+
+@pytest.fixture
+def link(linked: Callable[[Federation], Link], tmp_path: Path) -> Link:
     """A link to a fresh server whose cut sends eight floats a row."""
-    return Federation(tmp_path / "run", halves(), settings())._link
+    return linked(Federation(tmp_path / "run", halves(), settings()))
 
 
 @pytest.fixture
@@ -97,10 +118,12 @@ def test_prediction_needs_a_model(link: Link) -> None:
         link.predict("north", {"activation": torch.zeros(2, 8)})
 
 
-def test_prediction_gives_a_row_per_input_and_a_column_per_label(tmp_path: Path) -> None:
+def test_prediction_gives_a_row_per_input_and_a_column_per_label(
+    linked: Callable[[Federation], Link], tmp_path: Path
+) -> None:
     fed = Federation(tmp_path / "other", halves(), settings())
     fed.learn(three())
-    scores = fed._link.predict("north", {"activation": torch.zeros(5, 8)})
+    scores = linked(fed).predict("north", {"activation": torch.zeros(5, 8)})
     assert scores.logits.shape == (5, len(scores.labels)) and scores.labels == fed.labels
 
 
@@ -137,13 +160,14 @@ def test_a_new_talk_replaces_the_one_before(link: Link) -> None:
     assert link.topic() == "labels/2" and link.posted("labels/1") == ()
 
 
-def test_the_server_half_can_be_fetched(tmp_path: Path) -> None:
+def test_the_server_half_can_be_fetched(linked: Callable[[Federation], Link], tmp_path: Path) -> None:
     fed = Federation(tmp_path / "run", halves(), settings())
+    link = linked(fed)
     with pytest.raises(NotFoundError, match="learn first"):
-        fed._link.model("north")
+        link.model("north")
     fed.learn(three())
-    copy = fed._link.model("north")
+    copy = link.model("north")
     boundary = {"activation": torch.rand(5, 8)}
-    told = fed._link.predict("north", boundary)
+    told = link.predict("north", boundary)
     assert copy.labels == told.labels
     torch.testing.assert_close(fed.halves.server.loaded(copy.state).logits(boundary), told.logits)

@@ -34,6 +34,7 @@ ORDER = [
     "baselines",
     "attacks",
     "evaluation",
+    "service",
     "report",
     "cli",
 ]

@@ -14,9 +14,14 @@ The tree::
     │   ├── CorruptError                     bytes that are not what was written
     │   ├── FormatError                      another or a newer format, unknown feature flags
     │   └── DiskFullError                    no room; nothing acknowledged was lost
+    ├── IdentityError         (PermissionError) a certificate, token or passphrase that is not accepted
     ├── BusyError             (RuntimeError) another process holds the lease
-    │   └── FencedError                      this process lost its lease and must stop
-    └── TrainingError         (RuntimeError) training ran and went wrong
+    │   ├── FencedError                      this process lost its lease and must stop
+    │   ├── QuotaError                       a client asks for more than its share
+    │   └── WithdrawnError                   the model is forgetting; it answers again when it has
+    ├── UnreachableError      (ConnectionError) the server cannot be reached
+    ├── TrainingError         (RuntimeError) training ran and went wrong
+    └── ForkError             (RuntimeError) the server shows another ledger than it did before
 
 Each message gives the offending value and the remedy. Only the command line turns errors into exit codes.
 """
@@ -79,6 +84,10 @@ class DiskFullError(StoreError):
     """There is no room left; nothing acknowledged was lost."""
 
 
+class IdentityError(SplitWiperError, PermissionError):
+    """A certificate, token or passphrase is not accepted, or a key is not kept private."""
+
+
 class BusyError(SplitWiperError, RuntimeError):
     """Another process holds the lease."""
 
@@ -87,8 +96,24 @@ class FencedError(BusyError):
     """This process lost its lease to another one and must stop."""
 
 
+class QuotaError(BusyError):
+    """A client asks for more than its share of the server; later there may be room again."""
+
+
+class WithdrawnError(BusyError):
+    """The model knows what a request asks to forget, and does not answer until it has forgotten."""
+
+
+class UnreachableError(SplitWiperError, ConnectionError):
+    """The server cannot be reached, or does not answer as a SplitWiper server does."""
+
+
 class TrainingError(SplitWiperError, RuntimeError):
     """Training ran and went wrong."""
+
+
+class ForkError(SplitWiperError, RuntimeError):
+    """The server shows a ledger that is not the one it showed before, gone on."""
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:

@@ -28,7 +28,7 @@ def test_every_code_is_in_the_help(call) -> None:
     for text in TABLE.strip().splitlines()[2:]:
         assert text.strip() in shown
     codes = [int(code) for code in re.findall(r"^ +(\d+)  ", TABLE, re.MULTILINE)]
-    assert codes == [*range(10), 130]
+    assert codes == [*range(11), 130]
 
 
 def test_warnings_are_told_without_their_place_in_the_source(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,6 +151,14 @@ def test_9_training_goes_wrong(call, place: Path, tmp_path: Path) -> None:
     text = config.read_text(encoding="utf-8").replace("[client]", "[client]\nlr = 1e30")
     config.write_text(text, encoding="utf-8")
     assert "Lower lr" in call("learn", config, "--run", tmp_path / "new", code=9).stderr
+
+
+def test_10_a_passphrase_that_is_missing(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPLITWIPER_CA_PASSPHRASE", "a passphrase of some length")
+    call("certs", "init", tmp_path / "certs", "--name", "ward")
+    monkeypatch.delenv("SPLITWIPER_CA_PASSPHRASE")
+    said = call("certs", "client", tmp_path / "certs", "north", code=10).stderr
+    assert "is encrypted: put its passphrase into SPLITWIPER_CA_PASSPHRASE" in said
 
 
 def test_130_an_interrupted_request_is_not_lost(call, ward: Path, monkeypatch: pytest.MonkeyPatch) -> None:

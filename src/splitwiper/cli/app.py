@@ -10,15 +10,18 @@ import typer
 from rich.text import Text
 
 from splitwiper.cli.attack import attack
+from splitwiper.cli.certs import certs
 from splitwiper.cli.compare import compare
 from splitwiper.cli.data import data
 from splitwiper.cli.demo import demo
 from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
+from splitwiper.cli.join import forget, join
 from splitwiper.cli.learn import learn
 from splitwiper.cli.predict import predict
 from splitwiper.cli.rekey import rekey
 from splitwiper.cli.report import report
 from splitwiper.cli.reproduce import reproduce
+from splitwiper.cli.serve import serve
 from splitwiper.cli.show import errors, line
 from splitwiper.cli.status import status
 from splitwiper.cli.tradeoff import tradeoff
@@ -34,9 +37,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS = (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey)
-for _command in (*_COMMANDS, attack, tradeoff, compare, reproduce, report):
+for _command in (*_COMMANDS, serve, join, forget, attack, tradeoff, compare, reproduce, report):
     app.command(no_args_is_help=_command not in (demo, report))(guarded(_command))
 app.add_typer(data)
+app.add_typer(certs)
 
 
 def _version(asked: bool) -> None:

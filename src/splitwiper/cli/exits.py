@@ -17,10 +17,20 @@ import typer
 from rich.text import Text
 
 from splitwiper.cli.show import errors, line
-from splitwiper.errors import BusyError, InputError, NotFoundError, SplitWiperError, StoreError, TrainingError
+from splitwiper.errors import (
+    BusyError,
+    ForkError,
+    IdentityError,
+    InputError,
+    NotFoundError,
+    SplitWiperError,
+    StoreError,
+    TrainingError,
+)
 
-OUTCOMES = {"exact": 0, "mismatch": 3, "not_comparable": 4, "unverifiable": 5}
+OUTCOMES = {"exact": 0, "holds": 0, "mismatch": 3, "not_comparable": 4, "unverifiable": 5}
 """Exit codes of `splitwiper verify`."""
+MISMATCH = OUTCOMES["mismatch"]
 STORE = 7
 OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What is wrong where standard output cannot be written to."""
@@ -31,19 +41,22 @@ _KINDS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (StoreError, STORE),
     (BusyError, 8),
     (TrainingError, 9),
+    (ForkError, MISMATCH),
+    (IdentityError, 10),
 )
 TABLE = """Exit codes:
 
-    0  done; for verify: exact
+    0  done; for verify: exact, or a certificate that holds
     1  an unforeseen error, with its traceback
     2  wrong usage, settings or data
-    3  verify: mismatch, the recomputed bits differ
+    3  verify: mismatch of recomputed bits, signature, proof; a forked ledger
     4  verify: not comparable, the numerics here are others
     5  verify: unverifiable, something needed is gone
     6  no such run, client, ticket, model or data set
     7  the run folder: damaged, another format, or the disk is full
     8  busy: another process works on the run
     9  training went wrong
+   10  a certificate, token or passphrase is not accepted
   130  interrupted or declined; nothing acknowledged is lost
 """
 _TRANSLATED = (("everything=True", "--everything"), ("label=", "--label "))

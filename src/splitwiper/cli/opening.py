@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from splitwiper.federation import Federation
 
 
+def look_here() -> None:
+    """Look for the model's code in the current folder too, last."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+
+
 def open_run(run: Path, bars: Bars, config: Config | None = None) -> Federation:
     """The federation in a folder; with a configuration it is made if it is not there.
 
@@ -22,9 +29,7 @@ def open_run(run: Path, bars: Bars, config: Config | None = None) -> Federation:
     """
     from splitwiper.federation import Federation
 
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    look_here()
     try:
         return Federation(run, config=config, progress=bars, invitation=os.environ.get("SPLITWIPER_INVITATION"))
     except ConfigError as problem:

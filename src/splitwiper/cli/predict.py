@@ -13,7 +13,7 @@ import typer
 
 from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
-from splitwiper.cli.opening import open_run
+from splitwiper.cli.opening import look_here, open_run
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.unlearn import Json, Run
 from splitwiper.errors import InputError
@@ -21,6 +21,9 @@ from splitwiper.errors import InputError
 if TYPE_CHECKING:
     from splitwiper.data.files import Inputs
     from splitwiper.federation import Federation
+    from splitwiper.service.home import Home
+
+    Predicting = Federation | Home
 
 ROWS = 4096
 """Rows predicted between two steps of the progress bar; a multiple of the batch rows are embedded in."""
@@ -63,7 +66,7 @@ def predict(
     if out is not None and (out.suffix.lower() not in (".csv", ".json") or not out.parent.is_dir()):
         raise InputError(f"cannot write to {out}: give a .csv or .json file in a folder that exists.")
     with Bars(quiet=as_json) as bars, when_interrupted("Predicting changes nothing: run it again."):
-        federation = open_run(run, bars)
+        federation = _opened(run, bars)
         bars("reading data", 0, 0)
         found = _predict(
             federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba, at_home=at_home
@@ -81,7 +84,17 @@ def predict(
         show.output().print(_table(found))
 
 
-def _read(federation: Federation, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
+def _opened(run: Path, bars: Bars) -> Predicting:
+    """A run's federation, or a client's home with its server elsewhere."""
+    if not (run / "home.toml").exists():
+        return open_run(run, bars)
+    from splitwiper.service.home import Home
+
+    look_here()
+    return Home(run, bars)
+
+
+def _read(federation: Predicting, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
     from splitwiper.data.files import read_inputs
 
     if file.suffix.lower() == ".csv" and set(federation.config.model.inputs) == TEXT:
@@ -91,7 +104,7 @@ def _read(federation: Federation, file: Path, label: str | None, tokenizer: Path
     return read_inputs(file, label=label)
 
 
-def _encoded(federation: Federation, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
+def _encoded(federation: Predicting, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
     """The texts in a file as the run's model takes them: with its length, its vocabulary and its dtypes."""
     from splitwiper.data.ag_news import tidy
     from splitwiper.data.files import read_texts
@@ -113,7 +126,7 @@ def _encoded(federation: Federation, file: Path, label: str | None, tokenizer: P
 
 
 def _predict(
-    federation: Federation, client: str, inputs: Inputs, bars: Bars, *, proba: bool, at_home: bool
+    federation: Predicting, client: str, inputs: Inputs, bars: Bars, *, proba: bool, at_home: bool
 ) -> dict[str, Any]:
     count = min(len(array) for array in inputs.values()) if isinstance(inputs, dict) else len(inputs)
     predictions: list[str | int] = []

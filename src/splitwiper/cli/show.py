@@ -19,8 +19,10 @@ from splitwiper import formats
 
 if TYPE_CHECKING:
     from splitwiper.federation import Verification
+    from splitwiper.service.certificate import Checked
 
-STYLES = {"exact": "bold green", "mismatch": "bold red", "not_comparable": "bold yellow", "unverifiable": "bold yellow"}
+STYLES = {"exact": "bold green", "holds": "bold green", "mismatch": "bold red"}
+STYLES |= {"not_comparable": "bold yellow", "unverifiable": "bold yellow"}
 """How the outcomes of a verification look."""
 
 
@@ -124,7 +126,7 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def verdict(console: Console, found: Verification) -> None:
+def verdict(console: Console, found: Verification | Checked) -> None:
     """What a verification found, check by check."""
     console.print(
         table(

@@ -116,11 +116,18 @@ def receipt(
     run: Run,
     ticket: Annotated[str, typer.Argument(metavar="TICKET", help="The ticket, or the first letters of it.")],
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the receipt here.")] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="Write a certificate here, signed with the run's key."),
+    ] = None,
 ) -> None:
     """Print the receipt of a settled request, or write it to a file.
 
+    A certificate is for outsiders: it is signed and names no other client.
+
     Example:
       splitwiper receipt runs/ward 1f9a27c4 --out bird.json
+      splitwiper receipt runs/ward 1f9a27c4 --certificate bird.cert
     """
     from splitwiper.store import ServerTree
 
@@ -132,12 +139,17 @@ def receipt(
         known = ", ".join(t.id[:8] for t in tree.tickets()) or "none"
         raise NotFoundError(f"{len(fitting) or 'no'} tickets in {run} begin with {ticket!r}; it has: {known}.")
     found = _with_noise(run, tree.receipt(fitting[0].id))
-    if out is None:
+    if out is None and certificate is None:
         show.emit(found.to_dict())
-        return
-    _check_receipt(out, submit_only=False)
-    _save(found, out)
-    show.line(show.output(), f"Receipt: {out}")
+    for file in (out, certificate):
+        _check_receipt(file, submit_only=False)
+    if out is not None:
+        _save(found, out)
+        show.line(show.output(), f"Receipt: {out}")
+    if certificate is not None:
+        from splitwiper.cli.certificate import write
+
+        write(run, found.ticket, certificate)
 
 
 def _with_noise(run: Path, found: Receipt) -> Receipt:

@@ -1,4 +1,4 @@
-"""``splitwiper verify``: recompute, and compare bit for bit."""
+"""``splitwiper verify``: recompute, and compare bit for bit; or check a certificate, with or without the run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from splitwiper.cli import show
+from splitwiper.cli import certificate, show
 from splitwiper.cli.exits import OUTCOMES, when_interrupted
 from splitwiper.cli.opening import open_run
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.unlearn import Json, Run
+from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def verify(
-    run: Run,
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN|CERT", help="The run folder, or a certificate file.", show_default=False),
+    ],
     receipt: Annotated[
         str | None,
         typer.Argument(
@@ -29,6 +32,18 @@ def verify(
             show_default=False,
         ),
     ] = None,
+    keys: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--key",
+            metavar="PUB",
+            help="A public key that may have signed the certificate, or a folder of them. May be repeated.",
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="RUN", help="The run that the certificate is about: recompute it too."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Recompute from the surviving data and compare bit for bit.
@@ -36,10 +51,22 @@ def verify(
     The exit code is 0 only if all is exact; 3 on a mismatch, 4 if the numerics
     here are not comparable, 5 if it cannot be verified any more.
 
+    A certificate is checked offline with the signer's public key: signature,
+    form and ledger. With --run it is recomputed as well, and may be signed by
+    any key of that run unless --key says which.
+
     Example:
       splitwiper verify runs/ward
       splitwiper verify runs/ward bird.json
+      splitwiper verify bird.cert --key server.pem
+      splitwiper verify bird.cert --run runs/ward
     """
+    if run.exists() and not run.is_dir():
+        if receipt is not None:
+            raise InputError(f"{run} is a file: give the run first ('splitwiper verify RUN {run.name}'), or it alone.")
+        certificate.verify(run, keys or [], store, as_json=as_json)
+    if keys or store is not None:
+        raise InputError(f"--key and --run go with a certificate file, and {run} is none.")
     with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
         federation = open_run(run, bars)
         chosen = _find(federation, receipt) if receipt is not None else None

@@ -1,0 +1,162 @@
+"""``splitwiper join`` and ``splitwiper forget``: a client of a server that is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli.opening import look_here
+from splitwiper.cli.progress import Bars
+from splitwiper.cli.unlearn import Json
+from splitwiper.errors import ConfigError, InputError, nearest
+
+if TYPE_CHECKING:
+    from splitwiper.config import ClientConfig
+    from splitwiper.service.home import Certified, Home, HomeConfig
+
+HomeFolder = Annotated[Path, typer.Argument(metavar="HOME", help="The client's own folder.", show_default=False)]
+_AGAIN = "Nothing acknowledged is lost: run the same command again and it goes on from there."
+
+
+def join(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The client's TOML file.", show_default=False)],
+    home: Annotated[Path, typer.Option("--home", metavar="DIR", help="The client's own folder; made if not there.")],
+    as_json: Json = False,
+) -> None:
+    r"""Join a server, pre-train on one's own rows, and send activations once.
+
+    Data, half and keys stay in the home folder. Learning the same rows again
+    changes nothing; an upload that was interrupted goes on where it was.
+
+    \b
+    The file:
+      name = "north"                       # as the certificate has it
+      url = "https://splitwiper.example.org:8443"
+      certs = "certs/north"                # what 'splitwiper certs client' made
+      data = "rows.npz"                    # or a .csv file; label = "COLUMN"
+      [model]                              # as the server has it
+      [client]                             # epochs, slices, codec…: the server never learns these
+
+    Example:
+      splitwiper join north.toml --home homes/north
+    """
+    from splitwiper.data.files import read_data
+    from splitwiper.service.home import join as make
+
+    look_here()
+    settings, client, files = _read(config)
+    with Bars(quiet=as_json) as bars, when_interrupted(_AGAIN):
+        bars("reading data", 0, 1)
+        rows = read_data(config.parent / files["data"], label=files.get("label") or None)
+        opened = make(home, settings, client, progress=bars)
+        added = opened.learn(rows)
+        opened.close()
+    if as_json:
+        show.emit({"home": home, "name": settings.name, "url": settings.url, "added": added})
+        return
+    show.line(show.output(), f"{settings.name} has joined {settings.url}: {show.count(added.new)} rows learned from.")
+
+
+def forget(
+    home: HomeFolder,
+    classes: Annotated[
+        list[str] | None, typer.Option("--class", metavar="NAME", help="Forget a class. May be repeated.")
+    ] = None,
+    samples: Annotated[
+        list[int] | None, typer.Option("--sample", metavar="ID", help="Forget a row by its id. May be repeated.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--everything", help="Forget all that was ever sent.")] = False,
+    receipt: Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Write the receipt here.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", metavar="FILE", help="Write the certificate here, for outsiders.")
+    ] = None,
+    patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to try and to wait at most.")] = 600.0,
+    as_json: Json = False,
+) -> None:
+    """Forget rows at this client, and have the server forget them.
+
+    They are suppressed here first, at once and for ever, even if the server cannot
+    be reached; then it is tried until the server has answered. Without --class,
+    --sample or --everything, requests that were made before are finished.
+
+    Example:
+      splitwiper forget homes/north --class bird --certificate bird.json
+      splitwiper forget homes/north
+    """
+    from splitwiper.service.home import Home
+
+    look_here()
+    if sum((bool(classes), bool(samples), everything)) > 1:
+        raise InputError("name one thing to forget: --class, --sample or --everything.")
+    with Bars(quiet=as_json) as bars, when_interrupted("What was named is suppressed. " + _AGAIN):
+        opened = Home(home, bars)
+        ticket = ""
+        if classes or samples or everything:
+            chosen = _named(opened, classes)
+            ticket = opened.forget(classes=chosen, samples=samples or None, everything=everything)
+        opened.settle(patience=patience, told=lambda text: show.line(show.errors(), f"{text} Trying again."))
+        found = opened.await_receipt(ticket, patience=patience) if ticket else None
+        proof = opened.certificate(ticket) if ticket else None
+        opened.close()
+    if found is not None and receipt is not None:
+        found.save(receipt)
+    if proof is not None and certificate is not None:
+        _write(certificate, proof)
+    if as_json:
+        told = {"receipt": found.to_dict(), "certificate": proof.checked.outcome} if found and proof else {}
+        show.emit({"home": home, "ticket": ticket, **told})
+    elif found is not None and proof is not None:
+        how = "exactly" if found.exact else "not exactly: the server starts warm"
+        show.line(show.output(), f"Forgotten, {how}. Ticket {ticket[:8]} is settled.")
+        show.line(show.output(), f"Certificate: {proof.checked.outcome}; {proof.checked.reason}")
+        if certificate is not None:
+            keys = home / opened.config.name / "server-keys"
+            show.line(show.output(), f"Check it: splitwiper verify {certificate} --key {keys}")
+    else:
+        show.line(show.output(), "Nothing is left to do.")
+
+
+def _write(path: Path, proof: Certified) -> None:
+    from splitwiper.service.certificate.issuing import to_bytes
+    from splitwiper.store import files
+
+    files.write_bytes(path, to_bytes(proof.envelope))
+
+
+def _named(home: Home, classes: list[str] | None) -> list[str | int] | None:
+    """Classes as rows are labelled: integers where labels are."""
+    if not classes:
+        return None
+    held = {str(label.name): label.name for label in home.client.labels()}
+    return [held.get(name, name) for name in classes]
+
+
+def _read(path: Path) -> tuple[HomeConfig, ClientConfig, Mapping[str, Any]]:
+    from splitwiper.config import ClientConfig, from_dict, read_toml
+    from splitwiper.service.home import HomeConfig
+
+    if not path.is_file():
+        raise ConfigError(f"there is no configuration file {path}.")
+    values = read_toml(path)
+    own = ("name", "url", "certs", "token", "task", "model")
+    known = (*own, "client", "data", "label")
+    for key in values:
+        if key not in known:
+            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
+            raise ConfigError(f"{path}: unknown key {key!r}.{hint}")
+    for key in ("name", "url", "data"):
+        if not values.get(key):
+            raise ConfigError(f"{path}: {key} is missing.")
+    try:
+        given = {key: values[key] for key in own if key in values}
+        for key in ("certs", "token"):  # what the home remembers must hold wherever it is opened from
+            if given.get(key):
+                given[key] = str((path.parent / given[key]).resolve())
+        return from_dict(HomeConfig, given), from_dict(ClientConfig, values.get("client", {}), where="client."), values
+    except ConfigError as problem:
+        raise ConfigError(f"{path}: {problem}") from problem

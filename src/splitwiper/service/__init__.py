@@ -1,0 +1,1 @@
+"""The service: clients and a server with a network between them."""

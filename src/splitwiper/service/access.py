@@ -1,0 +1,66 @@
+"""Who calls, and how often: identities from certificates or tokens, rates and quotas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from splitwiper.errors import IdentityError, QuotaError
+from splitwiper.service.identity import Principal, Tokens, Trust
+
+PEER = "splitwiper.peer"
+"""Where a connection's certificate is in a request's scope."""
+_PREFIX = "bearer "
+
+
+class Gate:
+    """Tells who calls.
+
+    Args:
+        trust: of certificates; None where tokens are used.
+        tokens: where a proxy terminates TLS.
+    """
+
+    def __init__(self, *, trust: Trust | None = None, tokens: Tokens | None = None) -> None:
+        self._trust, self._tokens = trust, tokens
+
+    def principal(self, scope: Mapping[str, Any]) -> Principal:
+        """Who calls.
+
+        Raises:
+            IdentityError: nobody the service knows.
+        """
+        if self._tokens is not None:
+            given = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+            if not given.lower().startswith(_PREFIX):
+                raise IdentityError("no token came with the call: send 'Authorization: Bearer TOKEN'.")
+            return self._tokens.check(given[len(_PREFIX) :].strip())
+        certificate = scope.get(PEER)
+        if self._trust is None or not certificate:
+            raise IdentityError("no client certificate came with the connection.")
+        return self._trust.principal(certificate)
+
+
+@dataclass
+class Rates:
+    """Calls by caller: a bucket that fills at a rate, and holds a burst."""
+
+    rate: float
+    burst: int
+    clock: Callable[[], float] = time.monotonic
+    _left: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def take(self, who: str) -> None:
+        """Count a call.
+
+        Raises:
+            QuotaError: there were too many of late.
+        """
+        now = self.clock()
+        left, then = self._left.get(who, (float(self.burst), now))
+        left = min(float(self.burst), left + max(0.0, now - then) * self.rate)
+        if left < 1:
+            raise QuotaError(f"{who} calls too often: at most {self.rate:g} times a second. Wait a little, and go on.")
+        self._left[who] = (left - 1, now)

@@ -1,0 +1,115 @@
+"""The application: desks, books and routes put together, and errors as answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
+
+from splitwiper import __version__
+from splitwiper.errors import BusyError, SplitWiperError
+from splitwiper.server import Server
+from splitwiper.service.access import Gate, Rates
+from splitwiper.service.api import asking, predicting, proving, talking, uploading, watching
+from splitwiper.service.api.front import CALLER, Front, answer
+from splitwiper.service.desk import Desk
+from splitwiper.service.identity import Principal
+from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.uploads import SCHEMA, Uploads
+from splitwiper.splitting import ServerHalf
+from splitwiper.store import ServerTree
+from splitwiper.store.book import Book
+
+
+class Service:
+    """Everything the routes work with."""
+
+    def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Gate) -> None:
+        self.root, self.config, self.gate = root, config, gate
+        self.rates = Rates(config.rate, config.burst)
+        self.book = Book(root / "service.db", SCHEMA)
+        self.book.create({})
+        self.uploads = Uploads(root / "uploads", self.book, config)
+
+        def server() -> Server:
+            return Server(ServerTree(root), half)
+
+        self.office, self.oracle, self.dock = (Desk(server, name) for name in ("office", "oracle", "dock"))
+        """Small questions; predictions; taking shards in."""
+
+        self._busy: set[str] = set()
+
+    @asynccontextmanager
+    async def sending(self, upload: str) -> AsyncIterator[None]:
+        """Keep other calls away from an upload meanwhile.
+
+        Raises:
+            BusyError: another one is at it.
+        """
+        if upload in self._busy:
+            raise BusyError("another call sends to this upload: wait for it, and look where it stands.")
+        self._busy.add(upload)
+        try:
+            yield
+        finally:
+            self._busy.discard(upload)
+
+    def client(self, request: Request) -> str:
+        """The client that calls."""
+        caller: Principal = request.scope[CALLER]
+        return caller.name
+
+    def deadline(self, received: str) -> str:
+        """When a request is to be settled."""
+        return (datetime.fromisoformat(received) + timedelta(days=self.config.deadline)).isoformat(timespec="seconds")
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        for desk in (self.dock, self.oracle, self.office):
+            desk.close()
+        self.book.close()
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application over a service."""
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="SplitWiper",
+        version=__version__,
+        summary="Split learning that can forget: the server's interface.",
+        lifespan=life,
+    )
+    app.state.service = service
+    for part in (uploading, asking, proving, predicting, talking, watching):
+        app.include_router(part.router)
+    app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
+    app.add_middleware(Front, gate=service.gate, rates=service.rates)
+    return app
+
+
+async def _problem(_: Request, problem: SplitWiperError) -> JSONResponse:
+    return answer(problem)
+
+
+async def _gone(_: Request, __: ClientDisconnect) -> Response:
+    """Nobody is there to be answered; what arrived is kept."""
+    return Response(status_code=499)
+
+
+async def _invalid(_: Request, problem: RequestValidationError) -> JSONResponse:
+    """What does not fit, without repeating what was sent."""
+    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
+    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {told}."}, 422)

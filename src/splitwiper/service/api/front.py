@@ -1,0 +1,103 @@
+"""The front door: who calls is known, counted and let through, or not, before anything they sent is looked at."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastapi.responses import JSONResponse
+
+from splitwiper.errors import (
+    BusyError,
+    CorruptError,
+    DiskFullError,
+    IdentityError,
+    InputError,
+    NotFoundError,
+    QuotaError,
+    SplitWiperError,
+    StoreError,
+    WithdrawnError,
+)
+from splitwiper.service.access import Gate, Rates
+from splitwiper.service.identity import Principal
+
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Any, Any], Awaitable[None]]
+CALLER = "splitwiper.caller"
+_log = logging.getLogger("splitwiper.service")
+_ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
+    (IdentityError, 401),
+    (QuotaError, 429),
+    (WithdrawnError, 503),
+    (DiskFullError, 507),
+    (NotFoundError, 404),
+    (InputError, 422),
+    (BusyError, 409),
+    (CorruptError, 500),
+    (StoreError, 500),
+)
+_EVERYBODY = ("/v1/federation", "/v1/initial")
+_OPERATORS = ("/v1/status", "/v1/operator")
+
+
+class Front:
+    """Stands before the application.
+
+    Args:
+        app: what is behind.
+        gate: tells who calls.
+        rates: how often anybody may.
+    """
+
+    def __init__(self, app: App, gate: Gate, rates: Rates) -> None:
+        self._app, self._gate, self._rates = app, gate, rates
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Let a call through, and write a line about it: no label, no data, no token."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 500
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if scope["path"].startswith("/v1/"):
+                scope[CALLER] = self._caller(scope)
+            await self._app(scope, receive, noted)
+        except SplitWiperError as problem:
+            await answer(problem)(scope, receive, noted)
+        finally:
+            route = getattr(scope.get("route"), "path", "unknown")
+            took = round(time.perf_counter() - start, 6)
+            told = {"method": scope["method"], "route": route, "status": status, "seconds": took}
+            _log.info("call", extra=told)
+
+    def _caller(self, scope: Scope) -> Principal:
+        """Who calls.
+
+        Raises:
+            IdentityError: nobody, or somebody this is not for.
+            QuotaError: too often.
+        """
+        caller, path = self._gate.principal(scope), scope["path"]
+        self._rates.take(f"{caller.kind} {caller.name}")
+        if not path.startswith(_EVERYBODY) and path.startswith(_OPERATORS) != (caller.kind == "operator"):
+            raise IdentityError(f"{caller.kind} {caller.name!r} may not do this.")
+        return caller
+
+
+def answer(problem: SplitWiperError) -> JSONResponse:
+    """An error as an answer."""
+    status = next((code for kind, code in _ANSWERS if isinstance(problem, kind)), 500)
+    if status == 500:
+        _log.error("%s: %s", type(problem).__name__, problem)
+    headers = {"Retry-After": "1"} if status in (429, 503) else {}
+    return JSONResponse({"kind": type(problem).__name__, "message": str(problem)}, status, headers)

@@ -1,0 +1,108 @@
+"""Predictions on activations, and the server half for those who predict at home."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from splitwiper.errors import DataError, NotFoundError, WithdrawnError
+from splitwiper.server import Server
+from splitwiper.service.api.shared import service_of
+from splitwiper.wire import Label, Scores
+
+router = APIRouter(prefix="/v1", tags=["predictions"])
+TENSORS = "application/vnd.safetensors"
+LABELS, CODEBOOK = "X-Labels", "X-Codebook"
+"""Headers: what columns stand for, and the codebook they are codes of."""
+_MOST = 1 << 30
+
+
+@router.post("/predict", response_class=Response, responses={200: {"content": {TENSORS: {}}}})
+async def predict(request: Request) -> Response:
+    """Run the server half on activations, given as a safetensors file.
+
+    The answer has one row for each input: the place of the most likely label, or logits where the operator allows it.
+    """
+    service = service_of(request)
+    client = service.client(request)
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _MOST:
+            raise DataError(f"a prediction may take {_MOST:,} bytes; ask in parts.")
+
+    def answer(server: Server) -> Response:
+        check_serving(server, withdraw=service.config.withdraw)
+        boundary = _tensors(bytes(body), service.config.rows)
+        scores = _asked(server, client, boundary)
+        tensors = (
+            {"logits": scores.logits.contiguous()}
+            if service.config.probabilities
+            else {"best": scores.logits.argmax(dim=1).to(torch.int32)}
+        )
+        headers = {LABELS: _ascii(scores.labels), CODEBOOK: scores.codebook}
+        return Response(save(tensors), media_type=TENSORS, headers=headers)
+
+    return await service.oracle.run(answer)
+
+
+@router.get("/model", response_class=Response, responses={200: {"content": {TENSORS: {}}}})
+async def model(request: Request) -> Response:
+    """The server half as it is, as a safetensors file, for clients that predict at home."""
+    service = service_of(request)
+    client = service.client(request)
+    if not service.config.hand_out:
+        raise NotFoundError("this server does not hand its half out: predict there.")
+
+    def copied(server: Server) -> Response:
+        check_serving(server, withdraw=service.config.withdraw)
+        found = server.model(client)
+        headers = {LABELS: _ascii(found.labels), CODEBOOK: found.codebook}
+        return Response(save(dict(found.state)), media_type=TENSORS, headers=headers)
+
+    return await service.oracle.run(copied)
+
+
+def check_serving(server: Server, *, withdraw: bool) -> None:
+    """Do not answer while the model knows what somebody asked to forget.
+
+    Raises:
+        WithdrawnError: it does.
+    """
+    waiting = sum(ticket.state != "settled" for ticket in server.tree.tickets())
+    if withdraw and waiting:
+        raise WithdrawnError(
+            f"the model is withdrawn: {waiting} requests to forget are being carried out. It answers again when it has "
+            "forgotten."
+        )
+
+
+def _tensors(body: bytes, most: int) -> dict[str, torch.Tensor]:
+    try:
+        boundary = load(body)
+    except (SafetensorError, ValueError, TypeError, KeyError) as problem:
+        raise DataError(f"the body is no safetensors file: {problem}") from problem
+    lengths = {len(tensor) if tensor.ndim else 0 for tensor in boundary.values()}
+    if len(lengths) != 1 or not 0 < next(iter(lengths)) <= most:
+        raise DataError(f"activations must be tensors of 1 to {most:,} rows each, as many of one as of another.")
+    return boundary
+
+
+def _asked(server: Server, client: str, boundary: dict[str, torch.Tensor]) -> Scores:
+    try:
+        return server.predict(client, boundary)
+    except (RuntimeError, ValueError, KeyError, IndexError, TypeError) as problem:
+        if isinstance(problem, DataError):
+            raise
+        raise DataError(
+            f"the server half cannot take these activations: {str(problem).partition(chr(10))[0]}"
+        ) from problem
+
+
+def _ascii(labels: tuple[Label, ...]) -> str:
+    return json.dumps([label.text for label in labels])

@@ -1,0 +1,131 @@
+"""What callers send and get, as the OpenAPI document tells it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from splitwiper.wire import Accepted, Spent, Statement, Ticket
+
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Level = Literal["class", "sample", "client"]
+
+
+class Shape(BaseModel):
+    """A message; what it does not know is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SpentShape(Shape):
+    """What a client spent."""
+
+    seconds: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    bytes_up: Annotated[int, Field(ge=0, le=1 << 60)] = 0
+    bytes_down: Annotated[int, Field(ge=0, le=1 << 60)] = 0
+
+
+class StatementShape(Shape):
+    """What a client says with an upload: HMACs of its context, its numerics, and the tickets it answers."""
+
+    config: Annotated[str, Field(max_length=128)]
+    initial: Annotated[str, Field(max_length=128)]
+    key: Annotated[str, Field(max_length=128)]
+    fingerprint: Annotated[dict[str, Annotated[str, Field(max_length=500)]], Field(max_length=64)]
+    tickets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=1000)] = []
+    spent: SpentShape = SpentShape()
+    codebook: Annotated[str, Field(max_length=128)] = ""
+    outputs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+    def statement(self) -> Statement:
+        """As the protocol has it."""
+        values = self.model_dump()
+        return Statement(**{**values, "tickets": tuple(values["tickets"]), "spent": Spent(**values["spent"])})
+
+
+class Begin(Shape):
+    """An upload that is to come."""
+
+    size: Annotated[int, Field(ge=1, le=1 << 50)]
+    digest: Hex
+    statement: StatementShape
+
+
+class Begun(Shape):
+    """An upload: how much of it is here."""
+
+    id: str
+    size: int
+    offset: int
+    expires: float
+
+
+class AcceptedShape(Shape):
+    """The server has the shard, durably."""
+
+    digest: str
+    generation: int
+
+    @classmethod
+    def of(cls, accepted: Accepted) -> AcceptedShape:
+        """From the protocol's."""
+        return cls(digest=accepted.digest, generation=accepted.generation)
+
+
+class Ask(Shape):
+    """A request to forget. It does not say what: only the client knows."""
+
+    ticket: Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]{1,64}$")]
+    level: Level
+
+
+class TicketShape(Shape):
+    """Where a request stands: accepted, erased, settled."""
+
+    id: str
+    client: str
+    level: Level
+    state: Literal["accepted", "erased", "settled"]
+    received: str
+    deadline: str
+
+    @classmethod
+    def of(cls, ticket: Ticket, deadline: str) -> TicketShape:
+        """From the protocol's."""
+        return cls(
+            id=ticket.id,
+            client=ticket.client,
+            level=ticket.level,
+            state=ticket.state,
+            received=ticket.received,
+            deadline=deadline,
+        )
+
+
+class FederationShape(Shape):
+    """What joining clients must agree with."""
+
+    run: str
+    seed: int
+    at: str
+    architecture: str
+    codec: str
+    columns: list[tuple[str, str, list[int]]]
+    initial: str
+
+
+class PostedShape(Shape):
+    """A sealed message between clients, in base64."""
+
+    place: int
+    sender: str
+    body: str
+
+
+class Problem(Shape):
+    """What went wrong, and what to do."""
+
+    kind: str
+    message: str

@@ -1,0 +1,52 @@
+"""Sealed messages between clients, which the server relays and cannot read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import Field
+
+from splitwiper.errors import DataError
+from splitwiper.service.api.shapes import PostedShape, Shape
+from splitwiper.service.api.shared import service_of
+
+router = APIRouter(prefix="/v1/board", tags=["board"])
+Topic = Annotated[str, Query(max_length=64, pattern=r"^labels/[0-9]{1,9}$")]
+
+
+class Body(Shape):
+    """A sealed message, in base64."""
+
+    body: Annotated[str, Field(max_length=3 << 20)]
+
+
+@router.get("/topic")
+async def topic(request: Request) -> dict[str, str]:
+    """What is being talked about, or was last."""
+    service = service_of(request)
+    return {"topic": await service.office.run(lambda server: server.topic())}
+
+
+@router.get("/messages")
+async def messages(
+    request: Request, topic: Topic, since: Annotated[int, Query(ge=0, le=1 << 31)] = 0
+) -> list[PostedShape]:
+    """The messages of a topic, from a place on."""
+    service = service_of(request)
+    found = await service.office.run(lambda server: server.posted(topic, since))
+    return [PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()) for m in found]
+
+
+@router.put("/messages/{place}", status_code=204)
+async def post(request: Request, topic: Topic, place: Annotated[int, Path(ge=0, le=1 << 31)], body: Body) -> None:
+    """Relay a message to the other clients. A place is filled once."""
+    service = service_of(request)
+    client = service.client(request)
+    try:
+        sealed = base64.b64decode(body.body, validate=True)
+    except (binascii.Error, ValueError) as problem:
+        raise DataError("the message is not in base64.") from problem
+    await service.office.run(lambda server: server.post(client, topic, place, sealed))

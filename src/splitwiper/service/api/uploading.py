@@ -1,0 +1,135 @@
+"""Shards in pieces: begin, send, look where it stands, finish; and withdraw."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import FileResponse
+
+from splitwiper.errors import DataError, StoreError
+from splitwiper.server import Server
+from splitwiper.service.api.shapes import AcceptedShape, Begin, Begun, FederationShape, StatementShape
+from splitwiper.service.api.shared import service_of
+from splitwiper.service.uploads import Upload
+from splitwiper.store import files
+from splitwiper.wire import open_shard
+
+router = APIRouter(prefix="/v1", tags=["shards"])
+Offset = Annotated[int, Header(ge=0, le=1 << 50, alias="Upload-Offset")]
+
+
+@router.get("/federation")
+async def federation(request: Request) -> FederationShape:
+    """What joining clients must agree with: seed, cut, codec, first weights."""
+    service = service_of(request)
+
+    def told(server: Server) -> FederationShape:
+        meta = server.tree.book.meta
+        return FederationShape(
+            run=meta("run") or "",
+            seed=server.seed,
+            at=meta("at") or "",
+            architecture=meta("architecture") or "",
+            codec=server.codec,
+            columns=[(c.name, c.dtype, list(c.shape)) for c in server.columns],
+            initial=meta("client-initial") or "",
+        )
+
+    return await service.office.run(told)
+
+
+@router.get("/initial", response_class=FileResponse)
+async def initial(request: Request) -> FileResponse:
+    """The client half's first weights, as a safetensors file."""
+    service = service_of(request)
+    return FileResponse(service.root / "client-initial.safetensors", media_type="application/octet-stream")
+
+
+@router.post("/uploads", status_code=201)
+async def begin(request: Request, body: Begin) -> Begun:
+    """Begin an upload, or find the one that was begun for the same file."""
+    service = service_of(request)
+    client = service.client(request)
+    return _begun(
+        await service.office.run(
+            lambda _: service.uploads.begin(client, body.size, body.digest, body.statement.statement())
+        )
+    )
+
+
+@router.get("/uploads/{upload}")
+async def look(request: Request, upload: str) -> Begun:
+    """How much of an upload is here."""
+    service = service_of(request)
+    client = service.client(request)
+    return _begun(await service.office.run(lambda _: service.uploads.find(client, upload)))
+
+
+@router.patch("/uploads/{upload}")
+async def send(request: Request, upload: str, offset: Offset) -> Begun:
+    """Append to an upload what the body holds, of any length. It goes straight to disk."""
+    service = service_of(request)
+    client = service.client(request)
+    found = await service.office.run(lambda _: service.uploads.find(client, upload))
+    async with service.sending(found.id):
+        await service.uploads.receive(found, offset, request.stream())
+    return _begun(found)
+
+
+@router.post("/uploads/{upload}/finish")
+async def finish(request: Request, upload: str) -> AcceptedShape:
+    """Check an upload that is whole, and make it the client's shard; the one before is erased."""
+    service = service_of(request)
+    client = service.client(request)
+    found = await service.office.run(lambda _: service.uploads.find(client, upload))
+
+    def accept(server: Server) -> AcceptedShape:
+        if found.offset != found.size:
+            raise DataError(f"{found.offset:,} of {found.size:,} bytes are here: send the rest first.")
+        if files.file_digest(found.path) != found.digest:
+            service.uploads.end(found)
+            raise DataError("what arrived is not what was announced: its digest differs. Send it again.")
+        try:
+            _check(found)
+            return AcceptedShape.of(server.upload(client, found.path, found.statement))
+        finally:
+            service.uploads.end(found)
+
+    async with service.sending(found.id):
+        return await service.dock.run(accept)
+
+
+@router.delete("/uploads/{upload}", status_code=204)
+async def cancel(request: Request, upload: str) -> None:
+    """Give an upload up."""
+    service = service_of(request)
+    client = service.client(request)
+    found = await service.office.run(lambda _: service.uploads.find(client, upload))
+    async with service.sending(found.id):
+        await service.office.run(lambda _: service.uploads.end(found))
+
+
+@router.post("/withdraw", status_code=204)
+async def withdraw(request: Request, body: StatementShape) -> None:
+    """Erase the client's shard; nothing replaces it."""
+    service = service_of(request)
+    client = service.client(request)
+    await service.dock.run(lambda server: server.withdraw(client, body.statement()))
+
+
+def _check(upload: Upload) -> None:
+    """Refuse what is no shard, before the server takes it in.
+
+    Raises:
+        DataError: it is none.
+    """
+    try:
+        open_shard(upload.path)
+    except StoreError as problem:
+        told = str(problem).replace(str(upload.path), "what was sent")
+        raise DataError(f"{told} It is no shard that this server reads.") from problem
+
+
+def _begun(upload: Upload) -> Begun:
+    return Begun(id=upload.id, size=upload.size, offset=upload.offset, expires=upload.expires)

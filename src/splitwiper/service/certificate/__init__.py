@@ -1,0 +1,35 @@
+"""Certificates of unlearning: signed statements that outsiders can check, and what clients pin so that nobody forks.
+
+`certify` makes one for a settled ticket, `check` checks it with a public key alone, `check_with_store` recomputes it,
+and `Pins` keeps a client's view of the ledger.
+"""
+
+from splitwiper.service.certificate.checking import check
+from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.findings import Checked, Finding
+from splitwiper.service.certificate.issuing import certify, certify_run, opening
+from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
+from splitwiper.service.certificate.log import Head, Log
+from splitwiper.service.certificate.manifest import Opening
+from splitwiper.service.certificate.pins import Pins
+from splitwiper.service.certificate.recomputing import check_with_store
+from splitwiper.service.certificate.signing import Keyring
+
+__all__ = [
+    "Checked",
+    "Envelope",
+    "Finding",
+    "Head",
+    "Keyring",
+    "Log",
+    "Opening",
+    "Pins",
+    "PublicKey",
+    "SigningKey",
+    "certify",
+    "certify_run",
+    "check",
+    "check_with_store",
+    "opening",
+    "read_public",
+]

@@ -1,0 +1,67 @@
+"""JSON in one form only: what is signed has one spelling, and what is read has no second meaning."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from splitwiper.errors import FormatError
+
+LIMIT = 1 << 20
+"""Bytes of the largest certificate, key or proof that is read; real ones have a few thousand."""
+
+
+def dumps(value: Any) -> bytes:
+    """A value as canonical JSON: keys sorted, no spaces, ASCII, no numbers that are none.
+
+    >>> dumps({"b": 1, "a": "x"})
+    b'{"a":"x","b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def loads(data: bytes, what: str) -> Any:
+    """Read JSON that may be spelled freely, yet has no key twice, no NaN, and no more than `LIMIT` bytes.
+
+    Args:
+        data: the text.
+        what: what it should be, for the error.
+
+    Raises:
+        FormatError: it is not that.
+    """
+    if len(data) > LIMIT:
+        raise FormatError(f"this is no {what}: it has {len(data)} bytes, and at most {LIMIT} are read.")
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError) as problem:
+        raise FormatError(f"this is no {what}: {problem}.") from problem
+
+
+def loads_canonical(data: bytes, what: str) -> Any:
+    """Read JSON that must be spelled as `dumps` spells it.
+
+    Raises:
+        FormatError: it is not, or is no JSON.
+    """
+    value = loads(data, what)
+    try:
+        same = dumps(value) == data
+    except (ValueError, RecursionError) as problem:
+        raise FormatError(f"this is no {what}: {problem}.") from problem
+    if not same:
+        raise FormatError(f"this is no {what}: its JSON is not in canonical form (keys sorted, no spaces, ASCII).")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in out:
+            raise ValueError(f"the key {name[:40]!r} is there twice")
+        out[name] = value
+    return out
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")

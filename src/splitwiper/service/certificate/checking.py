@@ -1,0 +1,175 @@
+"""Checking a certificate with nothing but a public key: signature, form, ledger, the requester's leaf, pinned heads."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from splitwiper.errors import ForkError, FormatError
+from splitwiper.service.certificate import manifest, merkle
+from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope
+from splitwiper.service.certificate.findings import Checked, Finding
+from splitwiper.service.certificate.keys import PublicKey
+from splitwiper.service.certificate.log import Head, leaf_of, receipt_mark
+from splitwiper.service.certificate.manifest import Opening
+from splitwiper.service.certificate.pins import Consistency, Pins, compare
+from splitwiper.service.certificate.structure import parse
+from splitwiper.store.tickets import receipt_digest
+from splitwiper.wire import Receipt
+
+_COMMON = ("ticket", "client", "level", "exact", "settled", "before", "after", "context", "fingerprint")
+
+
+def check(
+    envelope: Envelope | Mapping[str, Any] | bytes,
+    trusted: Iterable[PublicKey],
+    *,
+    pins: Pins | Iterable[Head] | None = None,
+    head: Head | None = None,
+    consistency: Consistency | None = None,
+    opening: Opening | None = None,
+    receipt: Receipt | None = None,
+) -> Checked:
+    """Check a certificate. What is wrong with it is told, not raised.
+
+    Args:
+        envelope: the certificate, as `certify` gave it or as a file's bytes.
+        trusted: public keys, one of which must have signed; none if nobody is trusted yet.
+        pins: heads of the ledger that the client remembers.
+        head: the head that the server shows now.
+        consistency: the server's proofs between heads; without them only heads of equal size can be compared.
+        opening: the requester's secret, to open its leaf.
+        receipt: the requester's receipt, to be compared; that it is the ledger's takes the opening too.
+    """
+    try:
+        made = envelope if isinstance(envelope, Envelope) else _read(envelope)
+    except FormatError as problem:
+        return Checked((Finding("envelope", "mismatch", str(problem).removesuffix(".")),))
+    signature = _signature(made, tuple(trusted))
+    if signature.outcome == "mismatch":
+        return Checked((signature,))
+    try:
+        said = parse(made.payload)
+    except FormatError as problem:
+        return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
+    found = [signature, Finding("statement", "holds", f"a certificate of ticket {said['ticket']}"), _entry(said)]
+    found.append(_manifest(said))
+    if opening is not None:
+        found += _opened(said, opening)
+    if receipt is not None:
+        found.append(_receipt(said, opening, receipt))
+    pinned = pins.heads() if isinstance(pins, Pins) else tuple(pins or ())
+    if pinned or head is not None:
+        found.append(_heads(said, pinned, head, consistency))
+    return Checked(tuple(found), said)
+
+
+def _read(envelope: Mapping[str, Any] | bytes) -> Envelope:
+    return Envelope.from_bytes(envelope) if isinstance(envelope, bytes) else Envelope.from_dict(envelope)
+
+
+def _signature(made: Envelope, trusted: Sequence[PublicKey]) -> Finding:
+    what = "signature"
+    if made.payload_type != PAYLOAD_TYPE:
+        return Finding(what, "mismatch", f"the payload's type is {made.payload_type[:60]!r}, not {PAYLOAD_TYPE!r}")
+    if not made.signatures:
+        return Finding(what, "mismatch", "the certificate is not signed")
+    hints = ", ".join(s.keyid[:16] if s.keyid.isalnum() else "of unknown name" for s in made.signatures)
+    if not trusted:
+        return Finding(
+            what,
+            "unverifiable",
+            f"no public key was given to check it with; get the signer's (key {hints}) on a way you trust",
+        )
+    if not (by := made.signers(trusted)):
+        known = ", ".join(key.id[:16] for key in trusted)
+        return Finding(
+            what,
+            "mismatch",
+            f"it is not that of a trusted key (signed by key {hints}, trusted are {known}), or altered",
+        )
+    return Finding(what, "holds", f"signed by key {', '.join(key.id[:16] for key in by)}")
+
+
+def _entry(said: Mapping[str, Any]) -> Finding:
+    what, told = "ledger entry", said["ledger"]
+    entry, blind = told["entry"], bytes.fromhex(told["blind"])
+    if entry["ticket"] != said["ticket"]:
+        return Finding(what, "mismatch", f"the entry shown settles ticket {entry['ticket']}, not {said['ticket']}")
+    proof, root = [bytes.fromhex(item) for item in told["proof"]], bytes.fromhex(told["root"])
+    if not merkle.verify_inclusion(leaf_of(entry, blind), entry["seq"] - 1, told["size"], proof, root):
+        return Finding(what, "mismatch", "the entry that settles the ticket is not in the ledger with this head")
+    return Finding(what, "holds", f"entry {entry['seq']} of {told['size']} settles the ticket")
+
+
+def _manifest(said: Mapping[str, Any]) -> Finding:
+    what, told, shard = "manifest", said["manifest"], said["after"]["shard"]
+    if told is None:
+        return Finding(
+            what, "holds", "not shown: shard or model were replaced before the certificate was made, their salts erased"
+        )
+    leaf = told["leaf"]
+    if (leaf is None) != (shard is None) or (told["size"] == 0) != (said["after"]["model"] is None):
+        return Finding(what, "mismatch", "the manifest shown is not that of the shard and model committed to")
+    if leaf is None:
+        return Finding(
+            what, "holds", f"{said['client']} has no shard among the {told['size']}; no proof can show absence"
+        )
+    proof, root = [bytes.fromhex(item) for item in leaf["proof"]], bytes.fromhex(told["root"])
+    mine = manifest.leaf_of(bytes.fromhex(leaf["blind"]), shard)
+    if not merkle.verify_inclusion(mine, leaf["index"], told["size"], proof, root):
+        return Finding(what, "mismatch", "the requester's shard is not in the manifest with this root")
+    return Finding(what, "holds", f"the shard of {said['client']} is one of {told['size']}")
+
+
+def _opened(said: Mapping[str, Any], opening: Opening) -> Iterator[Finding]:
+    """What the requester alone can check."""
+    shard = said["after"]["shard"]
+    if opening.salt:
+        same = shard is not None and hmac.compare_digest(
+            manifest.commitment(bytes.fromhex(opening.salt), opening.digest), shard
+        )
+        told = f"it is the shard with digest {opening.digest[:16]}…, {opening.rows} rows"
+        yield (
+            Finding("own shard", "holds", told)
+            if same
+            else Finding("own shard", "mismatch", "the commitment is not to the shard that the opening tells of")
+        )
+    elif shard is not None:
+        yield Finding("own shard", "unverifiable", "the shard was replaced since, and its salt erased")
+
+
+def _receipt(said: Mapping[str, Any], opening: Opening | None, receipt: Receipt) -> Finding:
+    what, values = "receipt", receipt.to_dict()
+    if odd := [name for name in _COMMON if said[name] != values[name]]:
+        return Finding(what, "mismatch", f"the certificate says something else than the receipt: {', '.join(odd)}")
+    if opening is None:
+        return Finding(what, "holds", "it says the same; that the ledger's entry is about it takes the opening")
+    if receipt_mark(bytes.fromhex(opening.receipt_key), receipt_digest(receipt)) != said["ledger"]["entry"]["receipt"]:
+        return Finding(what, "mismatch", "the receipt is not the one that the ledger's entry is about")
+    return Finding(what, "holds", "it is the receipt that the ledger's entry is about")
+
+
+def _heads(
+    said: Mapping[str, Any], pinned: Sequence[Head], head: Head | None, consistency: Consistency | None
+) -> Finding:
+    what, own = "pinned heads", Head(said["ledger"]["size"], said["ledger"]["root"])
+    known = [*pinned, *([head] if head else [])]
+    if head is not None and (over := [old for old in (*pinned, own) if old.size > head.size]):
+        return Finding(what, "mismatch", f"the server's ledger was rolled back: it shows {head}, and had {max(over)}")
+    if consistency is None:
+        apart = [old for old in known if old.size != own.size]
+        if apart and all(old == own for old in known if old.size == own.size):
+            return Finding(
+                what,
+                "unverifiable",
+                f"without the server's proof nobody can tell whether {own} and {apart[0]} are of one ledger",
+            )
+    try:
+        compare(known, own, consistency or (lambda _old, _new: None))
+        if head is not None:
+            compare(pinned, head, consistency or (lambda _old, _new: None))
+    except ForkError as problem:
+        return Finding(what, "mismatch", str(problem).removesuffix("."))
+    return Finding(what, "holds", f"of one ledger with {len(known)} known")

@@ -1,0 +1,156 @@
+"""Ed25519 keys: what signs certificates, and what outsiders check them with."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from splitwiper.errors import ConfigError, FormatError, NotFoundError
+from splitwiper.service.certificate.canonical import LIMIT
+
+_SPKI = bytes.fromhex("302a300506032b6570032100")
+"""What stands before the 32 bytes of an Ed25519 key in its DER form (RFC 8410)."""
+
+
+def check_signing() -> None:
+    """Say at once that nothing can be signed or checked here.
+
+    Raises:
+        ConfigError: the package for it is not installed.
+    """
+    if importlib.util.find_spec("cryptography") is None:
+        raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A public Ed25519 key."""
+
+    raw: bytes
+
+    @property
+    def id(self) -> str:
+        """The key's name: SHA-256 of its DER form (SubjectPublicKeyInfo), in hex."""
+        return hashlib.sha256(_SPKI + self.raw).hexdigest()
+
+    def verifies(self, signature: bytes, message: bytes) -> bool:
+        """Whether this key's owner signed the message."""
+        check_signing()
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def pem(self) -> bytes:
+        """The key as text."""
+        check_signing()
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        return Ed25519PublicKey.from_public_bytes(self.raw).public_bytes(
+            Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+        )
+
+    @classmethod
+    def from_pem(cls, text: bytes) -> PublicKey:
+        """A key from its text.
+
+        Raises:
+            FormatError: it is no Ed25519 public key.
+        """
+        check_signing()
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        try:
+            key = load_pem_public_key(text)
+        except (ValueError, UnsupportedAlgorithm) as problem:
+            raise FormatError("this is no public key in PEM form.") from problem
+        if not isinstance(key, Ed25519PublicKey):
+            raise FormatError(f"this is a public key of another kind ({type(key).__name__}); give an Ed25519 one.")
+        return cls(key.public_bytes_raw())
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """A private Ed25519 key."""
+
+    raw: bytes = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        """A fresh key, from the operating system's generator."""
+        return cls(secrets.token_bytes(32))
+
+    @property
+    def public(self) -> PublicKey:
+        """The half that others may know."""
+        check_signing()
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return PublicKey(Ed25519PrivateKey.from_private_bytes(self.raw).public_key().public_bytes_raw())
+
+    def sign(self, message: bytes) -> bytes:
+        """A signature: always the same one for the same message."""
+        check_signing()
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(self.raw).sign(message)
+
+    def pem(self) -> bytes:
+        """The key as text, not encrypted."""
+        check_signing()
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        return Ed25519PrivateKey.from_private_bytes(self.raw).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+
+    @classmethod
+    def from_pem(cls, text: bytes) -> SigningKey:
+        """A key from its text.
+
+        Raises:
+            FormatError: it is no Ed25519 private key, or an encrypted one.
+        """
+        check_signing()
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        try:
+            key = load_pem_private_key(text, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as problem:
+            raise FormatError("this is no private key in PEM form, or an encrypted one.") from problem
+        if not isinstance(key, Ed25519PrivateKey):
+            raise FormatError(f"this is a private key of another kind ({type(key).__name__}); give an Ed25519 one.")
+        return cls(key.private_bytes_raw())
+
+
+def read_public(path: Path) -> tuple[PublicKey, ...]:
+    """The public key in a file, or all in a folder's ``.pem`` files.
+
+    Raises:
+        NotFoundError: there is none.
+        FormatError: a file is no such key.
+    """
+    found = sorted(path.glob("*.pem")) if path.is_dir() else [path]
+    if not found or not all(file.is_file() for file in found):
+        raise NotFoundError(f"there is no public key {path}: give a .pem file, or a folder of them.")
+    out = []
+    for file in found:
+        try:
+            with file.open("rb") as text:
+                out.append(PublicKey.from_pem(text.read(LIMIT)))
+        except FormatError as problem:
+            raise FormatError(f"{file}: {problem}") from problem
+    return tuple(out)

@@ -1,0 +1,144 @@
+"""The ledger as a Merkle tree: heads to pin, and proofs that show one entry and nothing of the others.
+
+A leaf is 32 blinding bytes and the entry. Without them an outsider could test guesses at the entries beside the one it
+is shown ("south was withdrawn") against the hashes of a proof. They follow from a salt in the server's book, which
+lives as long as the ledger. The entry that settles a ticket holds, instead of the receipt's digest, an HMAC of it: the
+receipt names other clients, and its digest could be tested too.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from splitwiper.errors import InputError, NotFoundError
+from splitwiper.seeding import mac
+from splitwiper.service.certificate import merkle
+from splitwiper.service.certificate.canonical import dumps
+from splitwiper.store import ServerTree, ledger
+
+_SALT = "ledger-salt"
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """How many entries a ledger has, and the root over them, in hex."""
+
+    size: int
+    root: str
+
+    def __str__(self) -> str:
+        return f"{self.size} entries, root {self.root[:16]}…"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The head as plain values."""
+        return asdict(self)
+
+
+def follows(old: Head, new: Head, proof: Sequence[str]) -> bool:
+    """Whether a proof (hashes in hex) shows that the ledger of one head is the beginning of the other's."""
+    try:
+        hashes = [bytes.fromhex(item) for item in proof]
+        roots = bytes.fromhex(old.root), bytes.fromhex(new.root)
+    except (ValueError, TypeError):
+        return False
+    return merkle.verify_consistency(old.size, roots[0], new.size, roots[1], hashes)
+
+
+def leaf_of(entry: Mapping[str, Any], blind: bytes) -> bytes:
+    """The leaf hash of an entry as it is shown."""
+    return merkle.leaf_hash(blind + dumps(dict(entry)))
+
+
+def receipt_mark(key: bytes, digest: str) -> str:
+    """What the entry that settles a ticket says of the receipt: an HMAC of its digest."""
+    return mac(key, "receipt", digest).hex()
+
+
+class Log:
+    """A server's ledger, seen as a Merkle tree."""
+
+    def __init__(self, entries: Sequence[Mapping[str, Any]], salt: bytes) -> None:
+        self.entries = entries
+        self._salt = salt
+        self._leaves = [leaf_of(self.shown(seq), self.blind(seq)) for seq in range(1, len(entries) + 1)]
+
+    @classmethod
+    def of(cls, tree: ServerTree) -> Log:
+        """The ledger of a server that has shown it before.
+
+        Raises:
+            NotFoundError: it has not; see `begin`.
+            CorruptError: the ledger's chain is broken.
+        """
+        salt = tree.book.meta(_SALT)
+        if salt is None:
+            raise NotFoundError(f"{tree.root} has never shown its ledger, nor made a certificate.")
+        return cls(ledger.entries(tree.book), bytes.fromhex(salt))
+
+    @classmethod
+    def begin(cls, tree: ServerTree) -> Log:
+        """The ledger of a server that shows it from now on.
+
+        Raises:
+            CorruptError: the ledger's chain is broken.
+        """
+        if tree.book.meta(_SALT) is None:
+            with tree.book.change() as db:
+                cls.prepare(db)
+        return cls.of(tree)
+
+    @staticmethod
+    def prepare(db: sqlite3.Connection) -> None:
+        """Draw the salt, once, inside the caller's transaction."""
+        db.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (_SALT, secrets.token_hex(32)))
+
+    def head(self, size: int | None = None) -> Head:
+        """The head now, or as it was when the ledger had ``size`` entries.
+
+        Raises:
+            InputError: it never had so many.
+        """
+        return Head(len(self._first(size)), merkle.root(self._first(size)).hex())
+
+    def inclusion(self, seq: int, size: int | None = None) -> list[str]:
+        """The proof that entry ``seq`` (from 1) is in the ledger of ``size`` entries."""
+        return [item.hex() for item in merkle.inclusion(self._first(size), seq - 1)]
+
+    def consistency(self, old: int, new: int | None = None) -> list[str]:
+        """The proof that the ledger of ``old`` entries is the beginning of that of ``new``."""
+        return [item.hex() for item in merkle.consistency(self._first(new), old)]
+
+    def shown(self, seq: int) -> dict[str, Any]:
+        """An entry as its leaf has it."""
+        entry = {key: value for key, value in self.entries[seq - 1].items() if key != "hash"}
+        if entry.get("kind") == "settled":
+            entry["receipt"] = receipt_mark(self.receipt_key(seq), entry["receipt"])
+        return entry
+
+    def blind(self, seq: int) -> bytes:
+        """The blinding bytes of an entry: shown with it, and with no other."""
+        return mac(self._salt, "entry", seq)
+
+    def receipt_key(self, seq: int) -> bytes:
+        """What opens an entry's HMAC of the receipt; for the requester."""
+        return mac(self._salt, "receipt", seq)
+
+    def settled(self, ticket: str) -> int:
+        """The number of the entry that settled a ticket.
+
+        Raises:
+            NotFoundError: none did.
+        """
+        for entry in self.entries:
+            if entry.get("kind") == "settled" and entry.get("ticket") == ticket:
+                return int(entry["seq"])
+        raise NotFoundError(f"no entry of the ledger settles ticket {ticket!r}.")
+
+    def _first(self, size: int | None) -> Sequence[bytes]:
+        if size is not None and not 0 <= size <= len(self._leaves):
+            raise InputError(f"the ledger has {len(self._leaves)} entries, not {size}: ask for a size it had.")
+        return self._leaves if size is None else self._leaves[:size]

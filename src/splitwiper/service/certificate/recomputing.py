@@ -1,0 +1,75 @@
+"""Checking a certificate with the store at hand: against ledger and receipts, and by recomputing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from splitwiper.errors import CorruptError, NotFoundError
+from splitwiper.federation import Verification
+from splitwiper.service.certificate import manifest
+from splitwiper.service.certificate.checking import check
+from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.findings import Checked, Finding
+from splitwiper.service.certificate.keys import PublicKey
+from splitwiper.service.certificate.log import Head, Log
+from splitwiper.service.certificate.signing import Keyring
+from splitwiper.service.certificate.statement import describe
+from splitwiper.store import ServerTree
+from splitwiper.wire import Receipt
+
+
+def check_with_store(
+    envelope: Envelope | Mapping[str, Any] | bytes,
+    tree: ServerTree,
+    verify: Callable[[Receipt], Verification],
+    *,
+    trusted: Iterable[PublicKey] | None = None,
+) -> Checked:
+    """Check a certificate against the store that it is about, and recompute what it commits to.
+
+    Args:
+        envelope: the certificate.
+        tree: the server's tree.
+        verify: recomputes what a receipt is about; `Federation.verify` is one.
+        trusted: keys one of which must have signed; those of the store if not given.
+    """
+    offline = check(envelope, Keyring.of(tree).public() if trusted is None else trusted)
+    if not offline.certificate or offline.outcome == "mismatch":
+        return offline
+    said = offline.certificate
+    store = _store(tree, said)
+    if store.outcome == "mismatch":
+        return Checked((*offline.checks, store), said)
+    receipt = tree.receipt(said["ticket"])
+    standing = manifest.is_standing(tree, receipt)
+    found = [*offline.checks, store]
+    found += [Finding(c.what, c.outcome, c.detail) for c in verify(receipt).checks]
+    return Checked(tuple(found), said, "current" if standing else "superseded")
+
+
+def _store(tree: ServerTree, said: Mapping[str, Any]) -> Finding:
+    """Whether the store would say the same: ledger, receipt, and the manifest as long as it stands."""
+    what = "store"
+    try:
+        log, told = Log.of(tree), said["ledger"]
+        if told["size"] > len(log.entries):
+            return Finding(
+                what,
+                "mismatch",
+                f"the ledger has {len(log.entries)} entries and had {told['size']} when the certificate was made: it "
+                "was truncated, or rolled back to a backup",
+            )
+        if (now := log.head(told["size"])) != Head(told["size"], told["root"]):
+            return Finding(
+                what, "mismatch", f"the ledger is another one: its first {now}, not root {told['root'][:16]}…"
+            )
+        due = said["deadline"]["due"] if said["deadline"] else None
+        expected = describe(tree, log, said["ticket"], size=told["size"], due=due)
+    except (CorruptError, NotFoundError) as problem:
+        return Finding(what, "mismatch", str(problem).removesuffix("."))
+    if expected["manifest"] is None:  # it was replaced since: what the certificate shows of it cannot be compared
+        expected["manifest"] = said["manifest"]
+    if odd := [name for name in expected if expected[name] != said[name]]:
+        return Finding(what, "mismatch", f"the store says something else of this ticket: {', '.join(odd)}")
+    return Finding(what, "holds", f"ledger and receipt say the same; the ledger has {len(log.entries)} entries now")

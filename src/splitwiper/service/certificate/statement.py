@@ -1,0 +1,138 @@
+"""The certificate as an in-toto Statement: what was done for one ticket, and what that proves and does not prove.
+
+It names the requester alone. Of the others it says that they did nothing; how many clients hold shards shows in the
+size of the manifest's tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from splitwiper.errors import InputError
+from splitwiper.service.certificate import manifest
+from splitwiper.service.certificate.log import Log, leaf_of
+from splitwiper.store import ServerTree
+from splitwiper.wire import Receipt
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "urn:splitwiper:certificate-of-unlearning:v1"
+"""The wording of `says` is part of this version: other words need another version."""
+
+_SIGNED = (
+    "The holder of the signing key states that this ticket was settled as described. The entry that says so is in its "
+    "ledger, under the tree head given here, whose size and root can be compared with those that others hold."
+)
+_EXACT = (
+    "Computed again from the surviving data, in this context and with numerics of this fingerprint, the client's half "
+    "and shard and the server's model have the bits committed to under 'after': those of a run that never had the "
+    "data. Whoever has the store and the client's folder can recompute that; a signature alone cannot show it."
+)
+_WARM = (
+    "The server went on from a model that knew the data. This is not the model that never saw them, and recomputing "
+    "from the surviving data does not give its bits."
+)
+_NOT = (
+    "It does not cover copies, exports and backups outside the store, nor models that were handed out.",
+    "It does not take back predictions that were made before.",
+    "It cannot show that a dishonest server kept no copy.",
+    "Commitments are HMACs under salts that are erased with what they commit to. Once the shard or the model is "
+    "replaced, this is a statement about the past: its signature and its place in the ledger can still be checked, "
+    "and nothing in it can be recomputed.",
+)
+
+
+def says(exact: bool) -> dict[str, list[str]]:
+    """What a certificate proves and does not, in plain words."""
+    return {"proves": [_SIGNED, _EXACT] if exact else [_SIGNED], "does_not_prove": [*([] if exact else [_WARM]), *_NOT]}
+
+
+def describe(
+    tree: ServerTree, log: Log, ticket: str, *, size: int | None = None, due: str | datetime | None = None
+) -> dict[str, Any]:
+    """The certificate of a settled ticket, before it is put into a statement.
+
+    Args:
+        tree: the server's tree.
+        log: its ledger.
+        ticket: the ticket.
+        size: how many entries of the ledger the tree head covers; all of them if not given.
+        due: until when the ticket was to be settled.
+
+    Raises:
+        NotFoundError: there is no such ticket, or it is not settled.
+    """
+    receipt, seq = tree.receipt(ticket), log.settled(ticket)
+    head = log.head(size)
+    return {
+        "ticket": receipt.ticket,
+        "client": receipt.client,
+        "level": receipt.level,
+        "exact": receipt.exact,
+        "received": tree.ticket(ticket).received,
+        "settled": receipt.settled,
+        "deadline": deadline(due, receipt.settled),
+        "before": dict(receipt.before),
+        "after": dict(receipt.after),
+        "context": dict(receipt.context),
+        "fingerprint": {side: dict(values) for side, values in receipt.fingerprint.items()},
+        "others": others(tree, log, receipt),
+        "ledger": {
+            **head.to_dict(),
+            "entry": log.shown(seq),
+            "blind": log.blind(seq).hex(),
+            "proof": log.inclusion(seq, head.size),
+        },
+        "manifest": manifest.describe(tree, receipt.client) if manifest.is_standing(tree, receipt) else None,
+        "says": says(receipt.exact),
+    }
+
+
+def deadline(due: str | datetime | None, settled: str) -> dict[str, Any] | None:
+    """A deadline, and whether it was met.
+
+    Raises:
+        InputError: it is no time with a time zone.
+    """
+    if due is None:
+        return None
+    try:
+        moment = due if isinstance(due, datetime) else datetime.fromisoformat(due)
+        return {"due": moment.isoformat(), "met": datetime.fromisoformat(settled) <= moment}
+    except (TypeError, ValueError) as problem:
+        raise InputError(
+            f"the deadline {due!r} is no time with a zone: write it as 2030-01-31T12:00:00+00:00."
+        ) from problem
+
+
+def others(tree: ServerTree, log: Log, receipt: Receipt) -> dict[str, Any]:
+    """What clients did for this that had asked for nothing themselves: by design, nothing."""
+    turn = [e["seq"] for e in log.entries if e.get("kind") == "model"]
+    seq = log.settled(receipt.ticket)
+    first = max(number for number in turn if number < seq)
+    last = min((number for number in turn if number > seq), default=len(log.entries) + 1)
+    answered = {e["ticket"] for e in log.entries[first : last - 1] if e.get("kind") == "settled"}
+    asked = {ticket.client for ticket in tree.tickets() if ticket.id in answered}
+    busy = [s for name, s in receipt.spent.items() if name not in asked and (s.traffic or s.seconds)]
+    return {"contacted": len(busy), "bytes": sum(s.traffic for s in busy), "seconds": sum(s.seconds for s in busy)}
+
+
+def subjects(predicate: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the statement is about: the ledger's entry, by its leaf hash, and the model, by its commitment."""
+    shown = predicate["ledger"]
+    leaf = leaf_of(shown["entry"], bytes.fromhex(shown["blind"]))
+    out: list[dict[str, Any]] = [{"name": f"ticket {predicate['ticket']}", "digest": {"sha256": leaf.hex()}}]
+    if (model := predicate["after"]["model"]) is not None:
+        out.append({"name": "server model", "digest": {"hmacSha256": model}})
+    return out
+
+
+def statement(predicate: Mapping[str, Any]) -> dict[str, Any]:
+    """The certificate as a statement."""
+    return {
+        "_type": STATEMENT,
+        "subject": subjects(predicate),
+        "predicateType": PREDICATE,
+        "predicate": dict(predicate),
+    }

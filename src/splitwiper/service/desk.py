@@ -1,0 +1,40 @@
+"""Desks: a server with a thread of its own, so that slow work at one desk keeps nobody waiting at another.
+
+A `Server` is used by one thread at a time. Each desk has one, over the same folder: the book's transactions keep them
+apart, as they keep processes apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from splitwiper.server import Server
+
+_T = TypeVar("_T")
+
+
+class Desk:
+    """A server, and the one thread that works with it."""
+
+    def __init__(self, make: Callable[[], Server], name: str) -> None:
+        self._make = make
+        self._server: Server | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def run(self, work: Callable[[Server], _T]) -> _T:
+        """Have a piece of work done at this desk."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+
+    def _run(self, work: Callable[[Server], _T]) -> _T:
+        if self._server is None:
+            self._server = self._make()
+        return work(self._server)
+
+    def close(self) -> None:
+        """Finish what was begun, and take nothing more."""
+        self._thread.shutdown(wait=True)
+        if self._server is not None:
+            self._server.tree.book.close()

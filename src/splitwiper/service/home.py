@@ -1,0 +1,301 @@
+"""A client's home: a folder with its data, half, keys and codebook, and where its server is.
+
+``home.toml`` names server, certificates and model; ``NAME/`` is the client's tree, as in a run folder. Nothing of it
+but shards, requests and activations to predict on ever leaves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load
+
+from splitwiper.client import Added, Client
+from splitwiper.config import ClientConfig, Config, ModelConfig, config_digest, from_dict, read_toml, to_toml
+from splitwiper.config.settings import typed
+from splitwiper.data.rows import as_rows
+from splitwiper.errors import BusyError, ConfigError, InputError, NotFoundError, UnreachableError
+from splitwiper.federation.build import build_halves
+from splitwiper.federation.sources import NAME, Source
+from splitwiper.seeding import seeded_key
+from splitwiper.service.certificate import Checked, Pins, PublicKey, check, read_public
+from splitwiper.service.identity import client_context
+from splitwiper.service.link import HttpsLink
+from splitwiper.service.storing import architecture
+from splitwiper.splitting import Halves
+from splitwiper.store import ClientTree, files
+from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
+
+FILE = "home.toml"
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HomeConfig:
+    """What a client needs to find its server and to build its half."""
+
+    name: str
+    """The client's name, as its certificate has it."""
+    url: str
+    """Where the server is: https://host:port."""
+    certs: str = ""
+    """The client's folder of certificates; absolute, or relative to the home."""
+    token: str = ""
+    """A file with a bearer token, where a proxy terminates TLS."""
+    task: str = ""
+    """What its labels belong to, where clients do not all share one task."""
+    seed: int = 0
+    """The federation's."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+
+    def __post_init__(self) -> None:
+        typed(self)
+        if not NAME.fullmatch(self.name):
+            raise ConfigError(f"name = {self.name!r}: a client's name has letters, digits, '.', '_' and '-' alone.")
+        if not self.url.startswith(("https://", "http://")):
+            raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A certificate, and what checking it found."""
+
+    envelope: dict[str, Any]
+    checked: Checked
+
+
+class Home:
+    """A client at home.
+
+    Args:
+        folder: the home; made by `join`.
+        progress: told of long work.
+    """
+
+    def __init__(self, folder: Path, progress: Progress | None = None) -> None:
+        path = folder / FILE
+        if not path.exists():
+            raise NotFoundError(f"there is no client's home in {folder}: join first.")
+        self.folder = folder
+        self.config = from_dict(HomeConfig, read_toml(path))
+        self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model))
+        self.link = connect(folder, self.config)
+        self._progress = progress
+        self.labels: tuple[Label, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.folder
+
+    @property
+    def client(self) -> Client:
+        """The client itself."""
+        tree = ClientTree(self.folder / self.config.name)
+        kept = json.loads(tree.book.meta("columns") or "[]")
+        columns = [Column(name, dtype, tuple(shape)) for name, dtype, shape in kept]
+        return Client(tree, self.halves.client, columns, self.link, self._progress)
+
+    # --- learning and forgetting ---------------------------------------------------------------------------
+
+    def learn(self, data: Source) -> Added:
+        """Take rows in, pre-train, and send the shard."""
+        client = self.client
+        added = client.add(as_rows(data() if callable(data) else data, task=self.config.task))
+        client.sync()
+        self.pin()
+        self.keys()
+        return added
+
+    def forget(
+        self,
+        *,
+        classes: Sequence[str | int] | None = None,
+        samples: Sequence[int] | None = None,
+        everything: bool = False,
+    ) -> str:
+        """Suppress rows here, at once and for ever, and make the request. Returns its ticket; `settle` does the rest.
+
+        The server need not be reachable: what is suppressed is never used again.
+        """
+        client = self.client
+        choice = client.choose(classes=classes, samples=samples, everything=everything)
+        return client.forget(choice).ticket
+
+    def settle(self, *, patience: float = 600.0, told: Callable[[str], None] | None = None) -> None:
+        """Hand requests over and send the shard without what was forgotten, trying until the server has it.
+
+        Raises:
+            UnreachableError: the server could not be reached for so long. Rows stay suppressed; call it again.
+        """
+        end, wait = time.monotonic() + patience, 0.5
+        while True:
+            try:
+                self.client.sync()
+                return
+            except (UnreachableError, BusyError) as problem:
+                if time.monotonic() + wait > end:
+                    raise
+                if told:
+                    told(str(problem))
+                time.sleep(wait)
+                wait = min(2 * wait, 30.0)
+
+    def await_receipt(self, ticket: str, *, patience: float = 600.0) -> Receipt:
+        """Wait until a request is settled.
+
+        Raises:
+            BusyError: it was not, for so long.
+        """
+        end = time.monotonic() + patience
+        while (stands := self.ticket(ticket)).state != "settled":
+            if time.monotonic() > end:
+                raise BusyError(f"ticket {ticket} is {stands.state} and not settled yet: ask again later.")
+            time.sleep(0.2)
+        return self.link.receipt(ticket)
+
+    def certificate(self, ticket: str) -> Certified:
+        """The certificate of a settled request, checked: signature, proofs, and the ledger against earlier ones.
+
+        The server's keys are remembered from the first time on; another one is refused.
+
+        Raises:
+            ForkError: the server shows another ledger than before.
+            InputError: it signs with a key that this client does not know.
+        """
+        self.pin()
+        envelope = self.link.certificate(ticket)
+        found = check(envelope, self.keys(), pins=self._pins(), consistency=self.link.consistency)
+        return Certified(envelope, found)
+
+    def pin(self) -> None:
+        """Remember the ledger's head; it must have grown out of all that were remembered before.
+
+        Raises:
+            ForkError: it did not.
+        """
+        self._pins().pin(self.link.head(), self.link.consistency)
+
+    def _pins(self) -> Pins:
+        return Pins(self.folder / self.config.name / "heads")
+
+    def keys(self) -> tuple[PublicKey, ...]:
+        """The server's signing keys, as they were when this client first saw them."""
+        folder = self.folder / self.config.name / "server-keys"
+        if not folder.exists():
+            files.make_folder(folder)
+            for key in self.link.signing_keys():
+                files.write_bytes(folder / f"{key.id[:16]}.pem", key.pem())
+        return read_public(folder)
+
+    def ticket(self, ticket: str) -> Ticket:
+        """Where a request stands.
+
+        Raises:
+            NotFoundError: the server does not know it.
+        """
+        for one in self.link.tickets(self.config.name):
+            if one.id == ticket:
+                return one
+        raise NotFoundError(f"the server knows no ticket {ticket!r}: call settle, which hands it over.")
+
+    def predict(self, client: str, x: Any, *, at_home: bool = False) -> list[str | int]:
+        """The most likely label of the client's own task for each input.
+
+        Args:
+            client: who lives here.
+            x: the inputs.
+            at_home: fetch the server half and compute here, so that nothing about the inputs is sent.
+        """
+        scores = self._scores(client, x, at_home)
+        mine = [place for place, label in enumerate(scores.labels) if label.task == self.config.task]
+        if not mine:
+            raise NotFoundError(f"no label of task {self.config.task!r} is left: nobody holds rows of it.")
+        return [scores.labels[mine[best]].name for best in scores.logits[:, mine].argmax(dim=1).tolist()]
+
+    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
+
+        A server that names the most likely label alone makes them 1 and 0.
+        """
+        scores = self._scores(client, x, at_home)
+        self.labels = scores.labels
+        return torch.softmax(scores.logits.float(), dim=1).numpy()
+
+    def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
+        if client != self.config.name:
+            raise NotFoundError(f"this is the home of {self.config.name!r}, not of {client!r}.")
+        return self.client.scores(x, at_home=self.halves.server if at_home else None)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.link.close()
+
+
+def connect(folder: Path, config: HomeConfig) -> HttpsLink:
+    """A link to a home's server."""
+    token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
+    context = client_context(folder / config.certs) if config.certs else None
+    return HttpsLink(config.url, context, token=token)
+
+
+def join(folder: Path, config: HomeConfig, client: ClientConfig, *, progress: Progress | None = None) -> Home:
+    """Make a client's home, or open the one that is there.
+
+    Args:
+        folder: the home.
+        config: server, certificates, model. Its seed is taken from the server.
+        client: the client's own settings, which the server never learns.
+        progress: told of long work.
+
+    Raises:
+        InputError: the client's half is not what the federation was made with.
+    """
+    if (folder / FILE).exists():
+        return Home(folder, progress)
+    if client.masking.is_on:
+        raise ConfigError(
+            "hidden labels take an agreement of all clients, which this version makes in one process only."
+        )
+    link = connect(folder, config)
+    try:
+        told, first = link.federation(), load(link.initial())
+    finally:
+        link.close()
+    config = dataclasses.replace(config, seed=int(told["seed"]))
+    halves = build_halves(Config(seed=config.seed, model=config.model))
+    _check(halves, told, client)
+    files.make_folder(folder)
+    ClientTree(folder / config.name).create(
+        config=to_toml(client),
+        initial=first,
+        meta={
+            "name": config.name,
+            "task": config.task,
+            "seed": str(config.seed),
+            "config": config_digest(client, seed=config.seed),
+            "federation": str(told["run"]),
+            "columns": json.dumps(told["columns"]),
+        },
+        key=seeded_key(config.seed, config.name) if client.keys == "seeded" else None,
+    )
+    files.write_bytes(folder / FILE, to_toml(config).encode())
+    return Home(folder, progress)
+
+
+def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:
+    if told["at"] != halves.at or told["architecture"] != architecture(halves):
+        raise InputError(
+            f"the client half is not what the federation was made with (the cut is at {told['at']!r} there, at "
+            f"{halves.at!r} here): take the model's settings from its operator."
+        )
+    if told["codec"] != client.codec:
+        raise InputError(f"this federation's activations are written as {told['codec']!r}: set client.codec to that.")

@@ -1,0 +1,286 @@
+"""The certificate authority: issues, replaces and revokes certificates, and keeps the index of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitwiper.errors import IdentityError, InputError
+from splitwiper.service.identity import keys, minting, publishing
+from splitwiper.service.identity.folders import AUTHORITY, locked
+from splitwiper.service.identity.journal import INDEX, Event, Journal, ending, issuing
+from splitwiper.service.identity.lookup import find, one_identity
+from splitwiper.service.identity.minting import Signer, hex_serial
+from splitwiper.service.identity.names import SERVER, Kind, check_hosts, check_name
+from splitwiper.service.identity.records import Clock, Issued, check_days, utc_now
+from splitwiper.store.files import erase, make_folder, write_bytes
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+CA_DAYS, LEAF_DAYS = 3650, 365
+
+
+class Authority:
+    """A certificate authority in a folder. Every change is durable and published when its method returns.
+
+    Args:
+        folder: the one it was created in.
+        passphrase: opens the CA's keys; the environment's ``SPLITWIPER_CA_PASSPHRASE`` unless given.
+        clock: what time it is.
+
+    Raises:
+        NotFoundError: there is none in the folder.
+        CorruptError: its index is not as it was written.
+        FormatError: a newer version wrote it.
+    """
+
+    def __init__(self, folder: str | Path, *, passphrase: str | None = None, clock: Clock = utc_now) -> None:
+        keys.check_cryptography()
+        self.folder = Path(folder)
+        self._secret, self._clock = keys.passphrase(passphrase), clock
+        self.name = self._read().name
+
+    @classmethod
+    def create(
+        cls,
+        folder: str | Path,
+        name: str,
+        hosts: Sequence[str] = (),
+        *,
+        days: int = CA_DAYS,
+        server_days: int = LEAF_DAYS,
+        passphrase: str | None = None,
+        clock: Clock = utc_now,
+    ) -> Authority:
+        """Make a CA and, where hosts are given, the server's certificate.
+
+        Args:
+            folder: a new one, or one without a CA.
+            name: what certificates call the organisation.
+            hosts: names and addresses by which clients reach the server.
+            days: how long the CA's certificate holds.
+            server_days: how long the server's does.
+            passphrase: encrypts the CA's key; the environment's ``SPLITWIPER_CA_PASSPHRASE`` unless given.
+            clock: what time it is.
+
+        Raises:
+            InputError: a name or host is not one, the passphrase is too short, or there is a CA already.
+        """
+        keys.check_cryptography()
+        root, span, secret = Path(folder), check_days(days), keys.passphrase(passphrase)
+        check_name(name, kind="authority")
+        check_days(server_days)
+        keys.check_passphrase(secret)
+        named = check_hosts(hosts) if hosts else ()
+        index = root / AUTHORITY / INDEX
+        with locked(root / AUTHORITY):
+            if index.exists():
+                raise InputError(f"there is a certificate authority in {root} already: use it, or name another folder.")
+            journal = Journal.start(index, name, clock())
+            signer, event = _new_authority(root, name, span, secret, clock)
+            journal.append(event, by=signer)
+            publishing.publish(root, journal, [signer], clock())
+        out = cls(root, passphrase=passphrase, clock=clock)
+        if named:
+            out.issue_server(named, days=server_days)
+        return out
+
+    def issue_server(self, hosts: Sequence[str], *, days: int = LEAF_DAYS) -> Issued:
+        """A certificate for the server under these names and addresses."""
+        return self._issue("server", SERVER, days, check_hosts(hosts))
+
+    def issue_client(self, name: str, *, days: int = LEAF_DAYS) -> Issued:
+        """A certificate for a client.
+
+        Raises:
+            InputError: the name is not one, or has a certificate already.
+        """
+        return self._issue("client", name, days)
+
+    def issue_operator(self, name: str, *, days: int = LEAF_DAYS) -> Issued:
+        """A certificate for an operator."""
+        return self._issue("operator", name, days)
+
+    def revoke(self, which: str, *, kind: Kind | None = None) -> list[Issued]:
+        """Refuse certificates from now on: all of an identity, or one by its serial number.
+
+        Revoking what is revoked changes nothing.
+
+        Raises:
+            NotFoundError: there is none.
+            InputError: it may mean several identities.
+        """
+        with self._changing() as (journal, signers):
+            found = find(journal, which, kind)
+            now = self._clock()
+            events = [ending("revoked", one, now=now) for one in found if one.revoked is None]
+            if events:
+                journal.append(*events, by=signers[-1])
+            return [journal.issued[one.serial] for one in found]
+
+    def rotate(
+        self,
+        which: str,
+        *,
+        kind: Kind | None = None,
+        hosts: Sequence[str] | None = None,
+        days: int = LEAF_DAYS,
+        overlap: timedelta = timedelta(0),
+    ) -> Issued:
+        """A new key and certificate for the same identity.
+
+        Args:
+            which: its name, or a serial number.
+            kind: of the identity, where the name is not enough.
+            hosts: the server's, where they change.
+            days: how long the new certificate holds.
+            overlap: how long the old one is still accepted; it is revoked at once unless given.
+
+        Raises:
+            NotFoundError: there is no such identity.
+            InputError: it may mean several identities, or all its certificates were revoked.
+        """
+        if overlap < timedelta(0):
+            raise InputError(f"overlap {overlap}: give a time span that is not negative.")
+        named = None if hosts is None else check_hosts(hosts)
+        span = check_days(days)
+        with self._changing() as (journal, signers):
+            kind, name = one_identity(find(journal, which, kind), which)
+            if named is not None and kind != "server":
+                raise InputError(f"hosts are for the server; {kind} {name!r} has none.")
+            old = [one for one in journal.identity(kind, name) if one.is_current]
+            if not old:
+                raise InputError(f"{kind} {name!r} was revoked: 'splitwiper certs {kind}' issues a new certificate.")
+            now = self._clock()
+            ends = {one.serial: min(now + overlap, one.not_after) for one in old}
+            events = [
+                ending("superseded", one, now=now, ends=ends[one.serial].isoformat())
+                if ends[one.serial] > now
+                else ending("revoked", one, now=now)
+                for one in old
+            ]
+            return self._make(journal, signers[-1], kind, name, span, named or old[-1].hosts, events)
+
+    def rotate_authority(self, *, days: int = CA_DAYS) -> Issued:
+        """A new CA that signs from now on. The old one stays trusted until `retire_authorities`."""
+        span = check_days(days)
+        with self._changing() as (journal, signers):
+            signer, event = _new_authority(self.folder, self.name, span, self._secret, self._clock)
+            journal.append(event, by=signers[-1])
+            signers.append(signer)
+            return journal.authorities[-1]
+
+    def retire_authorities(self, *, force: bool = False) -> list[Issued]:
+        """Stop trusting all CAs but the newest, and erase their keys.
+
+        Args:
+            force: also where certificates that hold were signed by them; these are revoked.
+
+        Raises:
+            InputError: there are such certificates, and it is not forced.
+        """
+        with self._changing() as (journal, signers):
+            old, now = journal.authorities[:-1], self._clock()
+            serials = {one.serial for one in old}
+            left = [one for one in journal.issued.values() if one.authority in serials - {one.serial}]
+            left = [one for one in left if one.revoked is None]
+            living = [one for one in left if one.state(now) != "expired"]
+            if living and not force:
+                raise InputError(
+                    f"certificates of an old CA still hold: {', '.join(map(str, living))}. Replace each with "
+                    "'splitwiper certs rotate' first, or add --force (force=True) to lock them out."
+                )
+            if old:
+                events = [*(ending("revoked", one, now=now) for one in left)]
+                journal.append(*events, *(ending("retired", one, now=now) for one in old), by=signers[-1])
+                del signers[:-1]
+            return [journal.issued[one.serial] for one in old]
+
+    def listed(self) -> list[Issued]:
+        """Every certificate there ever was, CAs first."""
+        found = self._read().issued.values()
+        return sorted(found, key=lambda one: (one.kind != "authority", one.kind, one.name, one.not_before))
+
+    def folder_of(self, one: Issued) -> Path:
+        """The folder that goes to whom a certificate is for."""
+        return publishing.folder_of(self.folder, one.kind, one.name)
+
+    def _read(self) -> Journal:
+        journal = Journal.read(self.folder / AUTHORITY / INDEX)
+        publishing.check_whole(self.folder, journal)
+        return journal
+
+    @contextmanager
+    def _changing(self) -> Iterator[tuple[Journal, list[Signer]]]:
+        """The index, the CAs that are trusted with their keys, and everything published afterwards."""
+        with locked(self.folder / AUTHORITY):
+            journal = self._read()
+            publishing.finish(self.folder, journal)
+            signers = [self._signer(journal, one) for one in journal.authorities]
+            yield journal, signers
+            publishing.finish(self.folder, journal)
+            publishing.publish(self.folder, journal, signers, self._clock())
+            trusted = {_key_file(self.folder, one.serial) for one in journal.authorities}
+            for leftover in set((self.folder / AUTHORITY).glob("ca-*.key.pem")) - trusted:
+                erase(leftover)
+
+    def _signer(self, journal: Journal, one: Issued) -> Signer:
+        certificate = journal.certificate(one.serial)
+        path = _key_file(self.folder, one.serial)
+        key = keys.read_key(path, secret=self._secret)
+        if key.public_key() != certificate.public_key():
+            raise IdentityError(f"{path} is not the key of CA {one.serial}: restore the right one from a backup.")
+        return Signer(certificate, key)
+
+    def _issue(self, kind: Kind, name: str, days: int, hosts: tuple[str, ...] = ()) -> Issued:
+        span = check_days(days)
+        check_name(name, kind=kind)
+        with self._changing() as (journal, signers):
+            check_name(name, kind=kind, known={one.name for one in journal.issued.values() if one.kind == kind})
+            holding = [one for one in journal.identity(kind, name) if one.is_current]
+            if holding and holding[-1].state(self._clock()) != "expired":
+                raise InputError(
+                    f"{kind} {name!r} has a certificate until {holding[-1].not_after:%Y-%m-%d}: replace it with "
+                    f"'splitwiper certs rotate {self.folder} {name}'."
+                )
+            return self._make(journal, signers[-1], kind, name, span, hosts, [])
+
+    def _make(
+        self,
+        journal: Journal,
+        by: Signer,
+        kind: Kind,
+        name: str,
+        span: timedelta,
+        hosts: tuple[str, ...],
+        also: list[Event],
+    ) -> Issued:
+        key, now = keys.new_key(), self._clock()
+        certificate = minting.leaf_certificate(
+            by, key.public_key(), kind=kind, name=name, hosts=hosts, now=now, span=span
+        )
+        publishing.stage(publishing.folder_of(self.folder, kind, name), key, certificate)
+        event = _event(certificate, kind, name, by.certificate, self._clock) | ({"hosts": list(hosts)} if hosts else {})
+        journal.append(event, *also, by=by)
+        return journal.issued[event["serial"]]
+
+
+def _new_authority(root: Path, name: str, span: timedelta, secret: bytes | None, clock: Clock) -> tuple[Signer, Event]:
+    key = keys.new_key()
+    certificate = minting.authority_certificate(key, name=name, now=clock(), span=span)
+    make_folder(root / AUTHORITY)
+    path = _key_file(root, hex_serial(certificate.serial_number))
+    write_bytes(path, keys.key_pem(key, secret=secret))
+    return Signer(certificate, key), _event(certificate, "authority", name, certificate, clock)
+
+
+def _key_file(root: Path, serial: str) -> Path:
+    return root / AUTHORITY / f"ca-{serial}.key.pem"
+
+
+def _event(certificate: x509.Certificate, kind: Kind, name: str, by: x509.Certificate, clock: Clock) -> Event:
+    return issuing(certificate, kind=kind, name=name, authority=hex_serial(by.serial_number), now=clock())

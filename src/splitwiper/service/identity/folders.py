@@ -1,0 +1,139 @@
+"""Small files of identities: JSON lines with a version, PEM bundles, one writer at a time, and noticing changes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from splitwiper.errors import CorruptError, FormatError, NotFoundError
+from splitwiper.store.files import make_folder, write_bytes
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+AUTHORITY = "authority"
+CA, CERTIFICATE, KEY = "ca.pem", "certificate.pem", "key.pem"
+REVOKED, SUPERSEDED, TOKENS = "revoked.pem", "superseded.pem", "tokens.jsonl"
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from changing a folder meanwhile. A process that dies lets go."""
+    make_folder(folder)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def stamp(*paths: Path) -> Stamp:
+    """Something that is another after any of the files has changed."""
+    found = list[tuple[int, int, int] | None]()
+    for path in paths:
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            found.append(None)
+        else:
+            found.append((state.st_mtime_ns, state.st_size, state.st_ino))
+    return tuple(found)
+
+
+def to_line(value: Mapping[str, Any]) -> str:
+    """A record as its one JSON line, without the end of the line."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def read_lines(path: Path, *, form: str, version: int) -> list[str]:
+    """The lines of a file, its heading first.
+
+    Raises:
+        CorruptError: it was cut short, or is no such file.
+        FormatError: a newer version wrote it.
+    """
+    text = path.read_bytes().decode("utf-8", "replace")
+    lines = text.split("\n")
+    if lines.pop():
+        raise damaged(path, f"line {len(lines) + 1} was cut short")
+    try:
+        heading = json.loads(lines[0])
+        found, number = heading["format"], heading["version"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise damaged(path, "line 1 is not its heading") from None
+    if found != form:
+        raise damaged(path, f"it is a file of format {found!r}, not {form!r}")
+    if not isinstance(number, int) or number > version:
+        raise FormatError(f"{path} has version {number!r} of its format, and {version} is the newest known: upgrade.")
+    return lines
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Replace a file by these lines, at once."""
+    write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+def write_changed(path: Path, data: bytes) -> None:
+    """Write a file unless that is its content already."""
+    if not path.is_file() or path.read_bytes() != data:
+        write_bytes(path, data)
+
+
+def damaged(path: Path, how: str) -> CorruptError:
+    """The error for a file that is not what was written."""
+    return CorruptError(f"{path} is damaged: {how}. Restore it from a backup, or copy it again from where it was made.")
+
+
+def read_pem(path: Path) -> bytes:
+    """A file of a folder that was handed out.
+
+    Raises:
+        NotFoundError: it is not there.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise NotFoundError(
+            f"there is no {path.name} in {path.parent}: copy the whole folder that 'splitwiper certs' made."
+        ) from None
+
+
+def certificates(path: Path) -> list[x509.Certificate]:
+    """The certificates of a PEM file; there is at least one.
+
+    Raises:
+        NotFoundError: it is not there.
+        CorruptError: it holds something else.
+    """
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificates(read_pem(path))
+    except ValueError as problem:
+        raise damaged(path, f"no certificate can be read from it ({problem})") from problem
+
+
+def revocation_lists(path: Path) -> list[x509.CertificateRevocationList]:
+    """The revocation lists of a PEM file.
+
+    Raises:
+        NotFoundError: it is not there.
+        CorruptError: it holds something else.
+    """
+    from cryptography import x509
+
+    ending = b"-----END X509 CRL-----"
+    *blocks, rest = read_pem(path).split(ending)
+    try:
+        if rest.strip() or not blocks:
+            raise ValueError("it was cut short")
+        return [x509.load_pem_x509_crl(block + ending + b"\n") for block in blocks]
+    except ValueError as problem:
+        raise damaged(path, f"no revocation list can be read from it ({problem})") from problem

@@ -1,0 +1,132 @@
+"""Private keys: made, stored for their owner alone, read, and used to sign the index."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitwiper.errors import ConfigError, CorruptError, IdentityError, InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate
+
+PASSPHRASE = "SPLITWIPER_CA_PASSPHRASE"  # noqa: S105
+"""The environment variable with the passphrase of the CA's keys."""
+_LEAST = 16
+
+
+def check_cryptography() -> None:
+    """Say at once that there can be no certificates here.
+
+    Raises:
+        ConfigError: the package for them is not installed.
+    """
+    if importlib.util.find_spec("cryptography") is None:
+        raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
+
+
+def new_key() -> EllipticCurvePrivateKey:
+    """A fresh key on the curve P-256."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def passphrase(given: str | None) -> bytes | None:
+    """The passphrase given, or the environment's; ``None`` where there is none."""
+    text = given if given is not None else os.environ.get(PASSPHRASE, "")
+    return text.encode() or None
+
+
+def check_passphrase(secret: bytes | None) -> None:
+    """Refuse a passphrase for a new key that could be guessed: the file's format slows guessing down only a little.
+
+    Raises:
+        InputError: it is too short.
+    """
+    if secret is not None and len(secret) < _LEAST:
+        raise InputError(
+            f"the passphrase in {PASSPHRASE} has {len(secret)} bytes and must have at least {_LEAST}: make one with "
+            "'openssl rand -base64 24', or unset the variable to keep the CA's key without one."
+        )
+
+
+def key_pem(key: EllipticCurvePrivateKey, *, secret: bytes | None = None) -> bytes:
+    """A private key as PKCS #8, encrypted where there is a passphrase."""
+    from cryptography.hazmat.primitives import serialization as form
+
+    how = form.NoEncryption() if secret is None else form.BestAvailableEncryption(secret)
+    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, how)
+
+
+def read_key(path: Path, *, secret: bytes | None) -> EllipticCurvePrivateKey:
+    """A CA's private key.
+
+    Raises:
+        NotFoundError: it is not there.
+        IdentityError: the passphrase is wrong or missing, or others may read the file.
+        CorruptError: it holds something else.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    check_private(path)
+    data = path.read_bytes()
+    locked = b"ENCRYPTED PRIVATE KEY" in data
+    if locked and secret is None:
+        raise IdentityError(f"the key {path} is encrypted: put its passphrase into {PASSPHRASE}.")
+    try:
+        key = load_pem_private_key(data, secret if locked else None)
+    except (ValueError, TypeError) as problem:
+        if locked and b"-----END" in data:
+            raise IdentityError(f"the passphrase in {PASSPHRASE} does not open {path}: give the right one.") from None
+        raise CorruptError(f"{path} is not a private key ({problem}): restore it from a backup.") from problem
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise CorruptError(f"{path} holds a key of another kind: restore it from a backup.")
+    return key
+
+
+def check_private(path: Path) -> None:
+    """Refuse a key file that is not there, or that everybody may read.
+
+    Raises:
+        NotFoundError: there is none.
+        IdentityError: its rights are too wide.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no key {path}: copy the whole folder, or restore it from a backup.") from None
+    if os.name == "posix" and stat.S_IMODE(mode) & stat.S_IRWXO:
+        raise IdentityError(
+            f"the key {path} has the rights {stat.S_IMODE(mode):03o}, so everybody here may read it: chmod 600 it, and "
+            "replace it with 'splitwiper certs rotate' if somebody may have."
+        )
+
+
+def sign(key: EllipticCurvePrivateKey, message: bytes) -> bytes:
+    """A signature (ECDSA with SHA-256)."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return key.sign(message, ec.ECDSA(SHA256()))
+
+
+def is_signed(certificate: Certificate, signature: bytes, message: bytes) -> bool:
+    """Whether the holder of a certificate's key signed a message."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    public = certificate.public_key()
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        public.verify(signature, message, ec.ECDSA(SHA256()))
+    except InvalidSignature:
+        return False
+    return True

@@ -1,0 +1,118 @@
+"""Names of identities and hosts, and how certificates state them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from splitwiper.errors import InputError, nearest
+from splitwiper.federation.sources import NAME
+
+PrincipalKind = Literal["client", "operator"]
+Kind = Literal["client", "operator", "server", "authority"]
+PRINCIPALS: tuple[PrincipalKind, ...] = get_args(PrincipalKind)
+SERVER = "server"
+"""The server's name in the index, and its folder's."""
+_URN = re.compile(rf"urn:splitwiper:({'|'.join(PRINCIPALS)}):({NAME.pattern})")
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_DNS = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Somebody who proved who they are.
+
+    Attributes:
+        kind: ``"client"`` or ``"operator"``.
+        name: what they are called.
+        serial: the certificate's serial number in hex, or the token's public id.
+    """
+
+    kind: PrincipalKind
+    name: str
+    serial: str = ""
+
+    def __post_init__(self) -> None:
+        check_kind(self.kind)
+        check_name(self.name, kind=self.kind)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+
+def check_kind(kind: str) -> PrincipalKind:
+    """The kind, if it is one that can speak to a server.
+
+    Raises:
+        InputError: it is another word.
+    """
+    if kind not in PRINCIPALS:
+        raise InputError(f"kind {kind!r}: use {' or '.join(map(repr, PRINCIPALS))}.{nearest(str(kind), PRINCIPALS)}")
+    return kind
+
+
+def check_name(name: object, *, kind: str, known: Iterable[str] = ()) -> str:
+    """The name, if it may be a folder's and no other name is taken for it.
+
+    Raises:
+        InputError: it has other characters, is too long, or differs from a known one in case alone.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InputError(
+            f"{kind} name {name!r}: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit."
+        )
+    for other in known:
+        if other != name and other.lower() == name.lower():
+            raise InputError(f"{kind} {name!r} differs from {other!r} in case alone; choose another name.")
+    return name
+
+
+def urn(kind: str, name: str) -> str:
+    """An identity as a certificate states it.
+
+    >>> urn("client", "north")
+    'urn:splitwiper:client:north'
+    """
+    return f"urn:splitwiper:{kind}:{name}"
+
+
+def stated(text: str) -> tuple[PrincipalKind, str] | None:
+    """Kind and name of what `urn` made; ``None`` where it is something else.
+
+    >>> stated("urn:splitwiper:operator:anna")
+    ('operator', 'anna')
+    >>> stated("urn:splitwiper:client:../north") is None
+    True
+    """
+    found = _URN.fullmatch(text)
+    return (cast("PrincipalKind", found[1]), found[2]) if found else None
+
+
+def check_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Host names in lower case and IP addresses in their usual form, each once.
+
+    Raises:
+        InputError: there is none, or one is neither.
+
+    >>> check_hosts(["Splitwiper.Example.org", "::0:1", "localhost"])
+    ('splitwiper.example.org', '::1', 'localhost')
+    """
+    if isinstance(hosts, str) or not hosts:
+        raise InputError(f"hosts {hosts!r}: give a list of the names and addresses by which clients reach the server.")
+    return tuple(dict.fromkeys(_host(host) for host in hosts))
+
+
+def _host(host: str) -> str:
+    if isinstance(host, str) and "%" not in host:  # a zone means something on one machine alone
+        try:
+            return str(ipaddress.ip_address(host))
+        except ValueError:
+            if _DNS.fullmatch(host) and not host.rpartition(".")[2].isdigit():
+                return host.lower()
+    raise InputError(
+        f"host {host!r} is neither a host name nor an IP address. Leave out 'https://', port and path; give names with "
+        "other letters in their 'xn--' form."
+    )

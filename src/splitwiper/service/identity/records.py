@@ -1,0 +1,83 @@
+"""What an authority issued, and in which state it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from splitwiper.errors import InputError
+from splitwiper.service.identity.names import Kind
+
+Clock = Callable[[], datetime]
+State = Literal["valid", "ending", "expired", "not yet valid", "revoked", "retired"]
+_LONGEST = 36_500
+
+
+@dataclass(frozen=True)
+class Issued:
+    """One certificate.
+
+    Attributes:
+        kind: whose it is; ``"authority"`` for a CA's own.
+        name: the identity's name.
+        serial: its serial number, 40 digits in hex.
+        authority: the serial number of the CA that signed it.
+        not_before: from when it holds.
+        not_after: until when.
+        hosts: a server's names and addresses.
+        ends: when a certificate that was replaced stops being accepted, where that is earlier than ``not_after``.
+        revoked: when it was revoked, or a CA retired.
+        der: the certificate itself.
+    """
+
+    kind: Kind
+    name: str
+    serial: str
+    authority: str
+    not_before: datetime
+    not_after: datetime
+    hosts: tuple[str, ...] = ()
+    ends: datetime | None = None
+    revoked: datetime | None = None
+    der: bytes = field(default=b"", repr=False)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it is the identity's newest certificate, neither revoked nor replaced."""
+        return self.revoked is None and self.ends is None
+
+    def state(self, at: datetime) -> State:
+        """What it is good for at a given time."""
+        if self.revoked is not None:
+            return "retired" if self.kind == "authority" else "revoked"
+        if at < self.not_before:
+            return "not yet valid"
+        if at > self.not_after or (self.ends is not None and at >= self.ends):
+            return "expired"
+        return "ending" if self.ends is not None else "valid"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+
+def utc_now() -> datetime:
+    """The time, to the second: certificates know no smaller part."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def check_days(days: int, *, least: int = 1) -> timedelta:
+    """A number of days as a time span.
+
+    Raises:
+        InputError: it is no whole number, or out of reach.
+    """
+    if isinstance(days, bool) or not isinstance(days, int) or not least <= days <= _LONGEST:
+        raise InputError(f"days {days!r}: give a whole number from {least} to {_LONGEST}.")
+    return timedelta(days=days)
+
+
+def moment(text: str) -> datetime:
+    """A time as it is stored."""
+    return datetime.fromisoformat(text).astimezone(UTC)

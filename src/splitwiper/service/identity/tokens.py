@@ -1,0 +1,178 @@
+"""Bearer tokens, for clients that reach the server through a proxy which ends TLS.
+
+A token is ``swt_ID_SECRET``: a recognisable prefix, a public id, 256 random bits. The file has hashes alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from splitwiper.errors import IdentityError, InputError, NotFoundError, nearest
+from splitwiper.service.identity import folders
+from splitwiper.service.identity.folders import TOKENS
+from splitwiper.service.identity.names import Principal, PrincipalKind
+from splitwiper.service.identity.records import Clock, moment, utc_now
+
+FORMAT, VERSION = "splitwiper-tokens", 1
+_TOKEN = re.compile(r"swt_([0-9a-f]{16})_[0-9a-f]{64}")
+_NOBODY = "0" * 64
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is known of a token: not the token.
+
+    Attributes:
+        id: its public part.
+        kind: ``"client"`` or ``"operator"``.
+        name: whom it belongs to.
+        created: when it was made.
+        expires: until when it is good; ``None`` for ever.
+        revoked: since when it is not.
+        hash: SHA-256 of the whole text.
+    """
+
+    id: str
+    kind: PrincipalKind
+    name: str
+    created: datetime
+    expires: datetime | None = None
+    revoked: datetime | None = None
+    hash: str = field(default="", repr=False)
+
+    def state(self, at: datetime) -> str:
+        """``"valid"``, ``"expired"`` or ``"revoked"``."""
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if self.expires is not None and at >= self.expires else "valid"
+
+
+class Tokens:
+    """The tokens that a server accepts. A file that changed is read again.
+
+    Args:
+        folder: the server's.
+        clock: what time it is.
+    """
+
+    def __init__(self, folder: str | Path, *, clock: Clock = utc_now) -> None:
+        self.folder, self._clock = Path(folder), clock
+        self._path = self.folder / TOKENS
+        self._lock = threading.Lock()
+        self._stamp: folders.Stamp = (None,)
+        self._known: dict[str, Token] = {}
+
+    def add(self, principal: Principal, expires: datetime | None = None) -> str:
+        """A new token for somebody. It is shown here and never again.
+
+        Raises:
+            InputError: it would have expired already.
+        """
+        now = self._clock()
+        if expires is not None:
+            expires = expires.astimezone(UTC)
+            if expires <= now:
+                raise InputError(f"a token that expires {expires.isoformat()} is of no use: give a later time.")
+        public = secrets.token_hex(8)
+        text = f"swt_{public}_{secrets.token_hex(32)}"
+        new = Token(public, principal.kind, principal.name, now, expires, None, _hash(text))
+        self._change(lambda known: known | {public: new})
+        return text
+
+    def check(self, text: str) -> Principal:
+        """Whose token this is. Its id takes the place of a certificate's serial number.
+
+        Raises:
+            IdentityError: it is unknown, altered, expired or revoked.
+        """
+        shaped = _TOKEN.fullmatch(text)
+        if shaped is None:
+            raise IdentityError("this is not a token: one begins with 'swt_' and has 85 characters; give it whole.")
+        found = self._fresh().get(shaped[1])
+        same = hmac.compare_digest(_hash(text), found.hash if found else _NOBODY)  # as long for an unknown id
+        if found is None or not same:
+            raise IdentityError(f"token {shaped[1]} is not known here, or was altered: ask the operator for a new one.")
+        state = found.state(self._clock())
+        if state != "valid":
+            raise IdentityError(
+                f"token {found.id} of {found.kind} {found.name!r} is {state}: ask the operator for a new one."
+            )
+        return Principal(found.kind, found.name, found.id)
+
+    def revoke(self, which: str, *, kind: PrincipalKind | None = None) -> list[Token]:
+        """Refuse a token by its id, or all of somebody by their name. Revoking what is revoked changes nothing.
+
+        Raises:
+            NotFoundError: there is none.
+            InputError: a client and an operator have this name.
+        """
+        chosen: list[str] = []
+
+        def change(known: dict[str, Token]) -> dict[str, Token]:
+            found = [one for one in known.values() if which in (one.id, one.name) and kind in (None, one.kind)]
+            if len({(one.kind, one.name) for one in found}) > 1:
+                raise InputError(f"{which!r} may mean a client or an operator: say which with --kind (kind=).")
+            if not found:
+                names = [*known, *(one.name for one in known.values())]
+                raise NotFoundError(f"no token has the id or the name {which!r}.{nearest(which, names)}")
+            chosen.extend(one.id for one in found)
+            return known | {one.id: replace(one, revoked=one.revoked or self._clock()) for one in found}
+
+        known = self._change(change)
+        return [known[one] for one in chosen]
+
+    def listed(self) -> list[Token]:
+        """All tokens, in the order they were made."""
+        return list(self._fresh().values())
+
+    def _fresh(self) -> dict[str, Token]:
+        with self._lock:
+            now = folders.stamp(self._path)
+            if now != self._stamp:
+                self._stamp = (None,)
+                self._known = {}
+                self._known = self._read()
+                self._stamp = now
+            return self._known
+
+    def _read(self) -> dict[str, Token]:
+        if not self._path.is_file():
+            return {}
+        found = [_token(self._path, line) for line in folders.read_lines(self._path, form=FORMAT, version=VERSION)[1:]]
+        return {one.id: one for one in found}
+
+    def _change(self, change: Callable[[dict[str, Token]], dict[str, Token]]) -> dict[str, Token]:
+        with folders.locked(self.folder):
+            known = change(self._read())
+            heading = {"format": FORMAT, "version": VERSION}
+            folders.write_lines(self._path, [folders.to_line(heading), *map(_line, known.values())])
+            return known
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _line(token: Token) -> str:
+    return folders.to_line({k: v.isoformat() if isinstance(v, datetime) else v for k, v in asdict(token).items()})
+
+
+def _token(path: Path, line: str) -> Token:
+    try:
+        raw = json.loads(line)
+        dates = {name: raw[name] and moment(raw[name]) for name in ("created", "expires", "revoked")}
+        Principal(raw["kind"], raw["name"])
+        if not re.fullmatch(r"[0-9a-f]{64}", raw["hash"]):
+            raise ValueError("no hash")
+        return Token(**(raw | dates))
+    except (ValueError, KeyError, TypeError) as problem:
+        raise folders.damaged(path, f"a line is not a token's ({problem})") from problem

@@ -1,0 +1,214 @@
+"""Who a certificate belongs to, if it can be believed: what a server asks for every request."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitwiper.errors import IdentityError, NotFoundError
+from splitwiper.service.identity import folders
+from splitwiper.service.identity.folders import CA, REVOKED, SUPERSEDED, stamp
+from splitwiper.service.identity.keys import check_cryptography
+from splitwiper.service.identity.minting import hex_serial
+from splitwiper.service.identity.names import Principal, PrincipalKind, stated
+from splitwiper.service.identity.records import Clock, utc_now
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+
+@dataclass(frozen=True)
+class _Believed:
+    """A CA, the serial numbers it revoked, and those that end at some time."""
+
+    certificate: x509.Certificate
+    revoked: frozenset[int]
+    ends: dict[int, datetime]
+
+
+class Trust:
+    """The CAs that a server believes, and whom they revoked.
+
+    Files that changed are read again, so a revocation counts from the next question on. While they cannot be read,
+    nobody is believed.
+
+    Args:
+        folder: the server's, with ``ca.pem`` and ``revoked.pem``.
+        clock: what time it is.
+
+    Raises:
+        NotFoundError: a file is missing.
+        CorruptError: a file is damaged, or a CA did not sign its list.
+    """
+
+    def __init__(self, folder: str | Path, *, clock: Clock = utc_now) -> None:
+        check_cryptography()
+        self.folder, self._clock = Path(folder), clock
+        self._files = [self.folder / name for name in (CA, REVOKED, SUPERSEDED)]
+        self._lock = threading.Lock()
+        self._stamp: folders.Stamp = ()
+        self._believed: list[_Believed] = []
+        self._fresh()
+
+    def principal(self, der: bytes | None, *, at: datetime | None = None) -> Principal:
+        """Whose certificate this is.
+
+        Args:
+            der: the certificate that the other side of a TLS connection proved to hold the key of.
+            at: judge as of this time; now unless given.
+
+        Raises:
+            IdentityError: saying why it is not believed.
+            NotFoundError: files of the folder went missing; nobody is believed meanwhile.
+            CorruptError: they are damaged.
+        """
+        from cryptography import x509
+
+        if not der:
+            raise IdentityError("no certificate was shown: connect with certificate.pem and key.pem of your folder.")
+        try:
+            leaf = x509.load_der_x509_certificate(der)
+            issuer = self._issuer(leaf)
+            when = at or self._clock()
+            _check_times(leaf, issuer.certificate, when)
+            _check_usage(leaf)
+            kind, name = _identity(leaf)
+        except _unreadable() as problem:
+            raise IdentityError(f"the certificate cannot be read ({problem}): ask for a new one.") from problem
+        who = f"the certificate {hex_serial(leaf.serial_number)[:16]} of {kind} {name!r}"
+        if leaf.serial_number in issuer.revoked:
+            raise IdentityError(f"{who} was revoked: ask the server's operator for a new one.")
+        ends = issuer.ends.get(leaf.serial_number)
+        if ends is not None and ends <= when:
+            raise IdentityError(f"{who} was replaced, and accepted until {ends:%Y-%m-%d %H:%M}: use the new one.")
+        self._verify(leaf, issuer.certificate, when, who)
+        return Principal(kind, name, hex_serial(leaf.serial_number))
+
+    def _issuer(self, leaf: x509.Certificate) -> _Believed:
+        for one in self._fresh():
+            if one.certificate.subject == leaf.issuer and _signed(leaf, one.certificate):
+                return one
+        raise IdentityError(
+            f"the certificate {hex_serial(leaf.serial_number)[:16]} ({leaf.subject.rfc4514_string()}) was not signed "
+            f"by a CA in {self.folder / CA}: use one that this server's operator issued."
+        )
+
+    def _verify(self, leaf: x509.Certificate, root: x509.Certificate, when: datetime, who: str) -> None:
+        """The whole path by the rules of RFC 5280, whatever was looked at before."""
+        from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+
+        builder = PolicyBuilder().store(Store([root])).time(when).max_chain_depth(0)
+        try:
+            builder.build_client_verifier().verify(leaf, [])
+        except VerificationError as problem:
+            raise IdentityError(f"{who} does not verify ({problem}): ask for a new one.") from problem
+
+    def _fresh(self) -> list[_Believed]:
+        with self._lock:
+            now = stamp(*self._files)
+            if now != self._stamp:
+                self._believed, self._stamp = [], ()
+                self._believed = self._load()
+                self._stamp = now
+            return self._believed
+
+    def _load(self) -> list[_Believed]:
+        bundle, revoked, superseded = self._files
+        believed = []
+        lists = folders.revocation_lists(revoked)
+        ending = folders.revocation_lists(superseded) if superseded.is_file() else []
+        for certificate in folders.certificates(bundle):
+            gone = _list_of(certificate, lists, revoked)
+            if gone is None:
+                raise NotFoundError(
+                    f"{revoked} has no list of the CA {certificate.subject.rfc4514_string()}, which {bundle} trusts: "
+                    "append that CA's revocation list, which may be empty."
+                )
+            ends = _list_of(certificate, ending, superseded) or {}
+            believed.append(_Believed(certificate, frozenset(gone), ends))
+        return believed
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What reading a certificate that is none, or an odd one, may raise."""
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    odd = (x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
+    return (ValueError, UnsupportedAlgorithm, *odd)
+
+
+def _list_of(
+    authority: x509.Certificate, lists: list[x509.CertificateRevocationList], path: Path
+) -> dict[int, datetime] | None:
+    """Serial numbers and dates on a CA's lists; ``None`` where it has none."""
+    own = [one for one in lists if one.issuer == authority.subject]
+    out: dict[int, datetime] = {}
+    for one in own:
+        if not one.is_signature_valid(authority.public_key()):  # type: ignore[arg-type]
+            raise folders.damaged(path, f"{authority.subject.rfc4514_string()} did not sign its list")
+        out |= {entry.serial_number: entry.revocation_date_utc for entry in one}
+    return out if own else None
+
+
+def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
+        return False
+    return True
+
+
+def _check_times(leaf: x509.Certificate, authority: x509.Certificate, when: datetime) -> None:
+    for what, one in (("the certificate", leaf), ("the CA's certificate", authority)):
+        serial, begin, end = hex_serial(one.serial_number)[:16], one.not_valid_before_utc, one.not_valid_after_utc
+        if when < begin:
+            raise IdentityError(
+                f"{what} {serial} is not valid before {begin:%Y-%m-%d %H:%M}, and it is {when:%Y-%m-%d %H:%M} here "
+                "(UTC): set the clocks right."
+            )
+        if when > end:
+            raise IdentityError(
+                f"{what} {serial} expired {end:%Y-%m-%d %H:%M} (UTC): ask for a new one, made by 'splitwiper certs "
+                "rotate'."
+            )
+
+
+def _check_usage(leaf: x509.Certificate) -> None:
+    from cryptography import x509
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    serial = hex_serial(leaf.serial_number)[:16]
+    try:
+        usages = set(leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except x509.ExtensionNotFound:
+        usages = set()
+    if ExtendedKeyUsageOID.CLIENT_AUTH in usages:
+        return
+    if ExtendedKeyUsageOID.SERVER_AUTH in usages:
+        raise IdentityError(f"the certificate {serial} is a server's: use one of a client or an operator.")
+    raise IdentityError(f"the certificate {serial} is not meant for clients (no clientAuth): ask for one that is.")
+
+
+def _identity(leaf: x509.Certificate) -> tuple[PrincipalKind, str]:
+    from cryptography import x509
+
+    serial = hex_serial(leaf.serial_number)[:16]
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except x509.ExtensionNotFound:
+        found = []
+    if len(found) != 1:
+        raise IdentityError(f"the certificate {serial} states {len(found)} identities, not one: ask for a new one.")
+    if (identity := stated(found[0])) is None:
+        raise IdentityError(
+            f"the certificate {serial} states {found[0]!r}, which is neither a client nor an operator: ask for a new "
+            "one."
+        )
+    return identity

@@ -1,0 +1,234 @@
+"""The link over HTTPS: the same protocol as in one process, for clients behind firewalls. They open all connections."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from splitwiper import errors
+from splitwiper.errors import SplitWiperError, UnreachableError
+from splitwiper.service.certificate import Head, PublicKey
+from splitwiper.store import files
+from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
+
+_PIECE = 1 << 20
+_TRIES = 5
+_UNLIKELY = -30.0
+"""The logit of labels that the server did not name the most likely one."""
+_T = TypeVar("_T")
+
+
+class HttpsLink:
+    """A client's connection to a server.
+
+    Args:
+        url: of the server, ``https://host:port``.
+        context: certificates, see `splitwiper.service.identity.client_context`; None where ``url`` is a proxy's with a
+            certificate that the system knows.
+        token: sent with every call, where tokens are used.
+        patience: seconds to wait for an answer.
+        tries: how often a call is tried that got no answer; every one may be repeated.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        context: ssl.SSLContext | None = None,
+        *,
+        token: str = "",
+        patience: float = 60.0,
+        tries: int = _TRIES,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._tries = tries
+        self._http = httpx.Client(
+            base_url=self.url,
+            verify=context if context is not None else True,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(patience, connect=min(patience, 10.0)),
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # --- the protocol --------------------------------------------------------------------------------------
+
+    def federation(self) -> dict[str, Any]:
+        """What joining clients must agree with."""
+        found: dict[str, Any] = self._call("GET", "/v1/federation").json()
+        return found
+
+    def initial(self) -> bytes:
+        """The client half's first weights, as a safetensors file."""
+        return self._call("GET", "/v1/initial").content
+
+    def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
+        """Hand over a shard; after an interruption it goes on where it was."""
+        size, digest = shard.stat().st_size, files.file_digest(shard)
+        announced = {"size": size, "digest": digest, "statement": _plain(statement)}
+        begun = self._call("POST", "/v1/uploads", json=announced).json()
+        place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
+        while offset < size:
+            offset = self._sent(place, shard, offset)
+        done = self._call("POST", f"{place}/finish", timeout=None).json()
+        return Accepted(done["digest"], done["generation"])
+
+    def _sent(self, place: str, shard: Path, offset: int) -> int:
+        """Send from a place to the end; what came through before an interruption counts."""
+        try:
+            headers = {"Upload-Offset": str(offset), "Content-Length": str(shard.stat().st_size - offset)}
+            answer = self._once("PATCH", place, content=_pieces(shard, offset), headers=headers, timeout=None)
+            return int(answer.json()["offset"])
+        except (httpx.TransportError, errors.BusyError, errors.DataError):
+            there = int(self._call("GET", place).json()["offset"])
+            if there == offset:
+                time.sleep(0.2)
+            return there
+
+    def withdraw(self, client: str, statement: Statement) -> None:
+        """Erase the client's shard."""
+        self._call("POST", "/v1/withdraw", json=_plain(statement))
+
+    def submit(self, request: Request) -> Ticket:
+        """Ask to be forgotten."""
+        return _ticket(
+            self._call("POST", "/v1/requests", json={"ticket": request.ticket, "level": request.level}).json()
+        )
+
+    def tickets(self, client: str) -> tuple[Ticket, ...]:
+        """Every request made in this client's name, and where it stands."""
+        return tuple(map(_ticket, self._call("GET", "/v1/requests").json()))
+
+    def receipt(self, ticket: str) -> Receipt:
+        """What was done for a request."""
+        return Receipt.from_dict(self._call("GET", f"/v1/requests/{ticket}/receipt").json())
+
+    def certificate(self, ticket: str) -> dict[str, Any]:
+        """The certificate of a settled request."""
+        found: dict[str, Any] = self._call("GET", f"/v1/requests/{ticket}/certificate").json()
+        return found
+
+    def signing_keys(self) -> tuple[PublicKey, ...]:
+        """The keys that the server says it signs with, or signed with."""
+        return tuple(PublicKey.from_pem(text.encode()) for text in self._call("GET", "/v1/keys").json())
+
+    def head(self) -> Head:
+        """The ledger's head."""
+        told = self._call("GET", "/v1/ledger/head").json()
+        return Head(int(told["size"]), str(told["root"]))
+
+    def consistency(self, old: int, new: int) -> list[str]:
+        """The proof that the ledger of one length grew into that of another."""
+        proof: list[str] = self._call("GET", "/v1/ledger/consistency", params={"old": old, "new": new}).json()
+        return proof
+
+    def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
+        """Run the server half; where it names the most likely label alone, all others are unlikely."""
+        body = save({name: tensor.contiguous().cpu() for name, tensor in boundary.items()})
+        answer = self._call("POST", "/v1/predict", content=body)
+        labels, found = _labels(answer), load(answer.content)
+        logits = found.get("logits")
+        if logits is None:
+            logits = torch.full((len(found["best"]), len(labels)), _UNLIKELY)
+            logits.scatter_(1, found["best"].long()[:, None], 0.0)
+        return Scores(labels, logits, answer.headers.get("X-Codebook", ""))
+
+    def model(self, client: str) -> ModelCopy:
+        """Fetch the server half."""
+        answer = self._call("GET", "/v1/model")
+        return ModelCopy(load(answer.content), _labels(answer), answer.headers.get("X-Codebook", ""))
+
+    def post(self, client: str, topic: str, place: int, body: bytes) -> None:
+        """Relay a sealed message to the other clients."""
+        sealed = {"body": base64.b64encode(body).decode()}
+        self._call("PUT", f"/v1/board/messages/{place}", params={"topic": topic}, json=sealed)
+
+    def topic(self) -> str:
+        """What is being talked about on the board, or was last."""
+        return str(self._call("GET", "/v1/board/topic").json()["topic"])
+
+    def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
+        """The messages of a topic, from a place on."""
+        found = self._call("GET", "/v1/board/messages", params={"topic": topic, "since": since}).json()
+        return tuple(Posted(m["place"], m["sender"], base64.b64decode(m["body"])) for m in found)
+
+    # --- calls ---------------------------------------------------------------------------------------------
+
+    def _call(self, method: str, place: str, **how: Any) -> httpx.Response:
+        """One call, tried again where no answer came.
+
+        Raises:
+            UnreachableError: none ever came.
+            SplitWiperError: what the server says is wrong.
+        """
+        for attempt in range(1, self._tries + 1):
+            try:
+                return self._once(method, place, **how)
+            except httpx.TransportError as problem:
+                if attempt == self._tries or _hopeless(problem):
+                    raise UnreachableError(
+                        f"{self.url} cannot be reached ({problem}). Is the server up, and are certificate and address "
+                        "right? Nothing is lost: the same call may be made again."
+                    ) from problem
+            except errors.QuotaError:
+                if attempt == self._tries:
+                    raise
+            time.sleep(0.1 * 2**attempt)
+        raise AssertionError("not reached")
+
+    def _once(self, method: str, place: str, **how: Any) -> httpx.Response:
+        answer = self._http.request(method, place, **how)
+        if answer.is_success:
+            return answer
+        raise _problem(answer)
+
+
+def _hopeless(problem: httpx.TransportError) -> bool:
+    """Whether trying again changes nothing: a certificate that is not taken."""
+    return isinstance(problem.__cause__, ssl.SSLError) or "CERTIFICATE" in str(problem).upper()
+
+
+def _problem(answer: httpx.Response) -> SplitWiperError:
+    """The error that the server tells of, as this side has it."""
+    try:
+        told = answer.json()
+        kind, message = str(told["kind"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        return UnreachableError(f"{answer.url} answered {answer.status_code}, and not as a SplitWiper server does.")
+    known: Callable[[str], SplitWiperError] | None = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, SplitWiperError):
+        return known(message)
+    return UnreachableError(f"{answer.url} answered {answer.status_code}: {message}")
+
+
+def _plain(statement: Statement) -> dict[str, Any]:
+    values = asdict(statement)
+    return {**values, "fingerprint": dict(statement.fingerprint), "tickets": list(statement.tickets)}
+
+
+def _pieces(path: Path, offset: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+def _labels(answer: httpx.Response) -> tuple[Label, ...]:
+    return tuple(Label.parse(text) for text in json.loads(answer.headers["X-Labels"]))
+
+
+def _ticket(values: Mapping[str, Any]) -> Ticket:
+    return Ticket(*(values[name] for name in ("id", "client", "level", "state", "received")))

@@ -1,0 +1,156 @@
+"""Run the service: uvicorn with mutual TLS, and the worker beside it; both end in good order when told to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from asyncio import Transport
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from splitwiper.service.access import PEER, Gate
+from splitwiper.service.api import Service, create_app
+from splitwiper.service.identity import Tokens, Trust, server_context
+from splitwiper.service.storing import ServerSettings, open_store
+from splitwiper.store.book import Book
+
+_log = logging.getLogger("splitwiper.service")
+_App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
+_GRACE = 20
+
+
+class PeerProtocol(HttpToolsProtocol):
+    """HTTP whose requests know the certificate that their connection came with."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Take the certificate from the connection."""
+        super().connection_made(transport)
+        secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        certificate = secured.getpeercert(binary_form=True) if secured else None
+        inner: _App = self.app
+
+        async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+            scope[PEER] = certificate
+            await inner(scope, receive, send)
+
+        self.app = app
+
+    def shutdown(self) -> None:
+        """Let a call that is being answered finish; do not wait for idle peers to say goodbye."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+
+def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable[[str], None] | None = None) -> None:
+    """Serve until told to stop by a signal.
+
+    Args:
+        root: the store.
+        settings: of the server.
+        config: their file, for the worker.
+        ready: told the address when the service listens.
+
+    Raises:
+        BusyError: another process serves this store.
+    """
+    halves = open_store(root, settings)
+    tokens = settings.service.identity == "tokens"
+    certs = settings.certs()
+    gate = Gate(tokens=Tokens(certs)) if tokens else Gate(trust=Trust(certs))
+    service = Service(root, halves.server, settings.service, gate)
+    with _alone(root), _worker(root, config):
+        server = _Server(
+            uvicorn.Config(
+                create_app(service),
+                host=settings.service.host,
+                port=settings.service.port,
+                http=PeerProtocol,
+                ssl_context_factory=None if tokens else lambda *_: server_context(certs),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE,
+                proxy_headers=False,
+            ),
+            "http" if tokens else "https",
+            ready,
+        )
+        server.run()
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, scheme: str, ready: Callable[[str], None] | None) -> None:
+        super().__init__(config)
+        self._scheme, self._ready = scheme, ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End in good order, and leave it to the caller how: uvicorn would die of the signal in the end."""
+        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def startup(self, *given: Any, **named: Any) -> None:
+        await super().startup(*given, **named)
+        if self.started and self._ready:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._ready(f"{self._scheme}://{host}:{port}")
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Keep other servers from this store."""
+    with Book(root / "service.db", "").lease("serving"):
+        yield
+
+
+@contextmanager
+def _worker(root: Path, config: Path) -> Iterator[None]:
+    """A worker beside the service; one that dies is followed by another."""
+    stop = threading.Event()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def keep() -> None:
+        wait = 0.2
+        while not stop.is_set():
+            process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", "splitwiper.service", str(config), str(root), str(os.getpid())]
+            )
+            running[:] = [process]
+            code = process.wait()
+            if not stop.is_set():
+                _log.warning("the worker ended with %s; another one is started", code)
+                stop.wait(wait)
+                wait = min(2 * wait, 10.0)
+
+    keeper = threading.Thread(target=keep, name="worker-keeper", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()  # what it had not published is trained again by the next one
+        keeper.join(_GRACE)

@@ -1,0 +1,63 @@
+"""Settings of the service: the ``[service]`` table of the server's configuration file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from splitwiper.config.settings import bounded, choice, typed
+from splitwiper.config.training import CODECS
+
+IDENTITIES = ("certificates", "tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceConfig:
+    """How the server is reached, by whom, and how much of it anybody may use."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on."""
+    port: int = 8443
+    """The port to listen on; 0 takes a free one."""
+    identity: str = "certificates"
+    """'certificates': mutual TLS, a client is who its certificate says. 'tokens': bearer tokens, for a proxy that
+    terminates TLS in front of the service."""
+    certs: str = "certs"
+    """The server's folder of certificates, made by ``splitwiper certs``; relative to the configuration file."""
+    codec: str = "none"
+    """How clients write activations down; fixed when the store is made."""
+    probabilities: bool = False
+    """Answer predictions with the probabilities of all labels, not with the most likely one alone."""
+    hand_out: bool = True
+    """Give clients the server half, so that they can predict without sending anything."""
+    withdraw: bool = True
+    """Stop predicting as soon as a request is accepted, until the model has forgotten."""
+    coalesce: float = 1.0
+    """Seconds to wait for further requests and uploads before re-training."""
+    deadline: float = 30.0
+    """Days within which a request is to be settled."""
+    requests: int = 20
+    """Requests to forget that a client may make in a day."""
+    rate: float = 50.0
+    """Calls a second that a client may make in the long run; pieces of uploads count like any other."""
+    burst: int = 200
+    """Calls that a client may make at once."""
+    largest: int = 64 << 30
+    """Bytes of a shard at most."""
+    rows: int = 4096
+    """Rows of one prediction at most."""
+    unfinished: int = 2
+    """Uploads that a client may have begun and not finished."""
+    patience: float = 24.0
+    """Hours after which an upload that was not finished is given up."""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        choice(self, "identity", IDENTITIES)
+        choice(self, "codec", CODECS)
+        bounded(self, "port", 0, high=65535)
+        for name in ("coalesce", "rate"):
+            bounded(self, name, 0, strict=name == "rate", high=1e6)
+        for name in ("deadline", "patience"):
+            bounded(self, name, 0, strict=True, high=1e4)
+        for name in ("requests", "burst", "largest", "rows", "unfinished"):
+            bounded(self, name, 1, high=1 << 50)

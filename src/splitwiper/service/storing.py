@@ -1,0 +1,108 @@
+"""The server's store: made from a configuration file on the first start, and checked against it on every other."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from splitwiper.config import Config, config_digest, from_dict, read_toml, to_toml
+from splitwiper.errors import ConfigError, InputError, nearest
+from splitwiper.federation.build import build_halves
+from splitwiper.federation.folder import columns_of
+from splitwiper.seeding import digest
+from splitwiper.service.settings import ServiceConfig
+from splitwiper.splitting import Halves
+from splitwiper.store import ServerTree
+
+_TABLES = ("seed", "model", "server", "service")
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """A server's configuration file."""
+
+    config: Config
+    service: ServiceConfig
+    folder: Path
+    """What relative paths are relative to."""
+
+    def certs(self) -> Path:
+        """The server's folder of certificates or tokens."""
+        return self.folder / self.service.certs
+
+
+def read_server(path: Path) -> ServerSettings:
+    """Read a server's configuration file: ``seed``, ``[model]``, ``[server]``, ``[service]``.
+
+    Raises:
+        ConfigError: naming the file and the key.
+    """
+    try:
+        values = read_toml(path)
+        for key in values:
+            if key not in _TABLES:
+                hint = nearest(key, _TABLES) or f" Known: {', '.join(_TABLES)}."
+                raise ConfigError(f"unknown key {key!r}.{hint} Clients' settings are in their own files.")
+        own = {key: value for key, value in values.items() if key != "service"}
+        return ServerSettings(
+            from_dict(Config, own), from_dict(ServiceConfig, values.get("service", {}), where="service."), path.parent
+        )
+    except FileNotFoundError as problem:
+        raise ConfigError(f"there is no configuration file {path}.") from problem
+    except ConfigError as problem:
+        raise ConfigError(f"{path}: {problem}") from problem
+
+
+def open_store(root: Path, settings: ServerSettings) -> Halves:
+    """The store's halves; the store is made if it is not there.
+
+    Raises:
+        InputError: the store was made with other settings.
+    """
+    halves = build_halves(settings.config)
+    tree = ServerTree(root)
+    if not (root / "server.db").exists():
+        _make(tree, halves, settings)
+    made = {
+        "seed": str(settings.config.seed),
+        "config": config_digest(settings.config.server, seed=settings.config.seed),
+        "codec": settings.service.codec,
+        "at": halves.at,
+        "architecture": architecture(halves),
+    }
+    odd = [name for name, value in made.items() if tree.book.meta(name) != value]
+    tree.book.close()
+    if odd:
+        raise InputError(
+            f"{root} was made with other settings ({', '.join(odd)}): bring them back, or give another folder."
+        )
+    return halves
+
+
+def architecture(halves: Halves) -> str:
+    """What both sides must have alike: the client half. How many labels there are is no matter of the server's."""
+    shapes = sorted((name, tuple(t.shape)) for name, t in halves.client.state_dict().items())
+    return digest(str(shapes), str([(s.name, str(s.dtype), tuple(s.shape)) for s in halves.boundary]))
+
+
+def _make(tree: ServerTree, halves: Halves, settings: ServerSettings) -> None:
+    config, columns = settings.config, columns_of(halves.boundary)
+    head = f"{halves.server.head_name}."
+    first = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
+    tree.create(
+        config=to_toml(config.server),
+        initial=first,  # a head is made anew for every model, with an output for each label present
+        client_initial=halves.client.state_dict(),
+        meta={
+            "seed": str(config.seed),
+            "config": config_digest(config.server, seed=config.seed),
+            "start": config.server.start,
+            "columns": json.dumps([[c.name, c.dtype, list(c.shape)] for c in columns]),
+            "codec": settings.service.codec,
+            "at": halves.at,
+            "run": secrets.token_hex(16),
+            "architecture": architecture(halves),
+        },
+    )

@@ -1,0 +1,148 @@
+"""Uploads in pieces: begun, gone on with after an interruption, finished; straight to disk, checksummed.
+
+What an upload is (whose, how long, which digest, what is said with it) is in the service's book. How much of it is here
+is the length of its file, so that the two cannot disagree, whatever instant the server dies at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from splitwiper.errors import DataError, NotFoundError, QuotaError
+from splitwiper.service.settings import ServiceConfig
+from splitwiper.store import files
+from splitwiper.store.book import Book
+from splitwiper.wire import Spent, Statement
+
+SCHEMA = """
+CREATE TABLE uploads (
+  id TEXT PRIMARY KEY, client TEXT NOT NULL, size INTEGER NOT NULL, digest TEXT NOT NULL, statement TEXT NOT NULL,
+  expires REAL NOT NULL);
+CREATE INDEX uploads_by_client ON uploads (client);
+"""
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An upload that was begun."""
+
+    id: str
+    client: str
+    size: int
+    digest: str
+    statement: Statement
+    expires: float
+    path: Path
+
+    @property
+    def offset(self) -> int:
+        """How much of it is here."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+
+class Uploads:
+    """Uploads that were begun and not finished."""
+
+    def __init__(self, folder: Path, book: Book, config: ServiceConfig) -> None:
+        self._folder, self._book, self._config = folder, book, config
+        files.make_folder(folder)
+
+    def begin(self, client: str, size: int, digest: str, statement: Statement) -> Upload:
+        """Begin an upload, or find the one that was begun for the same file.
+
+        Raises:
+            DataError: it is larger than allowed.
+            QuotaError: the client has begun too many, or there is no room for it.
+        """
+        if not 0 < size <= self._config.largest:
+            raise DataError(f"a shard of {size:,} bytes is not accepted here: the limit is {self._config.largest:,}.")
+        self.expire()
+        said = json.dumps(asdict(statement), sort_keys=True)
+        with self._book.change() as db:
+            mine = db.execute("SELECT * FROM uploads WHERE client = ?", (client,)).fetchall()
+            for row in mine:
+                if (row["size"], row["digest"]) == (size, digest):
+                    db.execute("UPDATE uploads SET statement = ? WHERE id = ?", (said, row["id"]))
+                    return self._upload({**dict(row), "statement": said})
+            if len(mine) >= self._config.unfinished:
+                raise QuotaError(
+                    f"{client!r} has begun {len(mine)} uploads and not finished them: finish or cancel one first."
+                )
+            free = os.statvfs(self._folder)
+            if size > free.f_bavail * free.f_frsize:
+                raise QuotaError(f"there is no room for {size:,} bytes on the server; tell its operator.")
+            row = {
+                "id": secrets.token_hex(16),
+                "client": client,
+                "size": size,
+                "digest": digest,
+                "statement": said,
+                "expires": time.time() + self._config.patience * _HOUR,
+            }
+            db.execute("INSERT INTO uploads VALUES (:id, :client, :size, :digest, :statement, :expires)", row)
+        return self._upload(row)
+
+    def find(self, client: str, upload: str) -> Upload:
+        """An upload of a client.
+
+        Raises:
+            NotFoundError: it has none of that name.
+        """
+        row = self._book.one("SELECT * FROM uploads WHERE id = ? AND client = ?", (upload, client))
+        if row is None:
+            raise NotFoundError(f"there is no upload {upload!r}: it was finished, cancelled or given up; begin again.")
+        return self._upload(dict(row))
+
+    def _upload(self, row: dict[str, object]) -> Upload:
+        said = json.loads(str(row["statement"]))
+        statement = Statement(**{**said, "tickets": tuple(said["tickets"]), "spent": Spent(**said["spent"])})
+        values = {key: row[key] for key in ("id", "client", "size", "digest", "expires")}
+        return Upload(**values, statement=statement, path=self._folder / f"{row['id']}.part")  # type: ignore[arg-type]
+
+    async def receive(self, upload: Upload, offset: int, pieces: AsyncIterator[bytes]) -> int:
+        """Append what comes in, and say how much is here then. What came before an interruption stays.
+
+        Raises:
+            DataError: it does not go on where the file ends, or is longer than was said.
+        """
+        here = upload.offset
+        if offset != here:
+            raise DataError(f"the upload is at {here}, not at {offset}: go on from there.")
+        with upload.path.open("ab", buffering=0) as file:
+            try:
+                async for piece in pieces:
+                    if here + len(piece) > upload.size:
+                        raise DataError(f"more came than the {upload.size:,} bytes that were announced.")
+                    here += _written(file.fileno(), piece, upload.path)
+            finally:
+                os.fsync(file.fileno())
+        return here
+
+    def end(self, upload: Upload) -> None:
+        """Forget an upload: it was finished, or given up."""
+        with self._book.change() as db:
+            db.execute("DELETE FROM uploads WHERE id = ?", (upload.id,))
+        files.erase(upload.path)
+
+    def expire(self) -> None:
+        """Give up what was not finished in time, and files that no upload is of."""
+        with self._book.change() as db:
+            db.execute("DELETE FROM uploads WHERE expires < ?", (time.time(),))
+        known = {f"{row['id']}.part" for row in self._book.read("SELECT id FROM uploads")}
+        files.sweep(self._folder, known)
+
+
+def _written(target: int, piece: bytes, path: Path) -> int:
+    """Write all of a piece."""
+    view = memoryview(piece)
+    with files.step("append", path):
+        while view:
+            view = view[os.write(target, view) :]
+    return len(piece)

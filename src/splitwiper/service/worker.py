@@ -1,0 +1,91 @@
+"""The worker: a process of its own that trains whenever the model is not the manifest's, under the store's lease.
+
+It can be killed at any instant: what it had not published is trained again by the next one, to the same bits.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from splitwiper.errors import BusyError, SplitWiperError, TrainingError
+from splitwiper.server import Server
+from splitwiper.service.certificate import Keyring, certify
+from splitwiper.splitting import ServerHalf
+from splitwiper.store import ServerTree, manifest_digest
+
+_LOOK = 0.2
+_log = logging.getLogger("splitwiper.service")
+
+
+def work(
+    root: Path, half: ServerHalf, *, coalesce: float, deadline: float, stop: threading.Event | None = None
+) -> None:
+    """Train until told to stop.
+
+    Args:
+        root: the server's folder.
+        half: the architecture.
+        coalesce: seconds without a change before training starts, so that several requests share one training.
+        deadline: days within which a request is to be settled.
+        stop: ends it after the training under way.
+    """
+    stop = stop or on_signals()
+    server = Server(ServerTree(root), half)
+    failed: str | None = None
+    while not stop.wait(_LOOK):
+        manifest = manifest_digest(server.tree.shards())
+        if server.tree.is_current() or manifest == failed:
+            continue
+        if not _quiet(server, coalesce, stop):
+            continue
+        start = time.perf_counter()
+        try:
+            receipts = server.train()
+        except BusyError:
+            continue
+        except TrainingError as problem:  # the same rows give the same end: wait for others
+            failed = manifest
+            _log.error("training went wrong: %s", problem)
+            continue
+        except SplitWiperError as problem:
+            _log.error("%s: %s", type(problem).__name__, problem)
+            stop.wait(5)
+            continue
+        failed = None
+        _certify(server, [receipt.ticket for receipt in receipts], deadline)
+        _log.info("trained", extra={"seconds": round(time.perf_counter() - start, 3), "settled": len(receipts)})
+
+
+def _certify(server: Server, tickets: Sequence[str], deadline: float) -> None:
+    """Sign what was just settled, while all that a certificate can show is still there."""
+    for ticket in tickets:
+        received = datetime.fromisoformat(server.tree.ticket(ticket).received)
+        certify(server.tree, ticket, Keyring.of(server.tree).key(), due=received + timedelta(days=deadline))
+
+
+def _quiet(server: Server, seconds: float, stop: threading.Event) -> bool:
+    """Wait until nothing has changed for so long; False where told to stop meanwhile."""
+    seen, since = None, time.monotonic()
+    latest = since + 10 * seconds  # others go on asking: those who asked first do not wait for ever
+    while not stop.is_set():
+        now = (manifest_digest(server.tree.shards()), tuple(t.state for t in server.tree.tickets()))
+        if now != seen:
+            seen, since = now, time.monotonic()
+        if time.monotonic() - since >= seconds or time.monotonic() >= latest:
+            return True
+        stop.wait(min(_LOOK, seconds or _LOOK))
+    return False
+
+
+def on_signals() -> threading.Event:
+    """An event that the signals to end set."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

@@ -1,0 +1,120 @@
+"""The service as processes: a server that is started, killed and started again, and clients' homes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from federation.runs import FEATURES, Table, three
+from service.serving import certificates
+from splitwiper.config import ClientConfig, ModelConfig
+from splitwiper.service.home import Home, HomeConfig, join
+
+MODEL = {
+    "factory": "splitwiper.models:mlp",
+    "args": {"inputs": FEATURES, "outputs": 3, "hidden": 12, "cut": 8},
+    "inputs": {"x": f"float32[{FEATURES}]"},
+    "at": "stem",
+    "head": "head",
+}
+SERVER = f"""
+seed = 5
+[model]
+factory = "splitwiper.models:mlp"
+args = {{inputs = {FEATURES}, outputs = 3, hidden = 12, cut = 8}}
+inputs = {{x = "float32[{FEATURES}]"}}
+at = "stem"
+head = "head"
+[server]
+epochs = EPOCHS
+batch = 16
+threads = 1
+[service]
+port = PORT
+certs = "certs/server"
+coalesce = 0.1
+rate = 10000.0
+burst = 10000
+"""
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+class Running:
+    """A server process over a folder; it can be killed and started again on the same port."""
+
+    def __init__(self, folder: Path, *, epochs: int = 2) -> None:
+        self.folder, self.port, self._epochs = folder, 0, epochs
+        self.certs = certificates(folder / "certs")
+        self.process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def start(self) -> None:
+        text = SERVER.replace("PORT", str(self.port)).replace("EPOCHS", str(self._epochs))
+        (self.folder / "server.toml").write_text(text, encoding="utf-8")
+        command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", "store"]
+        with (self.folder / "server.log").open("a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT
+            )
+        line = self.process.stdout.readline()
+        assert line.startswith("Serving https://127.0.0.1:"), (self.folder / "server.log").read_text()[-2000:]
+        self.url = line.split()[1]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """As by power cut: the service; its worker notices and ends by itself."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(20)
+        self.process.stdout.close()
+
+    def kill_worker(self) -> bool:
+        """The worker alone."""
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"splitwiper.service" in command and str(self.process.pid).encode() in command:
+                os.kill(int(entry.name), signal.SIGKILL)
+                return True
+        return False
+
+    def stop(self) -> int:
+        self.process.terminate()
+        code = self.process.wait(60)
+        self.process.stdout.close()
+        return code
+
+    def home(self, name: str, **client: object) -> Home:
+        """A client's home, joined."""
+        config = HomeConfig(
+            name=name, url=self.url, certs=str(self.certs / "clients" / name), model=ModelConfig(**MODEL)
+        )
+        own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1, keys="seeded", **client)
+        return join(self.folder / "homes" / name, config, own)
+
+
+def data() -> dict[str, Table]:
+    return three()
+
+
+def answers(home: Home, rows: np.ndarray) -> list[str | int]:
+    """Predictions, once the server has a model."""
+    from splitwiper.errors import NotFoundError, WithdrawnError
+
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return home.predict(home.config.name, rows)
+        except (NotFoundError, WithdrawnError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)

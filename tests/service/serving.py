@@ -1,0 +1,115 @@
+"""A real service on loopback for tests: uvicorn with mutual TLS in a thread, and links with certificates."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from torch import Tensor
+
+from splitwiper.service.access import Gate
+from splitwiper.service.api import Service, create_app
+from splitwiper.service.identity import Authority, Trust, client_context, server_context
+from splitwiper.service.link import HttpsLink
+from splitwiper.service.running import PeerProtocol
+from splitwiper.service.settings import ServiceConfig
+from splitwiper.splitting import ServerHalf
+from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Statement, Ticket
+
+CLIENTS = ("north", "south", "west")
+OPEN = {"probabilities": True, "withdraw": False, "rate": 1e4, "burst": 10_000, "requests": 1000}
+
+
+def certificates(folder: Path, clients: tuple[str, ...] = CLIENTS) -> Path:
+    """An authority with a server, clients and an operator."""
+    authority = Authority.create(folder, "tests", hosts=["127.0.0.1", "localhost"])
+    for name in clients:
+        authority.issue_client(name)
+    authority.issue_operator("ops")
+    return folder
+
+
+@contextmanager
+def serving(service: Service, certs: Path) -> Iterator[str]:
+    """The service's address, while it runs."""
+    config = uvicorn.Config(
+        create_app(service),
+        host="127.0.0.1",
+        port=0,
+        http=PeerProtocol,
+        ssl_context_factory=lambda *_: server_context(certs / "server"),
+        log_config=None,
+        access_log=False,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    end = time.monotonic() + 20
+    while not server.started:
+        assert thread.is_alive() and time.monotonic() < end, "the service did not start"
+        time.sleep(0.01)
+    try:
+        yield f"https://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@contextmanager
+def service_over(root: Path, half: ServerHalf, certs: Path, **settings: Any) -> Iterator[str]:
+    """A service over a server's folder."""
+    service = Service(root, half, ServiceConfig(**{**OPEN, **settings}), Gate(trust=Trust(certs / "server")))
+    with serving(service, certs) as url:
+        yield url
+
+
+opened: list[HttpsLink] = []
+"""Links that the tests of this process made; closed after each test."""
+
+
+def link_of(url: str, certs: Path, name: str, *, kind: str = "clients", **more: Any) -> HttpsLink:
+    opened.append(HttpsLink(url, client_context(certs / kind / name), **more))
+    return opened[-1]
+
+
+class Everybody:
+    """Each client's own link behind one: the contract's tests speak for several clients."""
+
+    def __init__(self, url: str, certs: Path) -> None:
+        self.links = {name: link_of(url, certs, name) for name in CLIENTS}
+
+    def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
+        return self.links[client].upload(client, shard, statement)
+
+    def withdraw(self, client: str, statement: Statement) -> None:
+        self.links[client].withdraw(client, statement)
+
+    def submit(self, request: Request) -> Ticket:
+        return self.links[request.client].submit(request)
+
+    def tickets(self, client: str) -> tuple[Ticket, ...]:
+        return self.links[client].tickets(client)
+
+    def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
+        return self.links[client].predict(client, boundary)
+
+    def model(self, client: str) -> ModelCopy:
+        return self.links[client].model(client)
+
+    def post(self, client: str, topic: str, place: int, body: bytes) -> None:
+        self.links[client].post(client, topic, place, body)
+
+    def topic(self) -> str:
+        return self.links["north"].topic()
+
+    def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
+        return self.links["south"].posted(topic, since)
+
+    def close(self) -> None:
+        for link in self.links.values():
+            link.close()

@@ -1,0 +1,145 @@
+"""Who may do what: every endpoint, every identity, and objects of others."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.conftest import announced, said, shard
+from service.serving import certificates, link_of
+from splitwiper.errors import QuotaError, UnreachableError, WithdrawnError
+from splitwiper.service.identity import Authority
+from splitwiper.wire import Request
+
+OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
+ANYBODY = {("GET", "/v1/federation"), ("GET", "/v1/initial")}
+OPERATOR = {("GET", "/v1/status")}
+
+
+def routes(client: httpx.Client) -> list[tuple[str, str]]:
+    """Every call that the OpenAPI document tells of."""
+    paths = client.get("/openapi.json").json()["paths"]
+    return [(method.upper(), path) for path, methods in paths.items() for method in methods]
+
+
+def filled(path: str) -> str:
+    return path.replace("{upload}", "0" * 32).replace("{ticket}", "t1").replace("{place}", "0")
+
+
+def test_the_whole_matrix(url: str, http) -> None:
+    people = {"client": http(url), "operator": http(url, "ops", "operators")}
+    listed = routes(people["client"])
+    assert len(listed) >= 15
+    for method, path in listed:
+        for kind, person in people.items():
+            status = person.request(method, filled(path), params={"topic": "labels/1"}).status_code
+            allowed = (method, path) in OPEN | ANYBODY or ((method, path) in OPERATOR) == (kind == "operator")
+            assert (status != 401) == allowed, (method, path, kind, status)
+            assert status < 500, (method, path, kind, status)
+
+
+def test_nobody_comes_in_without_a_certificate(url: str, certs: Path) -> None:
+    context = ssl.create_default_context(cafile=str(certs / "server" / "ca.pem"))
+    with httpx.Client(base_url=url, verify=context, trust_env=False) as stranger, pytest.raises(httpx.TransportError):
+        stranger.get("/healthz")
+
+
+def test_certificates_that_do_not_count(serve, tmp_path: Path) -> None:
+    own, other = certificates(tmp_path / "own"), certificates(tmp_path / "other")
+    url = serve(certs=own)
+    assert link_of(url, own, "north").tickets("north") == ()
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    for name in ("certificate.pem", "key.pem"):  # another authority's certificate, this one's trust
+        shutil.copy(other / "clients" / "north" / name, mixed / name)
+    (mixed / "ca.pem").write_bytes((own / "clients" / "north" / "ca.pem").read_bytes())
+    with pytest.raises(UnreachableError):
+        link_of(url, tmp_path, "mixed", kind=".", tries=1).tickets("north")
+    with pytest.raises(UnreachableError, match=r"(?i)certificate"):
+        link_of(url, other, "north", tries=1).tickets("north")  # does not believe the server
+
+
+def test_revoking_takes_effect_at_once(serve, tmp_path: Path, http) -> None:
+    own = certificates(tmp_path / "own")
+    url = serve(certs=own)
+    north = http(url, certs=own)  # one connection, kept open
+    assert north.get("/v1/requests").status_code == 200
+    Authority(own).revoke("north")
+    told = north.get("/v1/requests")
+    assert told.status_code == 401 and "revoked" in told.json()["message"]
+    assert http(url, "south", certs=own).get("/v1/requests").status_code == 200
+
+
+def test_a_client_touches_its_own_alone(url: str, http, certs: Path, tmp_path: Path) -> None:
+    north, south = http(url), http(url, "south")
+    path = shard(tmp_path / "s")
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(path)).json()['id']}"
+    for answer in (
+        south.get(place),
+        south.patch(place, content=b"x", headers={"Upload-Offset": "0"}),
+        south.post(f"{place}/finish"),
+        south.delete(place),
+    ):
+        assert answer.status_code == 404 and answer.json()["kind"] == "NotFoundError"
+    assert north.get(place).json()["offset"] == 0
+    link = link_of(url, certs, "north")
+    link.upload("north", path, said())
+    link.submit(Request("t1", "north", "class"))
+    assert south.get("/v1/requests").json() == [] and south.get("/v1/requests/t1/receipt").status_code == 404
+    stolen = south.post("/v1/requests", json={"ticket": "t1", "level": "class"})
+    assert stolen.status_code == 404 and "not yours" in stolen.json()["message"]
+    link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 8), said("t1"))  # answers another's ticket
+    assert [t.state for t in link.tickets("north")] == ["accepted"]
+
+
+def test_requests_have_a_quota(serve, certs: Path) -> None:
+    url = serve(requests=2)
+    link = link_of(url, certs, "north", tries=1)
+    for number in range(2):
+        link.submit(Request(f"t{number}", "north", "class"))
+    with pytest.raises(QuotaError, match="made 2 requests within a day"):
+        link.submit(Request("t2", "north", "class"))
+    assert link.submit(Request("t1", "north", "class")).state == "accepted"  # repeating is no new one
+    assert link_of(url, certs, "south").submit(Request("s1", "south", "class")).state == "accepted"
+
+
+def test_calls_have_a_rate(serve, http) -> None:
+    url = serve(rate=0.001, burst=5)
+    north = http(url)
+    codes = [north.get("/v1/requests").status_code for _ in range(8)]
+    assert codes == [200] * 5 + [429] * 3
+    assert north.get("/v1/requests").headers["retry-after"] == "1"
+    assert http(url, "south").get("/v1/requests").status_code == 200
+
+
+def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run) -> None:
+    import torch
+
+    from federation.runs import three
+
+    run.learn(three())
+    url = serve(withdraw=True)
+    link = link_of(url, certs, "north", tries=1)
+    rows = {"activation": torch.zeros(2, 8)}
+    assert link.predict("north", rows).logits.shape == (2, 4)
+    link.submit(Request("t1", "north", "class"))
+    for ask in (lambda: link.predict("north", rows), lambda: link.model("north")):
+        with pytest.raises(WithdrawnError, match="1 requests to forget"):
+            ask()
+
+
+def test_probabilities_are_off_unless_allowed(serve, certs: Path, run) -> None:
+    import torch
+
+    from federation.runs import three
+
+    run.learn(three())
+    rows = {"activation": torch.rand(6, 8)}
+    shy, frank = (link_of(serve(probabilities=p), certs, "north") for p in (False, True))
+    told, known = shy.predict("north", rows), frank.predict("north", rows)
+    assert torch.equal(told.logits.argmax(1), known.logits.argmax(1))
+    assert set(told.logits.unique().tolist()) == {0.0, -30.0}
