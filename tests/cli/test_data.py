@@ -56,7 +56,7 @@ def test_list(call, call_json, folder: Path) -> None:
         "cifar100": "missing",
         "mnist": "damaged",
         "ag_news": "incomplete",
-        **dict.fromkeys(("digits", "wine", "breast_cancer", "iris"), "bundled"),
+        **dict.fromkeys(("digits", "wine", "breast_cancer", "iris", "descriptions"), "bundled"),
     }
     assert (found["sets"][0]["train"], found["sets"][0]["test"], found["sets"][0]["labels"]) == (100, 40, 10)
     assert "starts with nothing" in found["sets"][2]["problem"]

@@ -17,7 +17,12 @@ from splitwiper.wire import Request
 
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
 ANYBODY = {("GET", "/v1/federation"), ("GET", "/v1/initial")}
-OPERATOR = {("GET", "/v1/status")}
+OPERATOR = {
+    ("GET", "/v1/status"),
+    ("GET", "/metrics"),
+    ("POST", "/v1/operator/keep-serving"),
+    ("GET", "/v1/operator/overrides"),
+}
 
 
 def routes(client: httpx.Client) -> list[tuple[str, str]]:
@@ -116,7 +121,7 @@ def test_calls_have_a_rate(serve, http) -> None:
     assert http(url, "south").get("/v1/requests").status_code == 200
 
 
-def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run) -> None:
+def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run, http) -> None:
     import torch
 
     from federation.runs import three
@@ -130,6 +135,17 @@ def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run) -> N
     for ask in (lambda: link.predict("north", rows), lambda: link.model("north")):
         with pytest.raises(WithdrawnError, match="1 requests to forget"):
             ask()
+    ops = http(url, "ops", "operators")
+    assert ops.post("/v1/operator/keep-serving", json={"ticket": "t1", "reason": "short"}).status_code == 422
+    assert ops.post("/v1/operator/keep-serving", json={"ticket": "t2", "reason": "long enough"}).status_code == 404
+    reason = {"ticket": "t1", "reason": "patients depend on it until tonight"}
+    assert ops.post("/v1/operator/keep-serving", json=reason).status_code == 201
+    assert link.predict("north", rows).logits.shape == (2, 4)
+    (kept,) = ops.get("/v1/operator/overrides").json()
+    assert (kept["operator"], kept["reason"]) == ("ops", reason["reason"]) and kept["time"]
+    link.submit(Request("t2", "north", "class"))  # another one stops it again
+    with pytest.raises(WithdrawnError):
+        link.predict("north", rows)
 
 
 def test_probabilities_are_off_unless_allowed(serve, certs: Path, run) -> None:

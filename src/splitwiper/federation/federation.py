@@ -14,7 +14,7 @@ import torch
 
 from splitwiper.client import Added, Client
 from splitwiper.client.embed import Sending
-from splitwiper.config import Config, from_dict, read_toml
+from splitwiper.config import Config, config_digest, from_dict, read_toml
 from splitwiper.data.rows import Data, as_rows, pack
 from splitwiper.errors import (
     AbsentClientError,
@@ -155,14 +155,15 @@ class Federation:
             raise InputError(f"this run was made with the cut at {at!r}, not at {self.halves.at!r}: cut it there.")
 
     def _check_settings(self) -> None:
-        """What federation.toml says must be what server and clients were made with; one client speaks for all."""
+        """What federation.toml says must be what the books of server and clients remember; one client is asked."""
         told = (
             "federation.toml is not what this run was made with: bring back the settings as they were. Other ones take"
         )
-        if (self.config.server, self.config.seed) != (self._server.config, self._server.seed):
+        seed, book = self.config.seed, self._server.tree.book
+        if (config_digest(self.config.server, seed=seed), str(seed)) != (book.meta("config"), book.meta("seed")):
             raise InputError(f"{self.path}: the server's part of {told} another run.")
         for name in self._members.here()[:1]:
-            if self._client(name).config != self.config.client:
+            if self._members.settings(name) != config_digest(self.config.client, seed=seed):
                 raise InputError(f"{self.path}: the clients' part of {told} another run.")
 
     def twin(self, path: str | Path) -> Federation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -76,6 +76,11 @@ class Members:
             raise NotFoundError(f"there is no client {name!r}.{nearest(name, self.everybody())}")
         tree, half = ClientTree(self._folder / name), self._halves.client_for(name)
         return Client(tree, half, self.server.columns, self.link, self.progress)
+
+    def settings(self, name: str) -> str | None:
+        """The digest of the settings that a client joined with, as its book remembers it."""
+        with closing(ClientTree(self._folder / name).book) as book:
+            return book.meta("config")
 
     def is_behind(self, name: str) -> bool:
         """Whether a client's own book, or the server's, tells of work it has not done."""

@@ -15,11 +15,13 @@ from starlette.requests import ClientDisconnect
 from splitwiper import __version__
 from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
+from splitwiper.service import overrides
 from splitwiper.service.access import Gate, Rates
-from splitwiper.service.api import asking, predicting, proving, talking, uploading, watching
+from splitwiper.service.api import asking, operating, predicting, proving, talking, uploading, watching
 from splitwiper.service.api.front import CALLER, Front, answer
 from splitwiper.service.desk import Desk
 from splitwiper.service.identity import Principal
+from splitwiper.service.metrics import Metrics
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.uploads import SCHEMA, Uploads
 from splitwiper.splitting import ServerHalf
@@ -33,8 +35,10 @@ class Service:
     def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Gate) -> None:
         self.root, self.config, self.gate = root, config, gate
         self.rates = Rates(config.rate, config.burst)
-        self.book = Book(root / "service.db", SCHEMA)
+        self.metrics = Metrics()
+        self.book = Book(root / "service.db", SCHEMA + overrides.SCHEMA)
         self.book.create({})
+        self.overrides = overrides.Overrides(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
 
         def server() -> Server:
@@ -61,7 +65,7 @@ class Service:
             self._busy.discard(upload)
 
     def client(self, request: Request) -> str:
-        """The client that calls."""
+        """The name of who calls; the front lets clients, or operators, come this far."""
         caller: Principal = request.scope[CALLER]
         return caller.name
 
@@ -91,12 +95,12 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploading, asking, proving, predicting, talking, watching):
+    for part in (uploading, asking, proving, predicting, talking, watching, operating):
         app.include_router(part.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
-    app.add_middleware(Front, gate=service.gate, rates=service.rates)
+    app.add_middleware(Front, gate=service.gate, rates=service.rates, metrics=service.metrics)
     return app
 
 

@@ -40,6 +40,24 @@ async def ask(request: Request, body: Ask) -> TicketShape:
     return TicketShape.of(ticket, service.deadline(ticket.received))
 
 
+@router.get("/estimate")
+async def estimate(request: Request) -> dict[str, Any]:
+    """What a request will take the server: the last training's time, and how many rows it was of."""
+    service = service_of(request)
+
+    def told(server: Server) -> dict[str, Any]:
+        model = server.tree.model()
+        waiting = sum(ticket.state != "settled" for ticket in server.tree.tickets())
+        return {
+            "training_seconds": model.seconds if model else None,
+            "rows": sum(shard.rows for shard in server.tree.shards()),
+            "waiting": waiting,
+            "deadline_days": service.config.deadline,
+        }
+
+    return await service.office.run(told)
+
+
 @router.get("/requests")
 async def listed(request: Request) -> list[TicketShape]:
     """Every request of the client that asks, oldest first."""

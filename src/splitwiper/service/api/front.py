@@ -23,6 +23,7 @@ from splitwiper.errors import (
 )
 from splitwiper.service.access import Gate, Rates
 from splitwiper.service.identity import Principal
+from splitwiper.service.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -40,7 +41,8 @@ _ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (StoreError, 500),
 )
 _EVERYBODY = ("/v1/federation", "/v1/initial")
-_OPERATORS = ("/v1/status", "/v1/operator")
+_OPERATORS = ("/v1/status", "/v1/operator", "/metrics")
+_GUARDED = ("/v1/", "/metrics")
 
 
 class Front:
@@ -50,10 +52,11 @@ class Front:
         app: what is behind.
         gate: tells who calls.
         rates: how often anybody may.
+        metrics: count what comes.
     """
 
-    def __init__(self, app: App, gate: Gate, rates: Rates) -> None:
-        self._app, self._gate, self._rates = app, gate, rates
+    def __init__(self, app: App, gate: Gate, rates: Rates, metrics: Metrics) -> None:
+        self._app, self._gate, self._rates, self._metrics = app, gate, rates, metrics
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Let a call through, and write a line about it: no label, no data, no token."""
@@ -69,7 +72,7 @@ class Front:
             await send(message)
 
         try:
-            if scope["path"].startswith("/v1/"):
+            if scope["path"].startswith(_GUARDED):
                 scope[CALLER] = self._caller(scope)
             await self._app(scope, receive, noted)
         except SplitWiperError as problem:
@@ -79,6 +82,7 @@ class Front:
             took = round(time.perf_counter() - start, 6)
             told = {"method": scope["method"], "route": route, "status": status, "seconds": took}
             _log.info("call", extra=told)
+            self._metrics.called(scope["method"], route, status, took)
 
     def _caller(self, scope: Scope) -> Principal:
         """Who calls.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import torch
 from fastapi import APIRouter, Request
@@ -14,6 +15,9 @@ from splitwiper.errors import DataError, NotFoundError, WithdrawnError
 from splitwiper.server import Server
 from splitwiper.service.api.shared import service_of
 from splitwiper.wire import Label, Scores
+
+if TYPE_CHECKING:
+    from splitwiper.service.api.app import Service
 
 router = APIRouter(prefix="/v1", tags=["predictions"])
 TENSORS = "application/vnd.safetensors"
@@ -37,7 +41,7 @@ async def predict(request: Request) -> Response:
             raise DataError(f"a prediction may take {_MOST:,} bytes; ask in parts.")
 
     def answer(server: Server) -> Response:
-        check_serving(server, withdraw=service.config.withdraw)
+        check_serving(server, service)
         boundary = _tensors(bytes(body), service.config.rows)
         scores = _asked(server, client, boundary)
         tensors = (
@@ -60,7 +64,7 @@ async def model(request: Request) -> Response:
         raise NotFoundError("this server does not hand its half out: predict there.")
 
     def copied(server: Server) -> Response:
-        check_serving(server, withdraw=service.config.withdraw)
+        check_serving(server, service)
         found = server.model(client)
         headers = {LABELS: _ascii(found.labels), CODEBOOK: found.codebook}
         return Response(save(dict(found.state)), media_type=TENSORS, headers=headers)
@@ -68,17 +72,19 @@ async def model(request: Request) -> Response:
     return await service.oracle.run(copied)
 
 
-def check_serving(server: Server, *, withdraw: bool) -> None:
-    """Do not answer while the model knows what somebody asked to forget.
+def check_serving(server: Server, service: Service) -> None:
+    """Do not answer while the model knows what somebody asked to forget, unless an operator says so.
 
     Raises:
         WithdrawnError: it does.
     """
-    waiting = sum(ticket.state != "settled" for ticket in server.tree.tickets())
-    if withdraw and waiting:
+    if not service.config.withdraw:
+        return
+    waiting = {ticket.id for ticket in server.tree.tickets() if ticket.state != "settled"}
+    if waiting and (waiting := waiting - service.overrides.tickets()):
         raise WithdrawnError(
-            f"the model is withdrawn: {waiting} requests to forget are being carried out. It answers again when it has "
-            "forgotten."
+            f"the model is withdrawn: {len(waiting)} requests to forget are being carried out. It answers again when "
+            "it has forgotten."
         )
 
 

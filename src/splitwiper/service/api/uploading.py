@@ -73,7 +73,8 @@ async def send(request: Request, upload: str, offset: Offset) -> Begun:
     client = service.client(request)
     found = await service.office.run(lambda _: service.uploads.find(client, upload))
     async with service.sending(found.id):
-        await service.uploads.receive(found, offset, request.stream())
+        there = await service.uploads.receive(found, offset, request.stream())
+        service.metrics.received.inc(there - offset)
     return _begun(found)
 
 

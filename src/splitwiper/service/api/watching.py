@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from splitwiper import __version__
 from splitwiper.server import Server
 from splitwiper.service.api.shared import service_of
+from splitwiper.service.metrics import CONTENT
 
 router = APIRouter(tags=["state"])
 
@@ -29,6 +30,13 @@ async def ready(request: Request) -> JSONResponse:
         return {"status": "ready", "model": server.tree.model() is not None}
 
     return JSONResponse(await service.office.run(look))
+
+
+@router.get("/metrics", response_class=Response, tags=["operator"])
+async def metrics(request: Request) -> Response:
+    """Counts for Prometheus; it needs an operator's certificate, or token."""
+    service = service_of(request)
+    return Response(await service.office.run(service.metrics.text), media_type=CONTENT)
 
 
 @router.get("/v1/status", tags=["operator"])

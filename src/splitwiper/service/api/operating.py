@@ -1,0 +1,40 @@
+"""What operators may do beyond looking, each time with their name and reason on record."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from splitwiper.service.api.shapes import Shape
+from splitwiper.service.api.shared import service_of
+
+router = APIRouter(prefix="/v1/operator", tags=["operator"])
+_log = logging.getLogger("splitwiper.service")
+
+
+class Keep(Shape):
+    """A request that is not to stop the model from answering meanwhile."""
+
+    ticket: Annotated[str, Field(min_length=1, max_length=64)]
+    reason: Annotated[str, Field(min_length=8, max_length=1000)]
+
+
+@router.post("/keep-serving", status_code=201)
+async def keep_serving(request: Request, body: Keep) -> dict[str, Any]:
+    """Let the model answer on although a request to forget waits. Who did so, and why, is kept for ever."""
+    service = service_of(request)
+    operator = service.client(request)
+    made = await service.office.run(lambda s: service.overrides.add(s.tree, body.ticket, operator, body.reason))
+    _log.warning("an operator lets the model answer on", extra={"operator": operator, "ticket": body.ticket})
+    return asdict(made)
+
+
+@router.get("/overrides")
+async def overrides(request: Request) -> list[dict[str, Any]]:
+    """Every time that an operator let the model answer on."""
+    service = service_of(request)
+    return await service.office.run(lambda _: [asdict(one) for one in service.overrides.listed()])

@@ -1,0 +1,72 @@
+"""What probes, operators and logs see: enough to run the service, and nothing of what is learned."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from federation.runs import three
+from service.conftest import said, shard
+from service.serving import link_of
+from splitwiper.service.logs import JsonLines
+from splitwiper.wire import Request
+
+
+def test_probes_need_no_identity_of_their_own(url: str, http) -> None:
+    north = http(url)
+    assert north.get("/healthz").json()["status"] == "alive"
+    assert north.get("/readyz").json() == {"status": "ready", "model": False}
+
+
+def test_an_operator_sees_the_state_and_no_label(serve, http, certs: Path, run) -> None:
+    run.learn(three())
+    url = serve()
+    link_of(url, certs, "north").submit(Request("t1", "north", "class"))
+    ops = http(url, "ops", "operators")
+    found = ops.get("/v1/status")
+    told = found.json()
+    assert told["clients"]["north"] == {"generation": 1, "rows": 30} and told["current"] and told["model"]
+    (open_,) = told["open"]
+    assert (open_["ticket"], open_["state"]) == ("t1", "accepted") and open_["deadline"].startswith("20")
+    for word in ("bird", "cat", "dog", "eel"):
+        assert word not in found.text and word not in ops.get("/metrics").text
+
+
+def test_metrics_count(serve, http, certs: Path, tmp_path: Path) -> None:
+    url = serve()
+    path = shard(tmp_path / "s", 50)
+    link_of(url, certs, "north").upload("north", path, said())
+    text = http(url, "ops", "operators").get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(lines["splitwiper_received_bytes_total"]) == path.stat().st_size
+    assert float(lines["splitwiper_rows"]) == 50 and float(lines["splitwiper_model"]) == 0
+    begun = 'splitwiper_calls_total{method="POST",route="/v1/uploads",status="201"}'
+    assert float(lines[begun]) == 1
+
+
+def test_logs_are_json_without_data_or_names(serve, http, certs: Path, tmp_path: Path, caplog) -> None:
+    url = serve()
+    with caplog.at_level(logging.INFO, "splitwiper.service"):
+        link_of(url, certs, "north").upload("north", shard(tmp_path / "s"), said())
+        http(url).get("/v1/requests/secret-ticket/receipt")
+    lines = [json.loads(JsonLines().format(record)) for record in caplog.records if record.message == "call"]
+    assert {line["route"] for line in lines} >= {"/v1/uploads", "/v1/uploads/{upload}/finish"}
+    assert all(line["seconds"] >= 0 and line["level"] == "info" for line in lines)
+    whole = json.dumps(lines)
+    assert "secret-ticket" not in whole and "cat" not in whole and "north" not in whole
+
+
+def test_the_openapi_document_describes_every_call(url: str, http) -> None:
+    document = http(url).get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1") and document["info"]["title"] == "SplitWiper"
+    for path, methods in document["paths"].items():
+        for method, told in methods.items():
+            assert told["description"], (method, path)
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v1/uploads/../../etc/passwd", "/v1/uploads/%2e%2e%2fx", "/nowhere"])
+def test_paths_that_lead_nowhere(path: str, url: str, http) -> None:
+    assert http(url).get(path).status_code in (404, 405)
