@@ -52,6 +52,8 @@ class HttpsLink:
     ) -> None:
         self.url = url.rstrip("/")
         self._tries = tries
+        self.timings: dict[str, float] = {}
+        """Seconds of the last upload's parts, for whoever measures."""
         self._http = httpx.Client(
             base_url=self.url,
             verify=context if context is not None else True,
@@ -81,8 +83,10 @@ class HttpsLink:
         announced = {"size": size, "digest": digest, "statement": _plain(statement)}
         begun = self._call("POST", "/v1/uploads", json=announced).json()
         place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
+        start = time.perf_counter()
         while offset < size:
             offset = self._sent(place, shard, offset)
+        self.timings["sent"] = time.perf_counter() - start
         done = self._call("POST", f"{place}/finish", timeout=None).json()
         return Accepted(done["digest"], done["generation"])
 

@@ -23,10 +23,10 @@ from splitwiper.service.desk import Desk
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
 from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.shared_book import SharedBook
 from splitwiper.service.uploads import SCHEMA, Uploads
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree
-from splitwiper.store.book import Book
 
 
 class Service:
@@ -36,7 +36,7 @@ class Service:
         self.root, self.config, self.gate = root, config, gate
         self.rates = Rates(config.rate, config.burst)
         self.metrics = Metrics()
-        self.book = Book(root / "service.db", SCHEMA + overrides.SCHEMA)
+        self.book = SharedBook(root / "service.db", SCHEMA + overrides.SCHEMA)
         self.book.create({})
         self.overrides = overrides.Overrides(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)

@@ -1,0 +1,66 @@
+"""Bearer tokens, for a proxy that terminates TLS in front of the service."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from service.conftest import said, shard
+from service.serving import OPEN, opened
+from splitwiper.errors import IdentityError
+from splitwiper.service.access import Gate
+from splitwiper.service.api import Service, create_app
+from splitwiper.service.identity import Authority, Principal, Tokens
+from splitwiper.service.link import HttpsLink
+from splitwiper.service.settings import ServiceConfig
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Tokens:
+    Authority.create(tmp_path / "certs", "tests", hosts=["127.0.0.1"])
+    return Tokens(tmp_path / "certs" / "server")
+
+
+@pytest.fixture
+def url(run, tokens: Tokens) -> Iterator[str]:
+    """Plain HTTP, as behind a proxy on the same machine."""
+    service = Service(run.path / "server", run.halves.server, ServiceConfig(**OPEN), Gate(tokens=tokens))
+    server = uvicorn.Server(uvicorn.Config(create_app(service), host="127.0.0.1", port=0, log_config=None))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(20)
+
+
+def link(url: str, token: str) -> HttpsLink:
+    opened.append(HttpsLink(url, token=token, tries=1))
+    return opened[-1]
+
+
+def test_a_token_is_an_identity(url: str, tokens: Tokens, tmp_path: Path) -> None:
+    north, south = (tokens.add(Principal("client", name)) for name in ("north", "south"))
+    assert link(url, north).upload("north", shard(tmp_path / "s"), said()).generation == 1
+    assert link(url, south).tickets("south") == ()
+    with pytest.raises(IdentityError, match="may not do this"):
+        link(url, north)._call("GET", "/v1/status")
+    ops = tokens.add(Principal("operator", "ops"))
+    assert link(url, ops)._call("GET", "/v1/status").json()["clients"]["north"]["rows"] == 6
+
+
+def test_tokens_that_do_not_count(url: str, tokens: Tokens) -> None:
+    text = tokens.add(Principal("client", "north"))
+    assert link(url, text).tickets("north") == ()
+    for odd in ("", "nonsense", text[:-1], text[:-1] + ("a" if text[-1] != "a" else "b"), text + "x", text.upper()):
+        with pytest.raises(IdentityError):
+            link(url, odd).tickets("north")
+    tokens.revoke("north")
+    with pytest.raises(IdentityError, match="revoked"):
+        link(url, text).tickets("north")
