@@ -75,13 +75,13 @@ def run(*, quick: bool) -> Iterator[Result]:
 def _server(root: Path) -> Iterator[tuple[str, int]]:
     (root / "server.toml").write_text(SERVER, encoding="utf-8")
     command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", "store"]
-    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603
-    try:
-        line = process.stdout.readline() if process.stdout else ""
-        yield line.split()[1], process.pid
-    finally:
-        process.terminate()
-        process.wait(60)
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:  # noqa: S603
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            yield line.split()[1], process.pid
+        finally:
+            process.terminate()
 
 
 def child(folder: str, target: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from splitwiper.cli import show
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.opening import look_here
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.unlearn import Json
+from splitwiper.cli.unlearn import Classes, Everything, Json, ReceiptFile, Samples, Yes, confirm
 from splitwiper.errors import ConfigError, InputError, nearest
 
 if TYPE_CHECKING:
@@ -64,18 +64,15 @@ def join(
 
 def forget(
     home: HomeFolder,
-    classes: Annotated[
-        list[str] | None, typer.Option("--class", metavar="NAME", help="Forget a class. May be repeated.")
-    ] = None,
-    samples: Annotated[
-        list[int] | None, typer.Option("--sample", metavar="ID", help="Forget a row by its id. May be repeated.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--everything", help="Forget all that was ever sent.")] = False,
-    receipt: Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Write the receipt here.")] = None,
+    classes: Classes = None,
+    samples: Samples = None,
+    everything: Everything = False,
+    receipt: ReceiptFile = None,
     certificate: Annotated[
         Path | None, typer.Option("--certificate", metavar="FILE", help="Write the certificate here, for outsiders.")
     ] = None,
     patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to try and to wait at most.")] = 600.0,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Forget rows at this client, and have the server forget them.
@@ -93,6 +90,8 @@ def forget(
     look_here()
     if sum((bool(classes), bool(samples), everything)) > 1:
         raise InputError("name one thing to forget: --class, --sample or --everything.")
+    if everything and not yes:
+        confirm(f"All that was ever sent from {home} will be forgotten. This cannot be undone.")
     with Bars(quiet=as_json) as bars, when_interrupted("What was named is suppressed. " + _AGAIN):
         opened = Home(home, bars)
         ticket = ""

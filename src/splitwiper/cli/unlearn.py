@@ -21,26 +21,29 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Classes = Annotated[list[str] | None, typer.Option("--class", metavar="NAME", help="Forget a class. May be repeated.")]
+Samples = Annotated[
+    list[int] | None, typer.Option("--sample", metavar="ID", help="Forget a row by its id. May be repeated.")
+]
+Everything = Annotated[bool, typer.Option("--everything", help="Forget all the client ever sent.")]
+ReceiptFile = Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Write the receipt here.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --everything.")]
 
 
 def unlearn(
     run: Run,
     client: Annotated[str, typer.Argument(metavar="CLIENT", help="The client that asks.")],
-    classes: Annotated[
-        list[str] | None, typer.Option("--class", metavar="NAME", help="Forget a class. May be repeated.")
-    ] = None,
-    samples: Annotated[
-        list[int] | None, typer.Option("--sample", metavar="ID", help="Forget a row by its id. May be repeated.")
-    ] = None,
+    classes: Classes = None,
+    samples: Samples = None,
     samples_file: Annotated[
         Path | None, typer.Option("--samples-file", metavar="FILE", help="Forget the rows with these ids, one a line.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--everything", help="Forget all the client ever sent.")] = False,
+    everything: Everything = False,
     submit_only: Annotated[
         bool, typer.Option("--submit-only", help="Only ask; a later settle answers all requests at once.")
     ] = False,
-    receipt: Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Write the receipt here.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --everything.")] = False,
+    receipt: ReceiptFile = None,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Forget a client's classes, rows or everything, exactly.
@@ -56,13 +59,8 @@ def unlearn(
     """
     ids = _one_thing(classes, samples, samples_file, everything)
     _check_receipt(receipt, submit_only)
-    if everything and not yes and not _on_terminal():
-        raise InputError("--everything cannot be undone: add --yes to go on without being asked.")
     if everything and not yes:
-        show.line(show.errors(), f"All that {client} ever sent to {run} will be forgotten. This cannot be undone.")
-        if not typer.confirm("Go on?", err=True):
-            show.line(show.errors(), "Nothing was forgotten.")
-            raise typer.Exit(INTERRUPTED)
+        confirm(f"All that {client} ever sent to {run} will be forgotten. This cannot be undone.")
     with Bars(quiet=as_json) as bars:
         federation = open_run(run, bars)
         ticket = _submit(federation, client, classes, ids, everything)
@@ -86,6 +84,20 @@ def unlearn(
     if receipt is not None and mine is not None:
         _save(mine, receipt)
     _tell(run, ticket, mine, settled, receipt, as_json=as_json)
+
+
+def confirm(what: str) -> None:
+    """Ask before everything is forgotten.
+
+    Raises:
+        InputError: nobody can be asked.
+    """
+    if not _on_terminal():
+        raise InputError("--everything cannot be undone: add --yes to go on without being asked.")
+    show.line(show.errors(), what)
+    if not typer.confirm("Go on?", err=True):
+        show.line(show.errors(), "Nothing was forgotten.")
+        raise typer.Exit(INTERRUPTED)
 
 
 def settle(run: Run, as_json: Json = False) -> None:

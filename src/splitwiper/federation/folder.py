@@ -68,7 +68,7 @@ def make(
         run: what names the run, drawn anew unless it is that of a twin; no computation depends on it.
     """
     refuse_used(path)
-    columns = columns_of(halves.boundary)
+    columns_of(halves.boundary)  # what cannot cross is told before anything is made
     if config.client.masking.is_on:  # the head is made anew for every model; its size would tell the number of labels
         server = {name: t for name, t in server.items() if not name.startswith(f"{halves.server.head_name}.")}
     for name in sorted(_FOLDERS):
@@ -77,18 +77,26 @@ def make(
         config=to_toml(config.server),
         initial=server,
         client_initial=client,
-        meta={
-            "seed": str(config.seed),
-            "config": config_digest(config.server, seed=config.seed),
-            "start": config.server.start,
-            "columns": json.dumps([[c.name, c.dtype, list(c.shape)] for c in columns]),
-            "codec": config.client.codec,
-            "at": halves.at,
-            "run": run or secrets.token_hex(16),
-            "architecture": architecture(halves),
-        },
+        meta=remembered(halves, config, codec=config.client.codec, architecture=architecture(halves), run=run),
     )
     files.write_bytes(path / "federation.toml", to_toml(config).encode())
+
+
+def remembered(
+    halves: Halves, config: Config, *, codec: str, architecture: str, run: str | None = None
+) -> dict[str, str]:
+    """What a server's book remembers of how it was made."""
+    columns = columns_of(halves.boundary)
+    return {
+        "seed": str(config.seed),
+        "config": config_digest(config.server, seed=config.seed),
+        "start": config.server.start,
+        "columns": json.dumps([[c.name, c.dtype, list(c.shape)] for c in columns]),
+        "codec": codec,
+        "at": halves.at,
+        "run": run or secrets.token_hex(16),
+        "architecture": architecture,
+    }
 
 
 def columns_of(boundary: Sequence[TensorSpec]) -> tuple[Column, ...]:

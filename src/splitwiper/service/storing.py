@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from splitwiper.config import Config, config_digest, from_dict, read_toml, to_toml
+from splitwiper.config import Config, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError, nearest
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.folder import columns_of
+from splitwiper.federation.folder import remembered
 from splitwiper.seeding import digest
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import Halves
@@ -65,13 +63,8 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
     tree = ServerTree(root)
     if not (root / "server.db").exists():
         _make(tree, halves, settings)
-    made = {
-        "seed": str(settings.config.seed),
-        "config": config_digest(settings.config.server, seed=settings.config.seed),
-        "codec": settings.service.codec,
-        "at": halves.at,
-        "architecture": architecture(halves),
-    }
+    made = _remembered(halves, settings)
+    del made["run"]  # drawn anew for every store
     odd = [name for name, value in made.items() if tree.book.meta(name) != value]
     tree.book.close()
     if odd:
@@ -87,22 +80,16 @@ def architecture(halves: Halves) -> str:
     return digest(str(shapes), str([(s.name, str(s.dtype), tuple(s.shape)) for s in halves.boundary]))
 
 
+def _remembered(halves: Halves, settings: ServerSettings) -> dict[str, str]:
+    return remembered(halves, settings.config, codec=settings.service.codec, architecture=architecture(halves))
+
+
 def _make(tree: ServerTree, halves: Halves, settings: ServerSettings) -> None:
-    config, columns = settings.config, columns_of(halves.boundary)
     head = f"{halves.server.head_name}."
     first = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
     tree.create(
-        config=to_toml(config.server),
+        config=to_toml(settings.config.server),
         initial=first,  # a head is made anew for every model, with an output for each label present
         client_initial=halves.client.state_dict(),
-        meta={
-            "seed": str(config.seed),
-            "config": config_digest(config.server, seed=config.seed),
-            "start": config.server.start,
-            "columns": json.dumps([[c.name, c.dtype, list(c.shape)] for c in columns]),
-            "codec": settings.service.codec,
-            "at": halves.at,
-            "run": secrets.token_hex(16),
-            "architecture": architecture(halves),
-        },
+        meta=_remembered(halves, settings),
     )
