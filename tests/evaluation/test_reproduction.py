@@ -22,6 +22,8 @@ from splitwiper.evaluation.reproduction import (
     judged,
     keep,
     measured,
+    measured_at_once,
+    missing,
     outdated,
     read_experiment,
     read_results,
@@ -207,13 +209,12 @@ def test_what_is_missing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found, asked = read_experiment(write(tmp_path), "small", "full"), list[Any]()
     fake(monkeypatch, asked, {})
     done = cells(found)[:1]
-    got = [cell for cell, _ in measured(found, Bench(tmp_path), done=done)]
+    got = [cell for cell, _ in measured(found, missing(found, done), Bench(tmp_path))]
     assert got == cells(found)[1:] and asked == [cell.key for cell in got]
-    asked.clear()
-    assert [c.key for c, _ in measured(found, Bench(tmp_path), only=["many; a"])] == [("many", "a", 0)]
-    assert [c.seed for c, _ in measured(found, Bench(tmp_path), seeds=1)] == [0, 0, 0, 0]
+    assert [cell.key for cell in missing(found, only=["many; a"])] == [("many", "a", 0)]
+    assert [cell.seed for cell in missing(found, seeds=1)] == [0, 0, 0, 0]
     turns = iter([True, True, False])
-    assert len(list(measured(found, Bench(tmp_path), on=lambda: next(turns)))) == 2
+    assert len(list(measured(found, cells(found), Bench(tmp_path), on=lambda: next(turns)))) == 2
 
 
 def test_trouble_in_one_place_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,9 +224,27 @@ def test_trouble_in_one_place_stops_no_other(tmp_path: Path, monkeypatch: pytest
         fake(monkeypatch, asked, {"few": problem})
         got = []
         with pytest.raises(kind, match=r"put it there|few, seed 0: diverged"):
-            for cell, _ in measured(found, Bench(tmp_path)):
+            for cell, _ in measured(found, cells(found), Bench(tmp_path)):
                 got.append(cell.key)
         assert got == asked == [cell.key for cell in cells(found)]
+
+
+def test_cells_at_once_say_what_cells_in_turn_say(tmp_path: Path) -> None:
+    found, turns = read_experiment(HERE, "convergence", "smoke"), iter([True, True, False])
+    got = dict(measured_at_once(found, cells(found), Bench(tmp_path), jobs=2, on=lambda: next(turns, False)))
+    assert sorted(got, key=cells(found).index) == cells(found)[:2]  # no third is begun
+    assert got == dict(measured(found, cells(found)[:2], Bench(tmp_path)))
+
+
+def test_trouble_in_one_process_stops_no_other(tmp_path: Path) -> None:
+    found = read_experiment(HERE, "consensus", "smoke")
+    lost = dataclasses.replace(found.conditions[0], work={**found.conditions[0].work, "source": "cifar10"})
+    found = dataclasses.replace(found, conditions=(lost, *found.conditions[1:]))
+    got = []
+    with pytest.raises(NotFoundError, match="cifar-10"):
+        for cell, _ in measured_at_once(found, cells(found), Bench(tmp_path, data=tmp_path), jobs=2):
+            got.append(cell.condition)
+    assert got and lost.name not in got
 
 
 # --- judging -------------------------------------------------------------------------------------------------
@@ -355,6 +374,22 @@ def test_costs_are_counted_as_the_paper_does(compared: Experiment) -> None:
     assert vanilla["learned.requester.training"].mean == 24  # starts from the same halves: none of it
     assert mine["learned.requester.sending"].mean == pytest.approx(8 * 8 / BANDWIDTH)
     assert mine["unlearned.others.training"].mean == 0
+
+
+def test_times_are_of_what_ran_alone(compared: Experiment) -> None:
+    alone = filled(compared)[0]
+    slow = dataclasses.replace(
+        alone,
+        cell=dataclasses.replace(alone.cell, seed=1),
+        values=record(alone.cell.system, "vanilla", work=40, retained=0.7),
+        made={"beside": 3},
+    )
+    found = over_seeds(compared, [alone, slow])[alone.cell.condition, alone.cell.system]
+    before = over_seeds(compared, [alone])[alone.cell.condition, alone.cell.system]
+    assert found["learned.requester.training"] == before["learned.requester.training"]
+    assert found["learned.retained"].count == 2 and found["learned.retained"].mean == pytest.approx(0.75)
+    only = over_seeds(compared, [slow])[alone.cell.condition, alone.cell.system]
+    assert only["learned.requester.training"].mean == 40
 
 
 def test_results_are_plain_json(compared: Experiment, tmp_path: Path) -> None:

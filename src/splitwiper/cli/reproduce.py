@@ -20,7 +20,7 @@ from splitwiper.errors import ConfigError, InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from splitwiper.evaluation.reproduction import Experiment, Result, Verdict
+    from splitwiper.evaluation.reproduction import Cell, Experiment, Result, Verdict
 
 Experiments = Annotated[
     Path | None,
@@ -48,10 +48,10 @@ def reproduce(
     data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
     experiments: Experiments = None,
     commit: Annotated[str, typer.Option("--commit", help="Written into the results; git is asked else.")] = "",
-    beside: Annotated[
+    jobs: Annotated[
         int,
-        typer.Option("--beside", min=0, help="Measurements that run on this machine meanwhile; written into results."),
-    ] = 0,
+        typer.Option("--jobs", min=1, help="Cells to measure at once, each in its process. Times are better alone."),
+    ] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or a list, and nothing else.")
     ] = False,
@@ -79,8 +79,8 @@ def reproduce(
     path = results_file(out, experiment)
     try:
         with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
-            made = {"commit": commit or _commit(folder), **({"beside": beside} if beside else {})}
-            _measure(experiment, path, bars, only or (), seeds, minutes, data, made)
+            todo = _wanted(experiment, path, only or (), seeds)
+            _measure(experiment, todo, path, bars, minutes, data, commit or _commit(folder), jobs)
     finally:
         if path.exists():
             _show(experiment, path, as_json=as_json)
@@ -111,29 +111,47 @@ def _commit(folder: Path) -> str:
     return told[0] + ("+" if told[1] else "")
 
 
+def _wanted(experiment: Experiment, path: Path, only: Sequence[str], seeds: int | None) -> list[Cell]:
+    """The cells to measure: those asked for that are not there.
+
+    Raises:
+        InputError: what was asked for is in no cell's name.
+    """
+    from splitwiper.evaluation.reproduction import missing, read_results
+
+    if not missing(experiment, only=only):
+        names = list(dict.fromkeys(cell.title for cell in missing(experiment)))
+        raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
+    done = {result.cell for result in read_results(path, experiment)}
+    return missing(experiment, done, only=only, seeds=seeds)
+
+
 def _measure(
     experiment: Experiment,
+    todo: Sequence[Cell],
     path: Path,
     bars: Bars,
-    only: Sequence[str],
-    seeds: int | None,
     minutes: float | None,
     data: Path | None,
-    made: Mapping[str, Any],
+    commit: str,
+    jobs: int,
 ) -> None:
-    from splitwiper.evaluation.reproduction import Bench, Result, cells, keep, measured, read_results
+    from splitwiper.evaluation.reproduction import Bench, Result, keep, measured, measured_at_once
 
-    done = {result.cell for result in read_results(path, experiment)}
-    if only and not any(text in f"{cell.condition}; {cell.system}" for cell in cells(experiment) for text in only):
-        names = list(dict.fromkeys(f"{cell.condition}; {cell.system}" for cell in cells(experiment)))
-        raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
-    made = {**_machine(experiment), **made}
+    made = {**_machine(experiment), "commit": commit, **({"beside": jobs - 1} if jobs > 1 else {})}
     end = time.monotonic() + 60 * minutes if minutes is not None else None
+
+    def on() -> bool:
+        return end is None or time.monotonic() < end
+
     with tempfile.TemporaryDirectory(prefix="splitwiper-") as scratch, without_warnings_of_seeds():
         bench = Bench(Path(scratch), data, bars)
-        for cell, values in measured(
-            experiment, bench, done=done, only=only, seeds=seeds, on=lambda: end is None or time.monotonic() < end
-        ):
+        found = (
+            measured(experiment, todo, bench, on=on)
+            if jobs == 1
+            else measured_at_once(experiment, todo, bench, jobs=jobs, on=on)
+        )
+        for cell, values in found:
             keep(path, experiment, Result(cell, values, made))
 
 

@@ -19,7 +19,8 @@ from splitwiper.evaluation.reproduction.experiment import (
     experiments,
     read_experiment,
 )
-from splitwiper.evaluation.reproduction.measuring import measured
+from splitwiper.evaluation.reproduction.measuring import measured, missing
+from splitwiper.evaluation.reproduction.parallel import measured_at_once
 from splitwiper.evaluation.reproduction.work import Bench
 
 __all__ = [
@@ -38,6 +39,8 @@ __all__ = [
     "judged",
     "keep",
     "measured",
+    "measured_at_once",
+    "missing",
     "outdated",
     "read_experiment",
     "read_results",

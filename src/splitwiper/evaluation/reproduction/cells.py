@@ -35,6 +35,11 @@ class Cell:
         """What a table calls it."""
         return self.condition, self.system, self.seed
 
+    @property
+    def title(self) -> str:
+        """Its condition and system, as people name it."""
+        return f"{self.condition}; {self.system}"
+
 
 @dataclass(frozen=True)
 class Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from splitwiper.errors import NotFoundError, TrainingError
@@ -24,23 +25,35 @@ MEASURES: dict[str, Measure] = {
 """What is measured, by kind."""
 
 
-def measured(
-    experiment: Experiment,
-    bench: Bench,
-    *,
-    done: Collection[Cell] = (),
-    only: Sequence[str] = (),
-    seeds: int | None = None,
-    on: Callable[[], bool] = lambda: True,
-) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Cells that are missing, one after another.
+def missing(
+    experiment: Experiment, done: Collection[Cell] = (), *, only: Sequence[str] = (), seeds: int | None = None
+) -> list[Cell]:
+    """Cells that are yet to be measured.
 
     Args:
         experiment: which.
-        bench: where.
         done: cells that are there.
         only: texts of which one must be in a cell's condition or system.
         seeds: fewer seeds than the experiment has.
+    """
+    return [
+        cell
+        for cell in cells(experiment)
+        if cell not in done
+        and (seeds is None or cell.seed < seeds)
+        and (not only or any(text in cell.title for text in only))
+    ]
+
+
+def measured(
+    experiment: Experiment, wanted: Sequence[Cell], bench: Bench, *, on: Callable[[], bool] = lambda: True
+) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Cells, one after another; those that share a condition and a seed also share their data and their start.
+
+    Args:
+        experiment: which.
+        wanted: its cells to measure.
+        bench: where.
         on: asked before each cell whether to go on.
 
     Raises:
@@ -48,28 +61,48 @@ def measured(
         NotFoundError: some data is not here; told likewise.
     """
     conditions = {condition.name: condition for condition in experiment.conditions}
-    todo: dict[tuple[str, int], dict[str, Cell]] = {}
-    for cell in cells(experiment):
-        if cell in done or (seeds is not None and cell.seed >= seeds):
-            continue
-        if not only or any(text in f"{cell.condition}; {cell.system}" for text in only):
-            todo.setdefault((cell.condition, cell.seed), {})[cell.system] = cell
-    failed, lacking = list[str](), dict[str, None]()
-    for (name, seed), wanted in todo.items():
+    together: dict[tuple[str, int], dict[str, Cell]] = {}
+    for cell in wanted:
+        together.setdefault((cell.condition, cell.seed), {})[cell.system] = cell
+    problems = Problems()
+    for (name, seed), here in together.items():
         condition = conditions[name]
-        systems = [system.settings for system in systems_of(experiment, condition) if system.name in wanted]
+        systems = [system.settings for system in systems_of(experiment, condition) if system.name in here]
         if not on():
             return
-        try:
+        with problems.put_off(f"{name}, seed {seed}"):
             for system, values in MEASURES[experiment.kind](condition, systems, seed, bench):
-                yield wanted[system], values
+                yield here[system], values
                 if not on():
                     return
+    problems.tell()
+
+
+class Problems:
+    """What goes wrong with some cells is told when all others are through."""
+
+    def __init__(self) -> None:
+        self._failed: list[str] = []
+        self._lacking: dict[str, None] = {}
+
+    @contextmanager
+    def put_off(self, where: str) -> Iterator[None]:
+        """Keep for later what cannot be trained, and what data is lacking: other conditions may have theirs."""
+        try:
+            yield
         except TrainingError as problem:
-            failed.append(f"{name}, seed {seed}: {problem}")
-        except NotFoundError as problem:  # other conditions may have their data
-            lacking[str(problem)] = None
-    if failed:
-        raise TrainingError(" ".join(failed))
-    if lacking:
-        raise NotFoundError(" ".join(lacking))
+            self._failed.append(f"{where}: {problem}")
+        except NotFoundError as problem:
+            self._lacking[str(problem)] = None
+
+    def tell(self) -> None:
+        """Raise what was kept.
+
+        Raises:
+            TrainingError: some could not be trained.
+            NotFoundError: some data is not here.
+        """
+        if self._failed:
+            raise TrainingError(" ".join(self._failed))
+        if self._lacking:
+            raise NotFoundError(" ".join(self._lacking))

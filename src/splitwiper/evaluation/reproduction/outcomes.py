@@ -20,6 +20,9 @@ from splitwiper.evaluation.reproduction.experiment import Experiment
 BANDWIDTH = 100e6
 """Bits per second of a client's line, as in the paper."""
 
+_CLOCKED = ("seconds", ".training")
+"""How names of quantities end that a clock has measured."""
+
 
 def quantities(kind: str, values: Mapping[str, Any]) -> dict[str, float | None]:
     """What one cell says, by name."""
@@ -87,12 +90,21 @@ def _clustered(values: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def over_seeds(experiment: Experiment, results: Sequence[Result]) -> dict[tuple[str, str], dict[str, Spread]]:
-    """Every quantity of each condition and system."""
+    """Every quantity of each condition and system. Times are of results that ran beside the fewest others."""
     out = {}
     for key, group in groups(results).items():
         each = [quantities(experiment.kind, result.values) for result in group]
-        out[key] = {name: Spread.of(one.get(name) for one in each) for name in each[0]}
+        least = min(beside(result) for result in group)
+        quiet = [one for one, result in zip(each, group, strict=True) if beside(result) == least]
+        out[key] = {
+            name: Spread.of(one.get(name) for one in (quiet if name.endswith(_CLOCKED) else each)) for name in each[0]
+        }
     return out
+
+
+def beside(result: Result) -> int:
+    """How many other measurements ran on the machine meanwhile."""
+    return int(result.made.get("beside", 0))
 
 
 def curves(results: Iterable[Result], what: str) -> dict[tuple[str, str], list[Spread]]:

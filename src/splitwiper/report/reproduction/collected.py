@@ -216,7 +216,13 @@ def made_told(made: Sequence[Mapping[str, Any]]) -> str:
     if not facts:
         return ""
     commits = "" if facts["Commit"] == NONE else f", commit {facts['Commit']}"
-    return f"Measured on {facts['Hardware']} with torch {facts['torch']}{commits}, {facts['Measured']}."
+    told = f"Measured on {facts['Hardware']} with torch {facts['torch']}{commits}, {facts['Measured']}."
+    shared = sum("beside" in one for one in made)
+    if not shared:
+        return told
+    which = "All" if shared == len(made) else f"{shared} of {len(made)}"
+    most = max(int(one.get("beside", 0)) for one in made)
+    return f"{told} {which} cells ran beside up to {most} others on the same machine, which makes their times longer."
 
 
 def _hardware(fingerprint: Mapping[str, Any]) -> str:
