@@ -174,3 +174,17 @@ def test_no_noise_and_no_rows() -> None:
     assert protect({"x": x}, Noise(), ByPlace(stream()))["x"] is x
     assert protect({"x": x[:0], "y": torch.zeros(0)}, noise(), ByPlace(stream()))["x"].shape == (0, 4)
     assert protect({"y": torch.zeros(5)}, noise(reading="row"), ByPlace(stream()))["y"].shape == (5,)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_a_gpu_draws_the_same_noise_but_for_last_bits(mechanism: str) -> None:
+    values, settings = rows(3000, 5, 40), noise(mechanism, "mean")
+    group = torch.arange(1, 3001)
+    here = protect({"x": values}, settings, ByPlace(stream(), 7), group=group)["x"]
+    there, again = (protect({"x": values.cuda()}, settings, ByPlace(stream(), 7), group=group)["x"] for _ in range(2))
+    assert torch.equal(there, again)
+    whole = protect({"x": values.cuda()[1000:]}, settings, ByPlace(stream(), 1007), group=group[1000:])["x"]
+    assert torch.equal(whole, there[1000:])
+    cell = 2.0**-10 * scale(settings, group=1) / group[:, None, None]
+    assert ((there.cpu() - here).abs() <= 2 * cell).all()

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from reliability.stage import bits, config, halves, place_keys, query, reopen, r
 from splitwiper import Federation
 from splitwiper.errors import BusyError
 from splitwiper.federation import status
+from splitwiper.store.records import ShardRecord
+from splitwiper.store.server_tree import ServerTree
+from splitwiper.wire import Shard
 
 FIRST = {"north": rows("north", "abcabc"), "south": rows("south", "abcabc")}
 
@@ -64,6 +68,28 @@ def test_two_processes_at_once(folder: Path, forker: Forker) -> None:
     assert one == other
     assert strays(run) == []
     assert reopen(run).verify().exact
+
+
+def test_an_equal_shard_that_comes_again_while_the_server_opens_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest stays the same, and the file goes: training begins again, and nothing is called damaged."""
+    run = folder / "again"
+    fed = make(run)
+    fed.submit("north", samples=[0])
+    opened, real = [], ServerTree.open
+
+    def open_late(tree: ServerTree, record: ShardRecord) -> Shard:
+        if record.client == "south" and not opened:
+            opened.append(record)
+            with suppress(BusyError):  # the shard is sent; training is what the other does
+                reopen(run).reupload("south")
+        return real(tree, record)
+
+    monkeypatch.setattr(ServerTree, "open", open_late)
+    assert len(fed.settle()) == 1
+    assert opened and reopen(run).verify().exact
+    assert strays(run) == []
 
 
 def held(folder: Path, forker: Forker, name: str) -> tuple[Path, Path, Worker]:

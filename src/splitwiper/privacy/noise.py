@@ -29,6 +29,8 @@ from splitwiper.seeding import Part
 
 BLOCK = 1 << 18
 """Values that noise is drawn for at a time, so that memory is bounded and a block stays in the processor's cache."""
+_GPU_BLOCK = 1 << 22
+"""The same on a GPU, where a block must be worth its launches."""
 _GRID = 11
 
 
@@ -37,8 +39,8 @@ def protect(
 ) -> dict[str, Tensor]:
     """A batch of activations, clipped and with noise, as it may cross the cut.
 
-    Noise depends on the source's stream and a row's place or content alone, so batches may be cut anywhere. It is
-    drawn on the CPU; clipping, adding and rounding give the same bits on any device.
+    Noise depends on the source's stream and a row's place or content alone, so batches may be cut anywhere. Random
+    words are made on the CPU; what is made of them, where the activations are.
 
     Args:
         boundary: named tensors of as many rows. Check that they are finite first: an infinity is clipped.
@@ -92,13 +94,13 @@ def _noisy(
     width = math.prod(values.shape[1:])
     flat = values.reshape(len(values), width)
     out = torch.empty(flat.shape, dtype=torch.float32, device=values.device)
-    step = max(1, BLOCK // max(1, width))
-    scratch, draw = Scratch(min(step, len(flat)), width), SAMPLERS[noise.mechanism]
+    step = max(1, (BLOCK if values.device.type == "cpu" else _GPU_BLOCK) // max(1, width))
+    scratch, draw = Scratch(min(step, len(flat)), width, values.device), SAMPLERS[noise.mechanism]
+    scales = scales[0].to(values.device), scales[1].to(values.device)
     for first in range(0, len(flat), step):
         rows = slice(first, min(first + step, len(flat)))
         size, grid = (s if len(s) == 1 else s[rows] for s in scales)
-        drawn = draw(source, name, first, scratch.of(rows.stop - first)).mul_(size).to(values.device)
-        grid = grid.to(values.device)
+        drawn = draw(source, name, first, scratch.of(rows.stop - first)).mul_(size)
         clipped = clip_rows(flat[rows], noise, factors[rows] if factors is not None else None, out=out[rows])
         clipped.add_(drawn).mul_(1 / grid).round_().mul_(grid)
     return out.reshape(values.shape).to(values.dtype)

@@ -1,7 +1,7 @@
-"""From random words to Laplace and Gaussian noise, in float32 and all of torch's threads.
+"""From random words to Laplace and Gaussian noise, in float32, on the device that has the activations.
 
-Logarithm and cosine are torch's: their last bits belong to the fingerprint (torch, instruction set). All else is exact
-or rounded once, so a draw depends on its words alone.
+Logarithm and cosine are torch's: their last bits belong to the fingerprint (torch, device, instruction set). All else
+is exact or rounded once, so a draw depends on its words alone.
 
 Notes:
     Noise in floating point is not the noise of theory (Mironov, CCS 2012): which low bits a sum can have tells of the
@@ -30,8 +30,8 @@ _SIGN = -(1 << 31)
 class Scratch:
     """Two float32 blocks that draws are made in, over and over: fresh memory costs more than the arithmetic."""
 
-    def __init__(self, rows: int, width: int) -> None:
-        self._blocks = [torch.empty(rows, width) for _ in range(2)]
+    def __init__(self, rows: int, width: int, device: torch.device) -> None:
+        self._blocks = [torch.empty(rows, width, device=device) for _ in range(2)]
 
     def of(self, rows: int) -> Room:
         """Room for the draws of so many rows."""
@@ -56,8 +56,8 @@ def laplace(source: Source, name: Sequence[Part], first: int, room: Room) -> Ten
     """
     signed, out = room.one, room.two
     rows, width = signed.shape
-    signed.copy_(source.words([*name, "first"], "<i4", first=first, rows=rows, width=width))
-    out.copy_(source.words([*name, "second"], "<i2", first=first, rows=rows, width=width).bitwise_or_(1))
+    _fill(signed, source.words([*name, "first"], "<i4", first=first, rows=rows, width=width))
+    _fill(out, source.words([*name, "second"], "<i2", first=first, rows=rows, width=width).bitwise_or_(1))
     signed.add_(out, alpha=2.0**-16).mul_(2.0**-31)
     torch.abs(signed, out=out).log_()
     out.view(torch.int32).bitwise_xor_(signed.view(torch.int32).bitwise_and_(_SIGN))
@@ -68,10 +68,15 @@ def gaussian(source: Source, name: Sequence[Part], first: int, room: Room) -> Te
     """Gaussian noise of deviation 1 for the rows from ``first`` on, from two words each (Box and Muller's cosine)."""
     radius, out = room.one, room.two
     rows, width = radius.shape
-    radius.copy_(source.words([*name, "first"], "<i4", first=first, rows=rows, width=width))
-    out.copy_(source.words([*name, "second"], "<i4", first=first, rows=rows, width=width))
+    _fill(radius, source.words([*name, "first"], "<i4", first=first, rows=rows, width=width))
+    _fill(out, source.words([*name, "second"], "<i4", first=first, rows=rows, width=width))
     radius.add_(0.5).mul_(2.0**-31).abs_().log_().mul_(-2).sqrt_()
     return out.mul_(2.0**-31 * math.pi).cos_().mul_(radius)
+
+
+def _fill(block: Tensor, words: Tensor) -> None:
+    """Words as numbers: they travel as they are, and become floats where the block is."""
+    block.copy_(words.to(block.device))
 
 
 SAMPLERS: dict[str, Sampler] = {"laplace": laplace, "gaussian": gaussian}

@@ -113,12 +113,15 @@ class ServerTree:
             CorruptError: the file is gone or is not what was accepted.
         """
         path = self.root / "shards" / record.file
-        if not path.exists() or files.file_digest(path) != record.digest:
+        try:
+            shard = open_shard(path) if files.file_digest(path) == record.digest else None
+        except FileNotFoundError:  # at any moment: another process may replace it
+            shard = None
+        if shard is None:
             raise CorruptError(
                 f"the shard of {record.client!r} ({path}) is missing or damaged. Have the client send it again "
                 f"(`reupload({record.client!r})`), or restore the file; no model was changed."
             )
-        shard = open_shard(path)
         if (shard.rows, shard.labels) != (record.rows, record.labels):
             raise CorruptError(f"the book does not say what the shard of {record.client!r} holds: it was altered.")
         return shard
