@@ -17,7 +17,7 @@ h1 + .subtitle { margin-top: .5rem; max-width: 48rem; }
 .claim .why strong { color: var(--tone); }
 .claim td:nth-child(2) { min-width: 10rem; } .claim tbody th { min-width: 13rem; max-width: 24rem; }
 .claim td:nth-child(3) { white-space: nowrap; }
-.claim td:last-child { font-size: .82rem; width: auto; }
+.claim td:last-child { font-size: .82rem; width: auto; overflow-wrap: normal; }
 .claim tbody th { padding-left: 1.8rem; text-indent: -1.5rem; }
 .sign { display: inline-block; width: 1.5rem; text-indent: 0; }
 .glance { margin: 1.1rem 0; } .glance dt { min-height: 0; margin-bottom: .35rem; } .glance dt a { font-weight: 600; }
