@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("results")
     for name in SOME:
         experiment = read_experiment(FOLDER, name, "smoke")
-        for cell, values in measured(experiment, Bench(out)):
+        for cell, values in measured(experiment, cells(experiment), Bench(out)):
             keep(out / "smoke" / f"{name}.jsonl", experiment, Result(cell, values, MADE))
     return out
 
