@@ -17,6 +17,7 @@ import pytest
 from service.processes import ENVIRONMENT, MODEL, Running
 from service.serving import link_of
 from service.talking import PARTITION, SECRET, homes, settled, together, wards
+from splitwiper.config import Masking
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError, InputError, QuotaError
 from splitwiper.federation.agreeing import draw
 from splitwiper.masking.consensus import Participant
@@ -120,6 +121,17 @@ def test_another_group_cannot_bring_its_codes(server: Running, tmp_path: Path) -
         with pytest.raises(DataError, match="another codebook than north, south"):  # a group of its own
             west.learn(rows["west"], gathering=at_once("west"))
     assert [shard.client for shard in settled(tmp_path / "store").shards()] == ["north", "south"]
+
+
+def test_settings_that_differ_are_told_before_rows_are_kept(server: Running) -> None:
+    rows = wards()
+    with closing(server.home("north", masking=PARTITION, invitation=SECRET)) as north:
+        together({"north": north}, rows)
+    other = Masking(mode="partition", gamma=2)
+    with closing(server.home("south", masking=other, invitation=SECRET)) as south:
+        with pytest.raises(ConfigError, match=r"other settings .*gamma = 3 there, gamma = 2 here"):
+            south.learn(rows["south"])
+        assert not south.client.tree.slices()
 
 
 def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -> None:

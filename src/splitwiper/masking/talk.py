@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from splitwiper.config import to_toml
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.masking.consensus import Consensus, Conversation, Participant, Turn
 from splitwiper.masking.sealing import GroupKey
@@ -50,6 +51,8 @@ class Talk:
         """None until somebody spoke."""
         self.unread: dict[str, int] = {}
         """Who said something last that could not be read, and at which place."""
+        self.masking = ""
+        """The settings that the codebook will be made with, once somebody spoke."""
         self.successors: tuple[str, ...] = ()
         """Who takes part in the next talk, where this one was given up."""
 
@@ -106,7 +109,7 @@ class Talk:
         if self.successors or sender != talk.speaker:
             raise CorruptError(f"message {place} of the talk about labels, from {sender!r}, is out of turn.")
         talk.take(turn)
-        self._said = talk
+        self._said, self.masking = talk, self.masking or str(said.get("masking", ""))
 
     def _leave(self, successors: Any) -> None:
         if self.consensus is None:  # what was agreed on stands
@@ -126,8 +129,8 @@ class Talk:
         talk.check_length()
         turn = participant.speak(talk.pool)
         said: dict[str, Any] = {"added": [label.text for label in turn.added], "done": turn.done}
-        if self._said is None:  # who takes part is said once
-            said["roster"] = list(roster)
+        if self._said is None:  # who takes part, and by which settings, is said once
+            said |= {"roster": list(roster), "masking": to_toml(participant.manner)}
         return self._say(participant.client, said)
 
     def give_up(self, client: str, successors: Sequence[str]) -> None:

@@ -101,8 +101,8 @@ class Server:
         elif self._shared and any(other.codebook != statement.codebook for other in others):
             raise DataError(
                 f"client {client!r} hides labels by another codebook than {', '.join(o.client for o in others)}, or "
-                "they hide none: it agreed in another group. Have it join anew, in a new folder, with the group's key; "
-                "nothing was kept."
+                "they hide none: it agreed in another group. Have it join anew, in a new folder, with the group's key "
+                "and settings; nothing was kept."
             )
 
     def withdraw(self, client: str, statement: Statement) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from splitwiper.client import Client
+from splitwiper.config import to_toml
 from splitwiper.data.rows import Rows
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, InputError
 from splitwiper.federation.agreeing import codebook, draw
@@ -117,6 +118,22 @@ class Side:
             self._roster = self._talk.successors
             self._talk = Talk(self._board, self._key, self._talk.version + 1, strict=False)
             self._talk.listen()
+        self._check_masking()
+
+    def _check_masking(self) -> None:
+        """Codes are the same for all only if settings are.
+
+        Raises:
+            ConfigError: they are not.
+        """
+        mine, group = to_toml(self._client.config.masking), self._talk.masking
+        if group and group != mine:
+            pairs = zip(group.splitlines(), mine.splitlines(), strict=False)
+            odd = "; ".join(f"{theirs} there, {own} here" for theirs, own in pairs if theirs != own)
+            raise ConfigError(
+                f"the group hides labels by other settings than client {self._client.name!r} joined with ({odd}): join "
+                "in a new folder with the group's client.masking."
+            )
 
     def _check_names(self, named: tuple[str, ...], how: Gathering) -> None:
         """See whether those who are named are those who talk; where not, and that is wanted, begin anew with them."""
