@@ -93,13 +93,13 @@ class Running:
         self.process.stdout.close()
         return code
 
-    def home(self, name: str, **client: object) -> Home:
+    def home(self, name: str, *, invitation: str | None = None, keys: str = "seeded", **client: object) -> Home:
         """A client's home, joined."""
         config = HomeConfig(
             name=name, url=self.url, certs=str(self.certs / "clients" / name), model=ModelConfig(**MODEL)
         )
-        own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1, keys="seeded", **client)
-        return join(self.folder / "homes" / name, config, own)
+        own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1, keys=keys, **client)
+        return join(self.folder / "homes" / name, config, own, invitation=invitation)
 
 
 def data() -> dict[str, Table]:

@@ -15,7 +15,7 @@ from splitwiper.cli.compare import compare
 from splitwiper.cli.data import data
 from splitwiper.cli.demo import demo
 from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
-from splitwiper.cli.join import forget, join
+from splitwiper.cli.join import forget, group, join
 from splitwiper.cli.learn import learn
 from splitwiper.cli.predict import predict
 from splitwiper.cli.rekey import rekey
@@ -37,7 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS = (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey)
-for _command in (*_COMMANDS, serve, join, forget, attack, tradeoff, compare, reproduce, report):
+for _command in (*_COMMANDS, serve, join, group, forget, attack, tradeoff, compare, reproduce, report):
     app.command(no_args_is_help=_command not in (demo, report))(guarded(_command))
 app.add_typer(data)
 app.add_typer(certs)

@@ -59,7 +59,11 @@ TABLE = """Exit codes:
    10  a certificate, token or passphrase is not accepted
   130  interrupted or declined; nothing acknowledged is lost
 """
-_TRANSLATED = (("everything=True", "--everything"), ("label=", "--label "))
+_TRANSLATED = (
+    ("everything=True", "--everything"),
+    ("label=", "--label "),
+    ("begin anew.", "begin anew (--with, --anew)."),
+)
 """What the library's remedies are called on the command line."""
 GO_ON = "Nothing acknowledged is lost: run the same command again and it goes on from there."
 

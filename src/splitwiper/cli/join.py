@@ -1,7 +1,8 @@
-"""``splitwiper join`` and ``splitwiper forget``: a client of a server that is elsewhere."""
+"""``splitwiper join``, ``group`` and ``forget``: a client of a server that is elsewhere."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,12 +27,31 @@ _AGAIN = "Nothing acknowledged is lost: run the same command again and it goes o
 def join(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The client's TOML file.", show_default=False)],
     home: Annotated[Path, typer.Option("--home", metavar="DIR", help="The client's own folder; made if not there.")],
+    group: Annotated[
+        Path | None,
+        typer.Option(
+            "--group", metavar="FILE", help="The group's key, where labels are hidden; see 'splitwiper group'."
+        ),
+    ] = None,
+    members: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="CLIENT", help="Agree on labels with this client, too. May be repeated."),
+    ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Give up an agreement that somebody never came to; begin one with --with.")
+    ] = False,
+    patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to wait for the others.")] = 600.0,
     as_json: Json = False,
 ) -> None:
     r"""Join a server, pre-train on one's own rows, and send activations once.
 
     Data, half and keys stay in the home folder. Learning the same rows again
     changes nothing; an upload that was interrupted goes on where it was.
+
+    Where labels are hidden, clients first agree on them. Each has the group's key,
+    and those who begin name all that take part; whoever comes later names nobody,
+    and takes what was agreed on, which must know its labels. One waits for the
+    others; run the same command again, and it goes on.
 
     \b
     The file:
@@ -44,22 +64,51 @@ def join(
 
     Example:
       splitwiper join north.toml --home homes/north
+      splitwiper join north.toml --home homes/north --group ward.group --with south --with west
     """
     from splitwiper.data.files import read_data
+    from splitwiper.service.agreeing import Gathering
     from splitwiper.service.home import join as make
+    from splitwiper.service.invited import read_secret
 
     look_here()
+    gathering = Gathering(members=members or (), anew=anew, patience=patience, told=_told)
     settings, client, files = _read(config)
+    ambient = os.environ.get("SPLITWIPER_INVITATION") if client.masking.is_on else None
+    secret = read_secret(group) if group else ambient
     with Bars(quiet=as_json) as bars, when_interrupted(_AGAIN):
         bars("reading data", 0, 1)
         rows = read_data(config.parent / files["data"], label=files.get("label") or None)
-        opened = make(home, settings, client, progress=bars)
-        added = opened.learn(rows)
-        opened.close()
+        opened = make(home, settings, client, invitation=secret, progress=bars)
+        try:
+            added = opened.learn(rows, gathering=gathering)
+        finally:
+            opened.close()
     if as_json:
         show.emit({"home": home, "name": settings.name, "url": settings.url, "added": added})
         return
     show.line(show.output(), f"{settings.name} has joined {settings.url}: {show.count(added.new)} rows learned from.")
+
+
+def _told(text: str) -> None:
+    show.line(show.errors(), text)
+
+
+def group(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.", show_default=False)],
+) -> None:
+    """Make the key that clients of a group share to hide labels from the server.
+
+    One client makes it. The others get a copy by a way that does not pass the
+    server or whoever runs it, and join with it. Whoever has it reads all labels.
+
+    Example:
+      splitwiper group ward.group
+    """
+    from splitwiper.service.invited import make_secret
+
+    make_secret(file)
+    show.line(show.output(), f"{file} has the group's key. Give it to the other clients, and never to the server.")
 
 
 def forget(

@@ -11,6 +11,7 @@ from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.opening import open_run
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.unlearn import Json, Run
+from splitwiper.errors import ConfigError
 
 if TYPE_CHECKING:
     from splitwiper.federation.agreeing import Agreement
@@ -34,6 +35,11 @@ def rekey(
     Example:
       splitwiper rekey runs/ward --label rubella
     """
+    if (run / "home.toml").exists():
+        raise ConfigError(
+            f"{run} is a client's home, and over a network codes do not change: it takes every client at once. Name "
+            "labels that may come in client.labels when you join; for others make a new store, which all clients join."
+        )
     with Bars(quiet=as_json) as bars, when_interrupted(f"Finish it with 'splitwiper settle {run}'."):
         federation = open_run(run, bars)
         numbers = any(isinstance(label.name, int) for label in federation.labels if label.task == task)

@@ -10,7 +10,7 @@ from random import Random, SystemRandom
 from splitwiper.client import Client
 from splitwiper.errors import AbsentClientError, CorruptError, NotFoundError, SplitWiperError, let_go
 from splitwiper.federation.members import Members
-from splitwiper.masking.codebook import expand
+from splitwiper.masking.codebook import Codebook, expand
 from splitwiper.masking.consensus import Consensus, Participant
 from splitwiper.masking.talk import Talk
 from splitwiper.wire import Label
@@ -152,7 +152,7 @@ def _talk(members: Members, roster: Sequence[str], version: int) -> Consensus:
     """Let the clients of a roster talk until all are done."""
     masking = members.config.client.masking
     speakers = [
-        (Talk(members.link, c.group.key(), version), Participant(c.name, set(c.labels()), masking, _draw(c)))
+        (Talk(members.link, c.group.key(), version), Participant(c.name, set(c.labels()), masking, draw(c)))
         for c in map(members.client, roster)
     ]
     while True:
@@ -162,10 +162,20 @@ def _talk(members: Members, roster: Sequence[str], version: int) -> Consensus:
                 return found
 
 
-def _draw(client: Client) -> Random:
-    """Where a client's chance comes from: the operating system, or its key where an experiment is to be repeated."""
+def draw(client: Client, *, begun: int = 0) -> Random:
+    """Where a client's chance comes from: the operating system, or its key where an experiment is to be repeated.
+
+    Args:
+        client: who draws.
+        begun: how often the client began before, so that one that is interrupted time and again does not repeat itself.
+    """
     key = client.tree.key() if client.config.keys == "seeded" else None
-    return Random(key) if key else SystemRandom()  # noqa: S311
+    return Random(key + b"+" * begun) if key else SystemRandom()  # noqa: S311
+
+
+def codebook(client: Client, found: Consensus, version: int) -> Codebook:
+    """The codebook that follows from what was agreed on."""
+    return expand(found.labels, client.group.key(), client.config.masking, version=version)
 
 
 def _take(clients: Sequence[Client], found: Consensus, version: int) -> dict[str, SplitWiperError]:
@@ -173,8 +183,7 @@ def _take(clients: Sequence[Client], found: Consensus, version: int) -> dict[str
     problems: dict[str, SplitWiperError] = {}
     for client in clients:
         try:
-            book = expand(found.labels, client.group.key(), client.config.masking, version=version)
-            client.group.take(book, client.labels())
+            client.group.take(codebook(client, found, version), client.labels())
         except SplitWiperError as problem:
             problems[client.name] = let_go(problem)
     return problems

@@ -43,17 +43,17 @@ class Participant:
         if not own:
             raise DataError(f"client {client!r} has no labels to agree on; leave it out until it has rows.")
         self.client = client
-        self._own, self._manner, self._draw = frozenset(own), manner, draw
+        self._own, self.manner, self._draw = frozenset(own), manner, draw
 
     def speak(self, pool: AbstractSet[Label]) -> Turn:
         """The client's next turn, given the pool as the group sees it."""
         added: list[Label] = []
         lacking = in_order(self._own - pool)
-        if lacking and self._draw.random() < self._manner.add:
-            count = self._draw.randint(1, min(len(lacking), self._manner.most))
+        if lacking and self._draw.random() < self.manner.add:
+            count = self._draw.randint(1, min(len(lacking), self.manner.most))
             added = self._draw.sample(lacking, count)
         complete = self._own <= pool | set(added)
-        return Turn(self.client, tuple(added), complete and self._draw.random() < self._manner.finish)
+        return Turn(self.client, tuple(added), complete and self._draw.random() < self.manner.finish)
 
 
 @dataclass(frozen=True)

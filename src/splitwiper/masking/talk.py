@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
+from splitwiper.config import to_toml
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.masking.consensus import Consensus, Conversation, Participant, Turn
 from splitwiper.masking.sealing import GroupKey
@@ -29,19 +31,50 @@ class Board(Protocol):
 
 
 class Talk:
-    """A talk about labels as one member of the group follows it."""
+    """A talk about labels as one member of the group follows it.
 
-    def __init__(self, board: Board, key: GroupKey, version: int) -> None:
-        self._board, self._key = board, key
-        self._topic = f"labels/{version}"
+    Args:
+        board: what carries it.
+        key: the group's.
+        version: of the codebook that is talked about.
+        strict: whether a message that cannot be read is an error; else it is passed over, and noted in `unread`. Where
+            strangers can speak on the board, theirs must stop nobody.
+    """
+
+    def __init__(self, board: Board, key: GroupKey, version: int, *, strict: bool = True) -> None:
+        self._board, self._key, self._strict = board, key, strict
+        self.version, self._topic = version, f"labels/{version}"
         self._heard = hashlib.sha256(key.federation.encode())
+        self._place = 0
+        """The first place of the board that was not looked at."""
         self._said: Conversation | None = None
         """None until somebody spoke."""
+        self.unread: dict[str, int] = {}
+        """Who said something last that could not be read, and at which place."""
+        self.masking = ""
+        """The settings that the codebook will be made with, once somebody spoke."""
+        self.successors: tuple[str, ...] = ()
+        """Who takes part in the next talk, where this one was given up."""
 
     @property
     def roster(self) -> tuple[str, ...]:
         """Who takes part; empty until somebody spoke."""
         return self._said.roster if self._said else ()
+
+    @property
+    def speaker(self) -> str | None:
+        """Whose turn it is; None where nobody spoke yet, or all are done."""
+        return self._said.speaker if self._said else None
+
+    @property
+    def words(self) -> int:
+        """How much was said."""
+        return len(self._said.turns) if self._said else 0
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """Who takes part and has not said a word yet."""
+        return tuple(n for n in self.roster if self._said and all(turn.client != n for turn in self._said.turns))
 
     def listen(self) -> None:
         """Take in what was said since.
@@ -53,23 +86,34 @@ class Talk:
             try:
                 said = self._key.open(message.body, *self._bound(message.sender, message.place))
             except CorruptError as problem:
-                raise CorruptError(
-                    f"message {message.place} of the talk about labels, from {message.sender!r}, cannot be read: "
-                    f"{message.sender!r} or this client has another invitation secret, or the server altered the talk."
-                ) from problem
-            self._take(message.sender, message.place, said)
-            self._heard.update(message.body)
-
-    @property
-    def _place(self) -> int:
-        return len(self._said.turns) if self._said else 0
+                if self._strict:
+                    raise CorruptError(unreadable(message.sender, message.place)) from problem
+                self.unread[message.sender] = message.place
+            else:
+                self._take(message.sender, message.place, said)
+                self._heard.update(message.body)
+                self.unread.pop(message.sender, None)
+            self._place = message.place + 1
 
     def _take(self, sender: str, place: int, said: Any) -> None:
-        talk = self._said or Conversation(said["roster"])
-        if place != len(talk.turns) or sender != talk.speaker:
+        try:
+            if "successors" in said:
+                self._leave(said["successors"])
+                return
+            talk = self._said or Conversation(_names(said["roster"]))
+            turn = Turn(sender, tuple(Label.parse(text) for text in said["added"]), bool(said["done"]))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise CorruptError(
+                f"message {place} of the talk about labels, from {sender!r}, makes no sense: its program is not ours."
+            ) from problem
+        if self.successors or sender != talk.speaker:
             raise CorruptError(f"message {place} of the talk about labels, from {sender!r}, is out of turn.")
-        talk.take(Turn(sender, tuple(Label.parse(text) for text in said["added"]), bool(said["done"])))
-        self._said = talk
+        talk.take(turn)
+        self._said, self.masking = talk, self.masking or str(said.get("masking", ""))
+
+    def _leave(self, successors: Any) -> None:
+        if self.consensus is None:  # what was agreed on stands
+            self.successors = self.successors or _names(successors)
 
     def speak(self, participant: Participant, roster: Sequence[str]) -> bool:
         """Say what there is to say, if it is this participant's turn.
@@ -80,21 +124,33 @@ class Talk:
         """
         self.listen()
         talk = self._said or Conversation(roster)
-        if talk.speaker != participant.client:
+        if talk.speaker != participant.client or self.successors:
             return False
         talk.check_length()
-        turn, place = participant.speak(talk.pool), len(talk.turns)
+        turn = participant.speak(talk.pool)
         said: dict[str, Any] = {"added": [label.text for label in turn.added], "done": turn.done}
-        if not place:  # who takes part is said once
-            said["roster"] = list(roster)
-        body = self._key.seal(said, *self._bound(participant.client, place))
-        try:
-            self._board.post(participant.client, self._topic, place, body)
-        except DataError:  # another process spoke in this client's name meanwhile
-            self.listen()
-            return False
+        if self._said is None:  # who takes part, and by which settings, is said once
+            said |= {"roster": list(roster), "masking": to_toml(participant.manner)}
+        return self._say(participant.client, said)
+
+    def give_up(self, client: str, successors: Sequence[str]) -> None:
+        """Say that this talk is over without an end, and who takes part in the next one.
+
+        A place is filled once, so this comes before the last word or after it. After it, what was agreed on stands.
+        """
         self.listen()
-        return True
+        while self.consensus is None and not self.successors:
+            self._say(client, {"successors": list(successors)})
+
+    def _say(self, client: str, said: Any) -> bool:
+        """Say something, unless somebody else spoke meanwhile: a stranger, or another process in this client's name."""
+        body = self._key.seal(said, *self._bound(client, self._place))
+        with suppress(DataError):
+            self._board.post(client, self._topic, self._place, body)
+            self.listen()
+            return True
+        self.listen()
+        return False
 
     @property
     def consensus(self) -> Consensus | None:
@@ -103,3 +159,22 @@ class Talk:
 
     def _bound(self, sender: str, place: int) -> tuple[str, str, int, bytes]:
         return self._topic, sender, place, self._heard.digest()
+
+
+def unreadable(sender: str, place: int) -> str:
+    """What to say of a message that cannot be read."""
+    return (
+        f"message {place} of the talk about labels, from {sender!r}, cannot be read: {sender!r} or this client has "
+        "another invitation secret, or the server altered the talk."
+    )
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """A roster as it was said.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(given, list) or not given or not all(isinstance(name, str) for name in given):
+        raise ValueError("not a list of names")
+    return tuple(given)

@@ -41,10 +41,21 @@ Progress = Callable[[str, int, int], None]
 
 
 class Server:
-    """The server over its own folder."""
+    """The server over its own folder.
 
-    def __init__(self, tree: ServerTree, half: ServerHalf, progress: Progress | None = None) -> None:
+    Args:
+        tree: the folder.
+        half: the architecture.
+        progress: told of long work.
+        shared: its clients are apart, and not all need know each other: none can erase what others say, or bring codes
+            that the others' codebook does not know.
+    """
+
+    def __init__(
+        self, tree: ServerTree, half: ServerHalf, progress: Progress | None = None, *, shared: bool = False
+    ) -> None:
         self.tree = tree
+        self._shared = shared
         self.config = from_dict(ServerConfig, read_toml(tree.root / "config.toml"))
         self.seed = int(tree.book.meta("seed") or 0)
         self.columns = tree.columns()
@@ -89,14 +100,21 @@ class Server:
         Raises:
             DataError: naming what does not fit.
         """
+        others = [other for other in self.tree.shards() if other.client != client]
         if not statement.codebook:
-            if any(other.codebook for other in self.tree.shards() if other.client != client):
+            if any(other.codebook for other in others):
                 raise DataError(
                     f"client {client!r} sent labels as they are, where the others hide theirs: it did not take part in "
                     "the consensus. Have it join with the invitation secret; nothing was kept."
                 )
         elif odd := [x.name for x in shard.labels if x.task or x.name not in range(statement.outputs)]:
             raise DataError(f"client {client!r} sent code {odd[0]!r}; its codebook has 0 to {statement.outputs - 1}.")
+        elif self._shared and any(other.codebook != statement.codebook for other in others):
+            raise DataError(
+                f"client {client!r} hides labels by another codebook than {', '.join(o.client for o in others)}, or "
+                "they hide none: it agreed in another group. Have it join anew, in a new folder, with the group's key "
+                "and settings; nothing was kept."
+            )
 
     def withdraw(self, client: str, statement: Statement) -> None:
         """Erase the client's shard; nothing replaces it."""
@@ -112,7 +130,7 @@ class Server:
 
     def post(self, client: str, topic: str, place: int, body: bytes) -> None:
         """Relay a sealed message to the other clients."""
-        self.tree.post(client, topic, place, body)
+        self.tree.post(client, topic, place, body, shared=self._shared)
 
     def topic(self) -> str:
         """What is being talked about on the board, or was last."""

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,50 +19,24 @@ import torch
 from safetensors.torch import load
 
 from splitwiper.client import Added, Client
-from splitwiper.config import ClientConfig, Config, ModelConfig, config_digest, from_dict, read_toml, to_toml
-from splitwiper.config.settings import typed
+from splitwiper.config import ClientConfig, Config, config_digest, from_dict, read_toml, to_toml
 from splitwiper.data.rows import as_rows
-from splitwiper.errors import BusyError, ConfigError, InputError, NotFoundError, UnreachableError
+from splitwiper.errors import BusyError, InputError, NotFoundError, UnreachableError
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.sources import NAME, Source
+from splitwiper.federation.sources import Source
 from splitwiper.seeding import seeded_key
+from splitwiper.service.agreeing import Gathering, Side
 from splitwiper.service.certificate import Checked, Pins, PublicKey, check, followed, read_public
-from splitwiper.service.identity import client_context
-from splitwiper.service.link import HttpsLink
+from splitwiper.service.home_config import FILE, HomeConfig, connect
+from splitwiper.service.invited import first_key, take_key
 from splitwiper.service.own_key import OwnKey
 from splitwiper.service.storing import architecture
 from splitwiper.splitting import Halves
 from splitwiper.store import ClientTree, files
 from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
 
-FILE = "home.toml"
+__all__ = ["FILE", "Certified", "Home", "HomeConfig", "connect", "join"]
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HomeConfig:
-    """What a client needs to find its server and to build its half."""
-
-    name: str
-    """The client's name, as its certificate has it."""
-    url: str
-    """Where the server is: https://host:port."""
-    certs: str = ""
-    """The client's folder of certificates; absolute, or relative to the home."""
-    token: str = ""
-    """A file with a bearer token, where a proxy terminates TLS."""
-    task: str = ""
-    """What its labels belong to, where clients do not all share one task."""
-    seed: int = 0
-    """The federation's."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-
-    def __post_init__(self) -> None:
-        typed(self)
-        if not NAME.fullmatch(self.name):
-            raise ConfigError(f"name = {self.name!r}: a client's name has letters, digits, '.', '_' and '-' alone.")
-        if not self.url.startswith(("https://", "http://")):
-            raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
 
 
 @dataclass(frozen=True)
@@ -111,10 +85,24 @@ class Home:
 
     # --- learning and forgetting ---------------------------------------------------------------------------
 
-    def learn(self, data: Source) -> Added:
-        """Take rows in, pre-train, and send the shard."""
-        client = self.client
-        added = client.add(as_rows(data() if callable(data) else data, task=self.config.task))
+    def learn(self, data: Source, *, gathering: Gathering | None = None) -> Added:
+        """Take rows in, pre-train, and send the shard; where labels are hidden, agree on them with the others first.
+
+        Args:
+            data: the rows.
+            gathering: with whom, and how long to wait for them; who has the codebook needs nobody.
+
+        Raises:
+            AbsentClientError: the others did not come. Rows are kept; learn them again, and it goes on.
+            DataError: labels that the others have not agreed on; nothing is kept.
+        """
+        client, rows = self.client, as_rows(data() if callable(data) else data, task=self.config.task)
+        side = Side(client, self.link) if client.config.masking.is_on else None
+        if side is not None:
+            side.check(rows)
+        added = client.add(rows)
+        if side is not None:
+            side.agree(gathering or Gathering())
         client.sync()
         self.pin()
         self.keys()
@@ -260,31 +248,33 @@ class Home:
         self.link.close()
 
 
-def connect(folder: Path, config: HomeConfig, own_key: OwnKey | None = None) -> HttpsLink:
-    """A link to a home's server."""
-    token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
-    context = client_context(folder / config.certs) if config.certs else None
-    return HttpsLink(config.url, context, token=token, sign=own_key.sign if own_key else None)
-
-
-def join(folder: Path, config: HomeConfig, client: ClientConfig, *, progress: Progress | None = None) -> Home:
+def join(
+    folder: Path,
+    config: HomeConfig,
+    client: ClientConfig,
+    *,
+    invitation: str | None = None,
+    progress: Progress | None = None,
+) -> Home:
     """Make a client's home, or open the one that is there.
 
     Args:
         folder: the home.
         config: server, certificates, model. Its seed is taken from the server.
         client: the client's own settings, which the server never learns.
+        invitation: the group's secret, where labels are hidden, as all clients have it and the server does not. A home
+            that joined with another one takes this, as long as it has not agreed on labels.
         progress: told of long work.
 
     Raises:
+        ConfigError: labels are to be hidden, and there is no secret; or there is one, and they are not.
         InputError: the client's half is not what the federation was made with.
     """
     if (folder / FILE).exists():
-        return Home(folder, progress)
-    if client.masking.is_on:
-        raise ConfigError(
-            "hidden labels take an agreement of all clients, which this version makes in one process only."
-        )
+        home = Home(folder, progress)
+        if invitation is not None:
+            take_key(home.client, invitation)
+        return home
     link = connect(folder, config)
     try:
         told, first = link.federation(), load(link.initial())
@@ -293,6 +283,7 @@ def join(folder: Path, config: HomeConfig, client: ClientConfig, *, progress: Pr
     config = dataclasses.replace(config, seed=int(told["seed"]))
     halves = build_halves(Config(seed=config.seed, model=config.model))
     _check(halves, told, client)
+    group = first_key(client, invitation, federation=str(told["run"]), seed=config.seed)
     files.make_folder(folder)
     ClientTree(folder / config.name).create(
         config=to_toml(client),
@@ -306,6 +297,7 @@ def join(folder: Path, config: HomeConfig, client: ClientConfig, *, progress: Pr
             "columns": json.dumps(told["columns"]),
         },
         key=seeded_key(config.seed, config.name) if client.keys == "seeded" else None,
+        group=group,
     )
     files.write_bytes(folder / FILE, to_toml(config).encode())
     return Home(folder, progress)

@@ -1,14 +1,15 @@
 """The board: sealed messages between clients, which the server relays and cannot read.
 
-Functions on the server's book, like tickets and ledger. A topic's places are filled one after another, each once. A new
-topic replaces those before it: what clients agreed on earlier is of no use any more.
+Functions on the server's book, like tickets and ledger. A topic's places are filled one after another, each once. In
+one process a new topic replaces those before it: what clients agreed on earlier is of no use any more. Over a network
+whoever has a certificate can speak, so nobody's words erase another's there, and each has a share of the board.
 """
 
 from __future__ import annotations
 
 import sqlite3
 
-from splitwiper.errors import DataError
+from splitwiper.errors import DataError, QuotaError
 from splitwiper.store.book import Book
 from splitwiper.wire import Posted
 
@@ -18,13 +19,26 @@ CREATE TABLE board (
 """
 LARGEST = 1 << 20
 """Bytes of a message."""
+SHARE = 16 << 20
+"""Bytes that one client may have on a board it shares with clients it may not know."""
+_LEAST = 4096
+"""What a message counts for at least."""
 
 
-def post(db: sqlite3.Connection, client: str, topic: str, place: int, body: bytes) -> None:
+def post(db: sqlite3.Connection, client: str, topic: str, place: int, body: bytes, *, shared: bool = False) -> None:
     """Put a message at a place. Repeating it changes nothing.
+
+    Args:
+        db: the server's book, in a change.
+        client: who speaks.
+        topic: of the talk.
+        place: the next one that is empty.
+        body: the sealed message.
+        shared: others may speak here who are none of the group: a new topic erases nothing, and shares are limited.
 
     Raises:
         DataError: the message is too large, or the place is another one's.
+        QuotaError: the client has said more than its share.
     """
     if len(body) > LARGEST or len(topic) > 100:
         raise DataError(f"a message of {len(body)} bytes is beyond the limit of {LARGEST}.")
@@ -36,14 +50,27 @@ def post(db: sqlite3.Connection, client: str, topic: str, place: int, body: byte
     (next_place,) = db.execute("SELECT count(*) FROM board WHERE topic = ?", (topic,)).fetchone()
     if place != next_place:
         raise DataError(f"place {place} of {topic!r} comes after {next_place}, which is still empty.")
-    if place == 0:
+    if shared:
+        _check_share(db, client, len(body))
+    elif place == 0:
         db.execute("DELETE FROM board")
     db.execute("INSERT INTO board VALUES (?, ?, ?, ?)", (topic, place, client, body))
 
 
+def _check_share(db: sqlite3.Connection, client: str, size: int) -> None:
+    (said,) = db.execute(
+        "SELECT coalesce(sum(max(length(body), ?)), 0) FROM board WHERE sender = ?", (_LEAST, client)
+    ).fetchone()
+    if said + max(size, _LEAST) > SHARE:
+        raise QuotaError(
+            f"client {client!r} has said {said} bytes of the {SHARE} that it may have on the board: with larger values "
+            "of masking.add, masking.finish and masking.most an agreement takes fewer words."
+        )
+
+
 def topic(book: Book) -> str:
     """What is being talked about, or was last; empty where nobody ever spoke."""
-    row = book.one("SELECT topic FROM board LIMIT 1")
+    row = book.one("SELECT topic FROM board ORDER BY rowid DESC LIMIT 1")
     return str(row["topic"]) if row else ""
 
 

@@ -285,10 +285,10 @@ class ServerTree:
 
     # --- messages between clients --------------------------------------------------------------------------
 
-    def post(self, client: str, topic: str, place: int, body: bytes) -> None:
-        """Keep a sealed message between clients."""
+    def post(self, client: str, topic: str, place: int, body: bytes, *, shared: bool = False) -> None:
+        """Keep a sealed message between clients; on a shared board nobody's words erase another's."""
         with self.book.change() as db:
-            board.post(db, client, topic, place, body)
+            board.post(db, client, topic, place, body, shared=shared)
 
     def topic(self) -> str:
         """What is being talked about, or was last."""

@@ -43,7 +43,7 @@ class Service:
         self.uploads = Uploads(root / "uploads", self.book, config)
 
         def server() -> Server:
-            return Server(ServerTree(root), half)
+            return Server(ServerTree(root), half, shared=True)
 
         self.office, self.oracle, self.dock = (Desk(server, name) for name in ("office", "oracle", "dock"))
         """Small questions; predictions; taking shards in."""

@@ -90,8 +90,14 @@ def read_key(path: Path, *, secret: bytes | None) -> EllipticCurvePrivateKey:
     return key
 
 
-def check_private(path: Path) -> None:
+def check_private(
+    path: Path, *, remedy: str = "replace it with 'splitwiper certs rotate' if somebody may have"
+) -> None:
     """Refuse a key file that is not there, or that everybody may read.
+
+    Args:
+        path: the file.
+        remedy: what to do where somebody has read it.
 
     Raises:
         NotFoundError: there is none.
@@ -104,7 +110,7 @@ def check_private(path: Path) -> None:
     if os.name == "posix" and stat.S_IMODE(mode) & stat.S_IRWXO:
         raise IdentityError(
             f"the key {path} has the rights {stat.S_IMODE(mode):03o}, so everybody here may read it: chmod 600 it, and "
-            "replace it with 'splitwiper certs rotate' if somebody may have."
+            f"{remedy}."
         )
 
 

@@ -1,0 +1,201 @@
+"""Agreement on labels among homes that are apart (Algorithm 3): each runs its own side, over the server's board.
+
+Who takes part is named by the clients when the talk begins, in its first word, and not by the server, which could leave
+somebody out or bring somebody in: it relays sealed words and learns from them that clients talk. They speak in turn, so
+a home waits until the others have come; those who come when all is said take the codebook from what was said. Nothing
+of it is kept here but the codebook at the end: a home that was killed goes on from the board, and two processes of one
+home speak for the same client, one word at a place.
+
+Anybody with a certificate can write on the board. What the group's key does not open is passed over, unless somebody
+who is to take part said it: that is told, for one of the two has another key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from splitwiper.client import Client
+from splitwiper.config import to_toml
+from splitwiper.data.rows import Rows
+from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, InputError
+from splitwiper.federation.agreeing import codebook, draw
+from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.consensus import Participant
+from splitwiper.masking.talk import Board, Talk, unreadable
+
+_FIRST, _LONGEST = 0.05, 2.0
+"""Seconds between looks at the board: after a word, and when nothing was said for long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathering:
+    """Who is to agree on labels, and how one waits for the others.
+
+    Attributes:
+        members: the clients that take part; oneself need not be named. Empty: those that the talk names, once it began.
+        anew: give up a talk that was begun with others and does not end, because somebody never comes.
+        patience: seconds to wait at most.
+        told: called with what is waited for.
+    """
+
+    members: Sequence[str] = ()
+    anew: bool = False
+    patience: float = 600.0
+    told: Callable[[str], None] | None = None
+
+
+class Side:
+    """One home's side of an agreement.
+
+    Args:
+        client: the client at home.
+        board: the link to its server.
+    """
+
+    def __init__(self, client: Client, board: Board) -> None:
+        self._client, self._board = client, board
+        self._key = client.group.key()
+        self._talk = Talk(board, self._key, 1, strict=False)
+        self._roster: tuple[str, ...] = ()
+        """Who takes part in a talk that took the place of one that was given up."""
+        self._told: set[str] = set()
+
+    def heard(self) -> Codebook | None:
+        """The codebook, where the others have agreed on it already."""
+        self._listen()
+        found = self._talk.consensus
+        return codebook(self._client, found, self._talk.version) if found else None
+
+    def check(self, rows: Rows) -> None:
+        """Refuse rows with labels that the others have not agreed on, before anything is kept.
+
+        Raises:
+            DataError: naming one.
+        """
+        group = self._client.group
+        book = group.codebook() if group.has_codebook() else self.heard()
+        if book is not None:
+            book.check(self._client.unforgotten(rows, book))
+
+    def agree(self, how: Gathering) -> None:
+        """Take part until all is said, and keep the codebook. Who has one, or no rows, has nothing to say.
+
+        Raises:
+            AbsentClientError: others were waited for so long; call it again, and it goes on.
+            InputError: the talk was begun with other clients than were named, or nobody was.
+            CorruptError: what a member said cannot be read: one of both has another group key.
+        """
+        if self._client.group.has_codebook() or not self._client.labels():
+            return
+        end, wait = time.monotonic() + how.patience, _FIRST
+        named = tuple(sorted({*how.members, self._client.name})) if how.members else ()
+        self._check_names(named, how)
+        speaks: Participant | None = None
+        while (book := self.heard()) is None:
+            roster = self._who(named)
+            self._check_heard(roster, how)
+            speaks = speaks or self._participant()
+            if self._talk.speak(speaks, roster):
+                wait = _FIRST
+                continue
+            if time.monotonic() + wait > end:
+                raise AbsentClientError(
+                    f"{self._waits(roster)}. Have them join, and run the same again: it goes on, and nothing is lost. "
+                    "To go on without somebody who never comes, name all others and begin anew."
+                )
+            self._tell(self._waits(roster), how)
+            time.sleep(wait)
+            wait = min(1.5 * wait, _LONGEST)
+        self._client.group.take(book, self._client.labels())
+
+    # --- who takes part ------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        self._talk.listen()
+        while self._talk.successors:
+            self._roster = self._talk.successors
+            self._talk = Talk(self._board, self._key, self._talk.version + 1, strict=False)
+            self._talk.listen()
+        self._check_masking()
+
+    def _check_masking(self) -> None:
+        """Codes are the same for all only if settings are.
+
+        Raises:
+            ConfigError: they are not.
+        """
+        mine, group = to_toml(self._client.config.masking), self._talk.masking
+        if group and group != mine:
+            pairs = zip(group.splitlines(), mine.splitlines(), strict=False)
+            odd = "; ".join(f"{theirs} there, {own} here" for theirs, own in pairs if theirs != own)
+            raise ConfigError(
+                f"the group hides labels by other settings than client {self._client.name!r} joined with ({odd}): join "
+                "in a new folder with the group's client.masking."
+            )
+
+    def _check_names(self, named: tuple[str, ...], how: Gathering) -> None:
+        """See whether those who are named are those who talk; where not, and that is wanted, begin anew with them."""
+        if how.anew and not named:
+            raise ConfigError("to begin anew, name those who are to agree.")
+        self._listen()
+        begun = self._talk.roster or self._roster
+        if how.anew and begun and set(begun) != set(named):
+            self._talk.give_up(self._client.name, named)
+
+    def _who(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """Who takes part, as the talk says, or as it is to say."""
+        begun = self._talk.roster or self._roster
+        if begun and named and set(begun) != set(named):
+            raise InputError(
+                f"{', '.join(begun)} are to agree on labels, as the talk says that was begun; you named "
+                f"{', '.join(named)}. Name the same, or nobody; or, to give that talk up, begin anew."
+            )
+        if not (begun or named):
+            self._check_strangers()
+            raise ConfigError(
+                "nobody has begun to agree on labels: name all clients that are to, or come back when they have begun."
+            )
+        return begun or named
+
+    def _participant(self) -> Participant:
+        client = self._client
+        chance = draw(client, begun=self._talk.words)
+        return Participant(client.name, set(client.labels()), client.config.masking, chance)
+
+    # --- what cannot be read -------------------------------------------------------------------------------
+
+    def _check_heard(self, roster: Sequence[str], how: Gathering) -> None:
+        for sender, place in self._talk.unread.items():
+            if sender in roster and sender != self._client.name:
+                raise CorruptError(
+                    f"{unreadable(sender, place)} Compare the files of the group key; who has another one joins again "
+                    "with the right one, and the talk goes on."
+                )
+            if sender != self._client.name:
+                self._tell(f"{sender!r}, who is not to agree on labels, said what cannot be read: passed over", how)
+
+    def _check_strangers(self) -> None:
+        """Where nobody was named, whoever cannot be read may be one of the group.
+
+        Raises:
+            CorruptError: there is somebody.
+        """
+        if self._talk.unread:
+            sender, place = next(iter(self._talk.unread.items()))
+            raise CorruptError(f"{unreadable(sender, place)} If {sender!r} is none of the group, name all that are.")
+
+    # --- waiting -------------------------------------------------------------------------------------------
+
+    def _waits(self, roster: Sequence[str]) -> str:
+        speaker = self._talk.speaker or roster[0]
+        unheard = self._talk.silent if self._talk.words else roster
+        silent = [name for name in unheard if name not in (speaker, self._client.name)]
+        more = f" (not heard of yet: {', '.join(silent)})" if silent else ""
+        return f"the agreement on labels waits for {speaker!r}{more}"
+
+    def _tell(self, text: str, how: Gathering) -> None:
+        if how.told and text not in self._told:
+            self._told.add(text)
+            how.told(f"{text}.")

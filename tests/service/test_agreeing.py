@@ -1,0 +1,241 @@
+"""Agreement on labels between homes that are apart: absence, wrong keys, strangers on the board, crashes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.processes import ENVIRONMENT, MODEL, Running
+from service.serving import link_of
+from service.talking import PARTITION, SECRET, homes, settled, together, wards
+from splitwiper.config import Masking
+from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError, InputError, QuotaError
+from splitwiper.federation.agreeing import draw
+from splitwiper.masking.consensus import Participant
+from splitwiper.masking.talk import Talk
+from splitwiper.service.agreeing import Gathering, Side
+from splitwiper.service.home import Home
+from splitwiper.store import ServerTree
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Running]:
+    running = Running(tmp_path)
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+def at_once(*members: str, **how: object) -> Gathering:
+    return Gathering(members=members, **{"patience": 0, **how})
+
+
+def test_who_is_absent_is_waited_for_and_named(server: Running) -> None:
+    rows, told = wards(), list[str]()
+    with homes(server, invitation=SECRET) as here:
+        west = here.pop("west")
+        for _ in range(3):  # north speaks, then waits for south; south speaks, then all wait for west
+            for name, home in here.items():
+                with pytest.raises(AbsentClientError, match=r"waits for '(north|south|west)'"):
+                    home.learn(rows[name], gathering=at_once("north", "south", "west", told=told.append))
+        start = time.monotonic()
+        with pytest.raises(AbsentClientError, match=r"waits for 'west'. Have them join, and run the same again"):
+            here["south"].learn(rows["south"], gathering=Gathering(patience=0.5, told=told.append))
+        assert 0.2 < time.monotonic() - start < 5 and told == ["the agreement on labels waits for 'west'."]
+        with pytest.raises(AbsentClientError, match="waits for 'west'"):  # not one of them: it waits like the others
+            Side(here["north"].client, here["north"].link).agree(at_once())
+        together({**here, "west": west}, rows)
+        assert len({home.client.group.codebook().id for home in (*here.values(), west)}) == 1
+
+
+def test_rosters_that_differ(server: Running) -> None:
+    rows = wards()
+    with homes(server, invitation=SECRET) as here:
+        north, south, west = here.values()
+        with pytest.raises(AbsentClientError, match=r"waits for 'south' \(not heard of yet: west\)"):
+            north.learn(rows["north"], gathering=at_once("south", "west"))
+        with pytest.raises(InputError, match=r"north, south, west are to agree .* you named north, south"):
+            south.learn(rows["south"], gathering=at_once("north"))
+        with pytest.raises(ConfigError, match="to begin anew, name"):
+            south.learn(rows["south"], gathering=at_once(anew=True))
+        with pytest.raises(AbsentClientError, match="waits for 'north'"):  # west never comes: south begins without it
+            south.learn(rows["south"], gathering=at_once("north", anew=True))
+        with pytest.raises(InputError, match=r"north, south are to agree .* you named north, south, west"):
+            north.learn(rows["north"], gathering=at_once("south", "west"))
+        together({"north": north, "south": south}, rows)
+        assert north.client.group.codebook().version == 2
+        with pytest.raises(DataError, match="'scarlatina' is not in the codebook"):
+            west.learn(rows["west"], gathering=at_once("north", "south", anew=True))  # what was agreed on stands
+
+
+def test_another_key_is_told_and_harms_nobody(server: Running, tmp_path: Path) -> None:
+    rows, all_three = wards(), at_once("north", "south", "west")
+    with homes(server, ("north", "west"), invitation=SECRET) as here:
+        north, west = here.values()
+        with pytest.raises(AbsentClientError):
+            north.learn(rows["north"], gathering=all_three)
+        with closing(server.home("south", masking=PARTITION, invitation="quite another secret")) as south:
+            words = ServerTree(tmp_path / "store").posted("labels/1")
+            for how in (all_three, at_once()):
+                with pytest.raises(
+                    CorruptError, match="from 'north', cannot be read: 'north' or this client has another"
+                ):
+                    south.learn(rows["south"], gathering=how)
+            assert ServerTree(tmp_path / "store").posted("labels/1") == words
+        with pytest.raises(AbsentClientError, match="waits for 'south'"):
+            west.learn(rows["west"], gathering=all_three)
+        with closing(server.home("south", masking=PARTITION, invitation=SECRET)) as south:  # it takes the right one
+            together({**here, "south": south}, rows)
+    settled(tmp_path / "store")
+
+
+def test_another_key_that_spoke_first(server: Running) -> None:
+    rows, both = wards(), at_once("north", "south")
+    wrong = server.home("north", masking=PARTITION, invitation="quite another secret")
+    with closing(wrong) as north, pytest.raises(AbsentClientError, match="waits for 'south'"):
+        north.learn(rows["north"], gathering=both)
+    with closing(server.home("south", masking=PARTITION, invitation=SECRET)) as south:
+        with pytest.raises(CorruptError, match=r"message 0 .* 'north', cannot be read.* Compare the files"):
+            south.learn(rows["south"], gathering=both)
+        with closing(server.home("north", masking=PARTITION, invitation=SECRET)) as north:
+            together({"north": north, "south": south}, rows)
+        assert south.client.group.codebook() == north.client.group.codebook()
+
+
+def test_another_group_cannot_bring_its_codes(server: Running, tmp_path: Path) -> None:
+    rows = wards()
+    with homes(server, ("north", "south"), invitation=SECRET) as here:
+        together(here, rows)
+    with closing(server.home("west", masking=PARTITION, invitation="quite another secret")) as west:
+        with pytest.raises(CorruptError, match="If 'north' is none of the group, name all that are"):
+            west.learn(rows["west"])
+        with pytest.raises(DataError, match="another codebook than north, south"):  # a group of its own
+            west.learn(rows["west"], gathering=at_once("west"))
+    assert [shard.client for shard in settled(tmp_path / "store").shards()] == ["north", "south"]
+
+
+def test_settings_that_differ_are_told_before_rows_are_kept(server: Running) -> None:
+    rows = wards()
+    with closing(server.home("north", masking=PARTITION, invitation=SECRET)) as north:
+        together({"north": north}, rows)
+    other = Masking(mode="partition", gamma=2)
+    with closing(server.home("south", masking=other, invitation=SECRET)) as south:
+        with pytest.raises(ConfigError, match=r"other settings .*gamma = 3 there, gamma = 2 here"):
+            south.learn(rows["south"])
+        assert not south.client.tree.slices()
+
+
+def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -> None:
+    rows, told = wards(), list[str]()
+    stranger = link_of(server.url, server.certs, "west", tries=1)
+    stranger.post("west", "labels/1", 0, b"rubbish")
+    with homes(server, ("north", "south"), invitation=SECRET) as here:
+        with pytest.raises(CorruptError, match=r"message 0 .* from 'west', cannot be read.* name all that are"):
+            here["north"].learn(rows["north"])
+        with pytest.raises(AbsentClientError, match="waits for 'south'"):
+            here["north"].learn(rows["north"], gathering=at_once("south", told=told.append))
+        assert told == ["'west', who is not to agree on labels, said what cannot be read: passed over."]
+        said = stranger.posted("labels/1")
+        stranger.post("west", "labels/1", len(said), said[-1].body)  # another's words in its own name
+        stranger.post("west", "labels/2", 0, b"nothing is erased by this")
+        assert stranger.posted("labels/1")[: len(said)] == said
+        with pytest.raises(QuotaError, match="that it may have on the board"):
+            for place in range(1, 20):
+                stranger.post("west", "labels/2", place, b"x" * (1 << 20))
+        together(here, rows)
+        late = Talk(stranger, here["north"].client.group.key(), 1, strict=False)
+        late.listen()
+        assert late.consensus is not None and set(late.unread) == {"west"}
+    settled(tmp_path / "store")
+
+
+def test_two_processes_speak_for_one_home(server: Running) -> None:
+    rows = wards()
+    with homes(server, ("north", "south"), invitation=SECRET, keys="random") as here:
+        key = here["north"].client.group.key()
+        for name, home in here.items():
+            home.client.add(rows_of(home, rows[name]))
+        sides = []
+        for home in (here["north"], here["north"], here["south"], here["south"]):
+            client = home.client
+            person = Participant(client.name, set(client.labels()), client.config.masking, draw(client))
+            sides.append((Talk(home.link, key, 1, strict=False), person))
+        for talk, _ in sides:
+            talk.listen()  # all have heard the same
+        while not all(talk.consensus for talk, _ in sides):
+            for talk, person in sides:
+                _unawares(talk, person)
+        assert len({talk.consensus for talk, _ in sides}) == 1
+        together(here, rows)
+
+
+def rows_of(home: Home, data: tuple[np.ndarray, np.ndarray]) -> object:
+    from splitwiper.data.rows import as_rows
+
+    return as_rows(data, task=home.config.task)
+
+
+def _unawares(talk: Talk, person: Participant) -> None:
+    """Speak without having heard what the other process of the same home just said."""
+    listen, heard = talk.listen, []
+    talk.listen = lambda: listen() if heard else heard.append(True)  # type: ignore[method-assign]
+    talk.speak(person, ["north", "south"])
+    talk.listen = listen  # type: ignore[method-assign]
+    talk.listen()
+
+
+CLIENT = f"""
+name = "NAME"
+url = "URL"
+certs = "certs/clients/NAME"
+data = "NAME.npz"
+[model]
+factory = "splitwiper.models:mlp"
+args = {{inputs = {MODEL["args"]["inputs"]}, outputs = 3, hidden = 12, cut = 8}}
+inputs = {{x = "{MODEL["inputs"]["x"]}"}}
+at = "stem"
+head = "head"
+[client]
+epochs = 2
+head_width = 4
+threads = 1
+masking = {{mode = "partition", gamma = 3}}
+"""
+
+
+def test_processes_that_are_killed_go_on(server: Running, tmp_path: Path) -> None:
+    program = str(Path(sys.executable).parent / "splitwiper")
+    subprocess.run([program, "group", "ward.group"], cwd=tmp_path, check=True, env=ENVIRONMENT, capture_output=True)
+    running = {}
+
+    def start(name: str, *words: str) -> subprocess.Popen[str]:
+        (tmp_path / f"{name}.toml").write_text(
+            CLIENT.replace("NAME", name).replace("URL", server.url), encoding="utf-8"
+        )
+        np.savez(tmp_path / f"{name}.npz", inputs=wards()[name][0], labels=wards()[name][1])
+        command = [program, "join", f"{name}.toml", "--home", f"homes/{name}", "--group", "ward.group", *words]
+        return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+
+    both = ("--with", "north", "--with", "south")
+    running["north"] = start("north", *both)
+    end = time.monotonic() + 60
+    while not ServerTree(tmp_path / "store").posted("labels/1"):
+        assert time.monotonic() < end and running["north"].poll() is None, running["north"].stderr.read()
+        time.sleep(0.02)
+    os.kill(running["north"].pid, signal.SIGKILL)
+    assert running.pop("north").communicate()
+    running = {"north": start("north", *both), "again": start("north"), "south": start("south")}
+    for name, process in running.items():
+        told = process.communicate(timeout=60)[1]
+        assert process.returncode in ((0, 8) if name == "again" else (0,)), (name, told)
+    assert [shard.client for shard in settled(tmp_path / "store").shards()] == ["north", "south"]
+    assert len({Home(tmp_path / "homes" / n).client.group.codebook().id for n in ("north", "south")}) == 1

@@ -1,0 +1,131 @@
+"""Hidden labels over the network: the same bits as in one process, and nothing of them at the server."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.processes import MODEL, Running, answers
+from service.talking import NAMES, PARTITION, SECRET, homes, overheard, settled, shards, together, wards
+from splitwiper import Config, Federation, ServerConfig
+from splitwiper.config import ClientConfig, Masking, ModelConfig
+from splitwiper.errors import ConfigError, DataError
+from splitwiper.seeding import state_digest
+from splitwiper.service.home import Home
+from splitwiper.store import ServerTree
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Running]:
+    running = Running(tmp_path)
+    yield running
+    if running.process.poll() is None:
+        running.stop()
+
+
+def weights(store: Path) -> str:
+    tree = ServerTree(store)
+    return state_digest(tree.weights(tree.model()))
+
+
+def in_one_process(path: Path, masking: Masking) -> Federation:
+    client = ClientConfig(epochs=2, batch=8, head_width=4, threads=1, keys="seeded", masking=masking)
+    training = ServerConfig(epochs=2, batch=16, threads=1)
+    return Federation(path, config=Config(seed=5, server=training, client=client, model=ModelConfig(**MODEL)))
+
+
+@pytest.mark.parametrize("mode", ["partition", "keyed"])
+def test_the_same_bits_as_in_one_process(server: Running, tmp_path: Path, mode: str) -> None:
+    masking, rows, store = (
+        Masking(mode=mode, **({"gamma": 3} if mode == "partition" else {})),
+        wards(),
+        tmp_path / "store",
+    )
+    with homes(server, masking=masking) as here:
+        assert together(here, rows) > 3
+        settled(store)
+        fed = in_one_process(tmp_path / "one", masking)
+        fed.learn(rows)
+        assert shards(store) == shards(fed.path / "server") and weights(store) == weights(fed.path / "server")
+        north = here["north"]
+        assert set(answers(north, rows["north"][0])) <= set(NAMES)
+        at_home = north.predict("north", rows["north"][0], at_home=True)
+        assert at_home == list(fed.predict("north", rows["north"][0]))
+        assert north.predict_proba("north", rows["north"][0][:2]).shape == (2, len(NAMES))
+        for other in ("south", "west"):  # stopped, and out of reach
+            shutil.move(tmp_path / "homes" / other, tmp_path / f"away-{other}")
+        for step in ({"classes": ["measles"]}, {"samples": [1, 2]}, {"everything": True}):
+            ticket = north.forget(**step)
+            north.settle(patience=30)
+            receipt = north.await_receipt(ticket, patience=60)
+            assert receipt.exact and set(receipt.spent) == {"north"}
+            assert north.certificate(ticket).checked.outcome == "holds"
+            fed.unlearn("north", **step)
+            assert shards(store) == shards(fed.path / "server") and weights(store) == weights(fed.path / "server")
+            if "classes" in step:
+                assert "measles" not in answers(north, rows["north"][0])
+
+
+def test_nothing_of_labels_crosses_or_stays(server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = wards()
+    with overheard(monkeypatch) as heard, homes(server, invitation=SECRET, keys="random") as here:
+        together(here, rows)
+        settled(tmp_path / "store")
+        assert answers(here["south"], rows["south"][0])
+        ticket = here["north"].forget(classes=["measles"])
+        here["north"].settle(patience=30)
+        here["north"].await_receipt(ticket, patience=60)
+        group = here["north"].client.group
+        codes, kept = group.codebook(), here["north"].client.tree.sealed_codebook()
+    assert len(heard) > 10_000
+    held = b"".join(p.read_bytes() for p in sorted((tmp_path / "store").rglob("*")) if p.is_file())
+    secrets = [SECRET.encode(), group.key().raw, group.key().raw.hex().encode(), kept[:48]]
+    words = [*(name.encode() for name in NAMES), b"gamma", b"masking", b"partition", *secrets]
+    for where, what in ((bytes(heard), "sent"), (held, "stored"), ((tmp_path / "server.log").read_bytes(), "logged")):
+        for word in words:
+            assert word not in where, f"{word!r} was {what}"
+    assert codes.outputs == 3 * len(NAMES)
+    key = tmp_path / "homes" / "north" / "north" / "group"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600 and bytes.fromhex(key.read_text()) == group.key().raw
+
+
+def test_who_comes_late_takes_the_codebook(server: Running, tmp_path: Path) -> None:
+    rows = wards()
+    with homes(server, ("north", "south"), invitation=SECRET) as here:
+        together(here, rows)
+        book = here["north"].client.group.codebook()
+    for name in ("north", "south"):
+        shutil.move(tmp_path / "homes" / name, tmp_path / f"away-{name}")
+    with closing(server.home("west", masking=PARTITION, invitation=SECRET)) as west:
+        with pytest.raises(DataError, match="'scarlatina' is not in the codebook"):
+            west.learn(rows["west"])
+        assert not west.client.tree.slices()  # nothing was kept
+        x, y = rows["west"]
+        assert west.learn((x[y == "influenza"], y[y == "influenza"])).new == 12
+        assert west.client.group.codebook() == book
+        with pytest.raises(DataError, match="'scarlatina' is not in the codebook"):
+            west.learn(rows["west"])
+    assert [shard.client for shard in settled(tmp_path / "store").shards()] == ["north", "south", "west"]
+
+
+def test_a_key_is_asked_for_and_not_taken_for_nothing(server: Running, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"splitwiper group FILE.*join --group FILE"):
+        server.home("north", masking=PARTITION, keys="random")
+    with pytest.raises(ConfigError, match="would hide nothing"):
+        server.home("north", invitation=SECRET)
+    with pytest.raises(ConfigError, match="at least 16"):
+        server.home("north", invitation="short", masking=PARTITION)
+    assert not (tmp_path / "homes" / "north").exists()
+    with closing(server.home("north", masking=PARTITION, invitation=SECRET)) as north:
+        with pytest.raises(ConfigError, match="nobody has begun to agree on labels"):
+            north.learn(wards()["north"])
+        together({"north": north}, wards())  # a group of one
+    with pytest.raises(ConfigError, match="agreed on labels under another group key"):
+        server.home("north", masking=PARTITION, invitation=SECRET + "!")
+    with closing(Home(tmp_path / "homes" / "north")) as north:
+        assert north.learn(wards()["north"]).new == 0
