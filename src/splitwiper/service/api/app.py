@@ -10,6 +10,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from splitwiper import __version__
@@ -18,6 +19,7 @@ from splitwiper.server import Server
 from splitwiper.service import overrides
 from splitwiper.service.access import Gate, Rates
 from splitwiper.service.api import asking, operating, predicting, proving, talking, uploading, watching
+from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
 from splitwiper.service.desk import Desk
 from splitwiper.service.identity import Principal
@@ -88,17 +90,19 @@ def create_app(service: Service) -> FastAPI:
         yield
         service.close()
 
-    app = FastAPI(
+    app = Described(
         title="SplitWiper",
         version=__version__,
         summary="Split learning that can forget: the server's interface.",
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploading, asking, proving, predicting, talking, watching, operating):
-        app.include_router(part.router)
+    for part in (uploading, asking, proving, predicting, talking, operating):
+        app.include_router(part.router, responses=PROBLEMS)
+    app.include_router(watching.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _nowhere)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
     app.add_middleware(Front, gate=service.gate, rates=service.rates, metrics=service.metrics)
     return app
@@ -113,7 +117,16 @@ async def _gone(_: Request, __: ClientDisconnect) -> Response:
     return Response(status_code=499)
 
 
-async def _invalid(_: Request, problem: RequestValidationError) -> JSONResponse:
+async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
+    """No such call."""
+    told = f"there is no {request.method} of this path: /openapi.json lists all calls."
+    return JSONResponse({"kind": "NotFoundError", "message": told}, problem.status_code, problem.headers)
+
+
+async def _invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
     """What does not fit, without repeating what was sent."""
     told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
-    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {told}."}, 422)
+    kind = request.headers.get("content-type", "nothing")
+    json = kind.startswith("application/json") or all(one["loc"] != ("body",) for one in problem.errors())
+    hint = "" if json else " Send JSON, with 'Content-Type: application/json'."
+    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {told}.{hint}"}, 422)

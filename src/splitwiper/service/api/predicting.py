@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fastapi import APIRouter, Request
@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 
 from splitwiper.errors import DataError, NotFoundError, WithdrawnError
 from splitwiper.server import Server
+from splitwiper.service.api.shapes import Problem
 from splitwiper.service.api.shared import service_of
 from splitwiper.wire import Label, Scores
 
@@ -24,9 +25,25 @@ TENSORS = "application/vnd.safetensors"
 LABELS, CODEBOOK = "X-Labels", "X-Codebook"
 """Headers: what columns stand for, and the codebook they are codes of."""
 _MOST = 1 << 30
+_BINARY = {"type": "string", "format": "binary"}
+_FILE: dict[str, Any] = {
+    "description": "A safetensors file.",
+    "content": {TENSORS: {"schema": _BINARY}},
+    "headers": {
+        LABELS: {"description": "What outputs stand for: a JSON list.", "schema": {"type": "string"}},
+        CODEBOOK: {"description": "The codebook that they are codes of, if any.", "schema": {"type": "string"}},
+    },
+}
+_NONE: dict[str, Any] = {"model": Problem, "description": "There is no model, or it is not handed out."}
+_WITHDRAWN: dict[str, Any] = {"model": Problem, "description": "The model is forgetting; ask again later."}
 
 
-@router.post("/predict", response_class=Response, responses={200: {"content": {TENSORS: {}}}})
+@router.post(
+    "/predict",
+    response_class=Response,
+    responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN},
+    openapi_extra={"requestBody": {"required": True, "content": {TENSORS: {"schema": _BINARY}}}},
+)
 async def predict(request: Request) -> Response:
     """Run the server half on activations, given as a safetensors file.
 
@@ -55,7 +72,7 @@ async def predict(request: Request) -> Response:
     return await service.oracle.run(answer)
 
 
-@router.get("/model", response_class=Response, responses={200: {"content": {TENSORS: {}}}})
+@router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
 async def model(request: Request) -> Response:
     """The server half as it is, as a safetensors file, for clients that predict at home."""
     service = service_of(request)
