@@ -22,7 +22,7 @@ from splitwiper.splitting import ServerHalf
 from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Statement, Ticket
 
 CLIENTS = ("north", "south", "west")
-OPEN = {"probabilities": True, "withdraw": False, "rate": 1e4, "burst": 10_000, "requests": 1000}
+OPEN = {"probabilities": True, "withdraw": False, "rate": 1e4, "burst": 10_000, "requests": 1000, "signed": False}
 
 
 def certificates(folder: Path, clients: tuple[str, ...] = CLIENTS) -> Path:

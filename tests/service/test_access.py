@@ -11,8 +11,10 @@ import pytest
 
 from service.conftest import announced, said, shard
 from service.serving import certificates, link_of
-from splitwiper.errors import QuotaError, UnreachableError, WithdrawnError
+from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
+from splitwiper.service.access import Held
 from splitwiper.service.identity import Authority
+from splitwiper.service.own_key import OwnKey
 from splitwiper.wire import Request
 
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
@@ -21,6 +23,8 @@ OPERATOR = {
     ("GET", "/v1/status"),
     ("GET", "/metrics"),
     ("POST", "/v1/operator/keep-serving"),
+    ("POST", "/v1/operator/drop-key"),
+    ("GET", "/v1/operator/requests"),
     ("GET", "/v1/operator/overrides"),
 }
 
@@ -159,3 +163,37 @@ def test_probabilities_are_off_unless_allowed(serve, certs: Path, run) -> None:
     told, known = shy.predict("north", rows), frank.predict("north", rows)
     assert torch.equal(told.logits.argmax(1), known.logits.argmax(1))
     assert set(told.logits.unique().tolist()) == {0.0, -30.0}
+
+
+def test_operators_see_every_request_and_drop_lost_keys(serve, certs: Path, tmp_path: Path, http) -> None:
+    url = serve(signed=True)
+    federation = link_of(url, certs, "north").federation()["run"]
+    for number, name in enumerate(("north", "south")):
+        (tmp_path / name).mkdir()
+        sign = OwnKey(tmp_path / name, federation).sign
+        link_of(url, certs, name, sign=sign).submit(Request(f"t{number}", name, "class"))
+    ops = http(url, "ops", "operators")
+    told = ops.get("/v1/operator/requests").json()
+    assert [(one["client"], one["stage"], one["signed"]) for one in told] == [
+        ("north", "accepted", True),
+        ("south", "accepted", True),
+    ]
+    assert ops.post("/v1/operator/drop-key", json={"client": "west", "reason": "never seen"}).status_code == 404
+    (tmp_path / "north" / "request-key.pem").unlink()  # its home was lost
+    sign = OwnKey(tmp_path / "north", federation).sign
+    with pytest.raises(IdentityError, match="another key"):
+        link_of(url, certs, "north", sign=sign, tries=1).submit(Request("t9", "north", "class"))
+    dropped = ops.post("/v1/operator/drop-key", json={"client": "north", "reason": "its disk died"})
+    assert dropped.status_code == 204
+    assert link_of(url, certs, "north", sign=sign).submit(Request("t9", "north", "class")).state == "accepted"
+
+
+def test_predictions_share_a_memory() -> None:
+    held = Held(100)
+    with held.keeping() as first, held.keeping() as second:
+        first.take(60)
+        with pytest.raises(QuotaError, match="60 bytes of memory"):
+            second.take(60)
+        second.take(40)
+    with held.keeping() as third:
+        third.take(100)

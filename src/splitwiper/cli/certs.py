@@ -9,6 +9,7 @@ import typer
 from splitwiper.cli import show
 from splitwiper.cli.certs_change import Hosts, Place, revoke, rotate
 from splitwiper.cli.certs_show import issued_of, print_all, tell_issued, token_of
+from splitwiper.cli.certs_signing import signing
 from splitwiper.cli.exits import guarded
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError
@@ -164,6 +165,6 @@ def list_(folder: Place, as_json: Json = False) -> None:
 
 
 certs.command("init", no_args_is_help=True)(guarded(init))
-for _command in (client, operator, server, revoke, rotate, token):
+for _command in (client, operator, server, revoke, rotate, signing, token):
     certs.command(no_args_is_help=True)(guarded(_command))
 certs.command("list", no_args_is_help=True)(guarded(list_))

@@ -94,9 +94,12 @@ def forget(
         confirm(f"All that was ever sent from {home} will be forgotten. This cannot be undone.")
     with Bars(quiet=as_json) as bars, when_interrupted("What was named is suppressed. " + _AGAIN):
         opened = Home(home, bars)
-        ticket = ""
+        ticket, estimate = "", None
         if classes or samples or everything:
             chosen = _named(opened, classes)
+            estimate = opened.estimate()
+            if not as_json:
+                _tell_cost(estimate)
             ticket = opened.forget(classes=chosen, samples=samples or None, everything=everything)
         opened.settle(patience=patience, told=lambda text: show.line(show.errors(), f"{text} Trying again."))
         found = opened.await_receipt(ticket, patience=patience) if ticket else None
@@ -107,8 +110,10 @@ def forget(
     if proof is not None and certificate is not None:
         _write(certificate, proof)
     if as_json:
-        told = {"receipt": found.to_dict(), "certificate": proof.checked.outcome} if found and proof else {}
-        show.emit({"home": home, "ticket": ticket, **told})
+        told: dict[str, Any] = {"home": home, "ticket": ticket}
+        if found and proof:
+            told |= {"receipt": found.to_dict(), "certificate": proof.checked.outcome, "estimate": estimate}
+        show.emit(told)
     elif found is not None and proof is not None:
         how = "exactly" if found.exact else "not exactly: the server starts warm"
         show.line(show.output(), f"Forgotten, {how}. Ticket {ticket[:8]} is settled.")
@@ -118,6 +123,21 @@ def forget(
             show.line(show.output(), f"Check it: splitwiper verify {certificate} --key {keys}")
     else:
         show.line(show.output(), "Nothing is left to do.")
+
+
+def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
+    """Say what is asked of the server, before it is asked."""
+    if estimate is None:
+        show.line(show.errors(), "The server cannot be reached now: rows are suppressed here, and it is told later.")
+        return
+    seconds = estimate["training_seconds"]
+    took = f"trained for {show.seconds(seconds)} last" if seconds is not None else "has not trained yet"
+    waiting = f", together with {estimate['waiting']} that wait" if estimate["waiting"] else ""
+    show.line(
+        show.errors(),
+        f"The server re-trains on {show.count(estimate['rows'])} rows{waiting}; it {took}. No other client is "
+        f"contacted. It is due within {estimate['deadline_days']:g} days.",
+    )
 
 
 def _write(path: Path, proof: Certified) -> None:

@@ -26,9 +26,10 @@ from splitwiper.errors import BusyError, ConfigError, InputError, NotFoundError,
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import NAME, Source
 from splitwiper.seeding import seeded_key
-from splitwiper.service.certificate import Checked, Pins, PublicKey, check, read_public
+from splitwiper.service.certificate import Checked, Pins, PublicKey, check, followed, read_public
 from splitwiper.service.identity import client_context
 from splitwiper.service.link import HttpsLink
+from splitwiper.service.own_key import OwnKey
 from splitwiper.service.storing import architecture
 from splitwiper.splitting import Halves
 from splitwiper.store import ClientTree, files
@@ -87,7 +88,8 @@ class Home:
         self.folder = folder
         self.config = from_dict(HomeConfig, read_toml(path))
         self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model))
-        self.link = connect(folder, self.config)
+        self.own_key = OwnKey(folder / self.config.name, self._tree().book.meta("federation") or "")
+        self.link = connect(folder, self.config, self.own_key)
         self._progress = progress
         self.labels: tuple[Label, ...] = ()
 
@@ -99,10 +101,13 @@ class Home:
     @property
     def client(self) -> Client:
         """The client itself."""
-        tree = ClientTree(self.folder / self.config.name)
+        tree = self._tree()
         kept = json.loads(tree.book.meta("columns") or "[]")
         columns = [Column(name, dtype, tuple(shape)) for name, dtype, shape in kept]
         return Client(tree, self.halves.client, columns, self.link, self._progress)
+
+    def _tree(self) -> ClientTree:
+        return ClientTree(self.folder / self.config.name)
 
     # --- learning and forgetting ---------------------------------------------------------------------------
 
@@ -114,6 +119,13 @@ class Home:
         self.pin()
         self.keys()
         return added
+
+    def estimate(self) -> dict[str, Any] | None:
+        """What a request would take the server, before it is made; None where the server cannot be reached."""
+        try:
+            return self.link.estimate()
+        except UnreachableError:
+            return None
 
     def forget(
         self,
@@ -173,7 +185,13 @@ class Home:
         """
         self.pin()
         envelope = self.link.certificate(ticket)
-        found = check(envelope, self.keys(), pins=self._pins(), consistency=self.link.consistency)
+        found = check(
+            envelope,
+            self.keys(),
+            pins=self._pins(),
+            consistency=self.link.consistency,
+            client_key=self.own_key.key().public,
+        )
         return Certified(envelope, found)
 
     def pin(self) -> None:
@@ -188,13 +206,15 @@ class Home:
         return Pins(self.folder / self.config.name / "heads")
 
     def keys(self) -> tuple[PublicKey, ...]:
-        """The server's signing keys, as they were when this client first saw them."""
+        """The server's signing keys: those it had when this client first saw it, and keys that those have signed."""
         folder = self.folder / self.config.name / "server-keys"
-        if not folder.exists():
-            files.make_folder(folder)
-            for key in self.link.signing_keys():
+        known = read_public(folder) if folder.exists() else ()
+        trusted = followed(known, self.link.succession()) if known else self.link.signing_keys()
+        files.make_folder(folder)
+        for key in trusted:
+            if key not in known:
                 files.write_bytes(folder / f"{key.id[:16]}.pem", key.pem())
-        return read_public(folder)
+        return trusted
 
     def ticket(self, ticket: str) -> Ticket:
         """Where a request stands.
@@ -240,11 +260,11 @@ class Home:
         self.link.close()
 
 
-def connect(folder: Path, config: HomeConfig) -> HttpsLink:
+def connect(folder: Path, config: HomeConfig, own_key: OwnKey | None = None) -> HttpsLink:
     """A link to a home's server."""
     token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
     context = client_context(folder / config.certs) if config.certs else None
-    return HttpsLink(config.url, context, token=token)
+    return HttpsLink(config.url, context, token=token, sign=own_key.sign if own_key else None)
 
 
 def join(folder: Path, config: HomeConfig, client: ClientConfig, *, progress: Progress | None = None) -> Home:

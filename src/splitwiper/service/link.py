@@ -39,6 +39,7 @@ class HttpsLink:
         token: sent with every call, where tokens are used.
         patience: seconds to wait for an answer.
         tries: how often a call is tried that got no answer; every one may be repeated.
+        sign: signs requests to forget, see `splitwiper.service.own_key`.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class HttpsLink:
         token: str = "",
         patience: float = 60.0,
         tries: int = _TRIES,
+        sign: Callable[[Request], dict[str, Any]] | None = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self._tries = tries
+        self._tries, self._sign = tries, sign
         self.timings: dict[str, float] = {}
         """Seconds of the last upload's parts, for whoever measures."""
         self._http = httpx.Client(
@@ -108,9 +110,10 @@ class HttpsLink:
 
     def submit(self, request: Request) -> Ticket:
         """Ask to be forgotten."""
-        return _ticket(
-            self._call("POST", "/v1/requests", json={"ticket": request.ticket, "level": request.level}).json()
-        )
+        asked: dict[str, Any] = {"ticket": request.ticket, "level": request.level}
+        if self._sign is not None:
+            asked["signed"] = self._sign(request)
+        return _ticket(self._call("POST", "/v1/requests", json=asked).json())
 
     def tickets(self, client: str) -> tuple[Ticket, ...]:
         """Every request made in this client's name, and where it stands."""
@@ -120,6 +123,11 @@ class HttpsLink:
         """What was done for a request."""
         return Receipt.from_dict(self._call("GET", f"/v1/requests/{ticket}/receipt").json())
 
+    def estimate(self) -> dict[str, Any]:
+        """What a request would take the server, and until when it is due."""
+        found: dict[str, Any] = self._call("GET", "/v1/estimate").json()
+        return found
+
     def certificate(self, ticket: str) -> dict[str, Any]:
         """The certificate of a settled request."""
         found: dict[str, Any] = self._call("GET", f"/v1/requests/{ticket}/certificate").json()
@@ -128,6 +136,11 @@ class HttpsLink:
     def signing_keys(self) -> tuple[PublicKey, ...]:
         """The keys that the server says it signs with, or signed with."""
         return tuple(PublicKey.from_pem(text.encode()) for text in self._call("GET", "/v1/keys").json())
+
+    def succession(self) -> list[dict[str, Any]]:
+        """What each of those keys said of the one after it."""
+        found: list[dict[str, Any]] = self._call("GET", "/v1/keys/succession").json()
+        return found
 
     def head(self) -> Head:
         """The ledger's head."""
@@ -235,4 +248,6 @@ def _labels(answer: httpx.Response) -> tuple[Label, ...]:
 
 
 def _ticket(values: Mapping[str, Any]) -> Ticket:
-    return Ticket(*(values[name] for name in ("id", "client", "level", "state", "received")))
+    reached = values["stages"]
+    plain = {name: values[name] for name in ("id", "client", "level", "state", "received")}
+    return Ticket(**plain, erased=reached.get("erased", ""), settled=reached.get("retrained", ""))

@@ -35,6 +35,8 @@ class ServiceConfig:
     """Seconds to wait for further requests and uploads before re-training."""
     deadline: float = 30.0
     """Days within which a request is to be settled."""
+    signed: bool = True
+    """Take requests to forget only if the client's own key signed them."""
     requests: int = 20
     """Requests to forget that a client may make in a day."""
     rate: float = 50.0

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from splitwiper.service import cases, overrides, uploads
 from splitwiper.store.book import Book
 
 
@@ -29,3 +30,8 @@ class SharedBook(Book):
         """One atomic change."""
         with self._turn, super().change() as db:
             yield db
+
+
+def service_book(root: Path) -> SharedBook:
+    """The book of the service over a store: uploads, requests as they came, what operators decided."""
+    return SharedBook(root / "service.db", uploads.SCHEMA + overrides.SCHEMA + cases.SCHEMA)

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from splitwiper.errors import BusyError, SplitWiperError, TrainingError
 from splitwiper.server import Server
+from splitwiper.service.cases import Cases
 from splitwiper.service.certificate import Keyring, certify
+from splitwiper.service.shared_book import service_book
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree, manifest_digest
 
@@ -64,9 +66,14 @@ def work(
 
 def _certify(server: Server, tickets: Sequence[str], deadline: float) -> None:
     """Sign what was just settled, while all that a certificate can show is still there."""
-    for ticket in tickets:
-        received = datetime.fromisoformat(server.tree.ticket(ticket).received)
-        certify(server.tree, ticket, Keyring.of(server.tree).key(), due=received + timedelta(days=deadline))
+    book = service_book(server.tree.root)
+    try:
+        for ticket in tickets:
+            received = datetime.fromisoformat(server.tree.ticket(ticket).received)
+            due, case = received + timedelta(days=deadline), Cases(book).find(ticket)
+            certify(server.tree, ticket, Keyring.of(server.tree).key(), due=due, request=case.signed if case else None)
+    finally:
+        book.close()
 
 
 def _quiet(server: Server, seconds: float, stop: threading.Event) -> bool:

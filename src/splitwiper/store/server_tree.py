@@ -41,7 +41,10 @@ CREATE TABLE model (
     + board.SCHEMA
 )
 _SHARDS = "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client"
-_TICKETS = "SELECT id, client, level, state, received FROM tickets"
+_TICKETS = (
+    "SELECT id, client, level, state, received, COALESCE(erased, ''), COALESCE(json_extract(receipt, '$.settled'), '') "
+    "FROM tickets"
+)
 
 
 class ServerTree:

@@ -18,7 +18,7 @@ from splitwiper.wire import Receipt, Request, Spent, Statement
 SCHEMA = """
 CREATE TABLE tickets (
   id TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, state TEXT NOT NULL, received TEXT NOT NULL,
-  before TEXT NOT NULL, statement TEXT, receipt TEXT);
+  before TEXT NOT NULL, statement TEXT, receipt TEXT, erased TEXT);
 CREATE INDEX tickets_by_client ON tickets (client);
 CREATE TABLE spent (client TEXT PRIMARY KEY, seconds REAL, bytes_up INTEGER, bytes_down INTEGER);
 """
@@ -45,7 +45,7 @@ def submit(db: sqlite3.Connection, request: Request) -> None:
     if db.execute("SELECT 1 FROM tickets WHERE id = ?", (request.ticket,)).fetchone() is None:
         before = json.dumps(commitments(db, request.client))
         db.execute(
-            "INSERT INTO tickets VALUES (?, ?, ?, 'accepted', ?, ?, NULL, NULL)",
+            "INSERT INTO tickets VALUES (?, ?, ?, 'accepted', ?, ?, NULL, NULL, NULL)",
             (request.ticket, request.client, request.level, now(), before),
         )
         ledger.append(db, {"kind": "accepted", "ticket": request.ticket, "client": request.client})
@@ -68,8 +68,9 @@ def answer(
     erased = 0
     for ticket in tickets:
         erased += db.execute(
-            "UPDATE tickets SET state = 'erased', statement = ? WHERE id = ? AND client = ? AND state = 'accepted'",
-            (text, ticket, client),
+            "UPDATE tickets SET state = 'erased', erased = ?, statement = ? "
+            "WHERE id = ? AND client = ? AND state = 'accepted'",
+            (now(), text, ticket, client),
         ).rowcount
     if erased and not warm:
         db.execute("DELETE FROM model")

@@ -47,13 +47,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Ticket:
-    """Where a request stands: accepted, erased (the shard is replaced), settled (the model is re-trained)."""
+    """Where a request stands: accepted, erased (the shard is replaced), settled (the model is re-trained).
+
+    Attributes:
+        received: when the server took it; `erased` and `settled` are empty until it is.
+    """
 
     id: str
     client: str
     level: Level
     state: TicketState
     received: str
+    erased: str = ""
+    settled: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect
 from splitwiper import __version__
 from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
-from splitwiper.service import overrides
-from splitwiper.service.access import Gate, Rates
+from splitwiper.service import cases, overrides
+from splitwiper.service.access import Gate, Held, Rates
 from splitwiper.service.api import asking, operating, predicting, proving, talking, uploading, watching
 from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
@@ -25,10 +25,13 @@ from splitwiper.service.desk import Desk
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.shared_book import SharedBook
-from splitwiper.service.uploads import SCHEMA, Uploads
+from splitwiper.service.shared_book import service_book
+from splitwiper.service.uploads import Uploads
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree
+
+_MEMORY = 2 << 30
+"""Bytes that all predictions under way may take."""
 
 
 class Service:
@@ -37,10 +40,12 @@ class Service:
     def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Gate) -> None:
         self.root, self.config, self.gate = root, config, gate
         self.rates = Rates(config.rate, config.burst)
+        self.held = Held(_MEMORY)
         self.metrics = Metrics()
-        self.book = SharedBook(root / "service.db", SCHEMA + overrides.SCHEMA)
+        self.book = service_book(root)
         self.book.create({})
         self.overrides = overrides.Overrides(self.book)
+        self.cases = cases.Cases(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
 
         def server() -> Server:

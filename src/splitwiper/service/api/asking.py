@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 
@@ -11,10 +11,35 @@ from splitwiper.errors import NotFoundError, QuotaError
 from splitwiper.server import Server
 from splitwiper.service.api.shapes import Ask, TicketShape
 from splitwiper.service.api.shared import service_of
+from splitwiper.service.cases import Case
+from splitwiper.service.stages import stages
+from splitwiper.store import ServerTree
+from splitwiper.store.tickets import now
 from splitwiper.wire import Request as Asked
 from splitwiper.wire import Ticket
 
+if TYPE_CHECKING:
+    from splitwiper.service.api.app import Service
+
 router = APIRouter(prefix="/v1", tags=["requests"])
+
+
+def told(service: Service, tree: ServerTree, ticket: Ticket, case: Case | None) -> TicketShape:
+    """A request as clients and operators see it."""
+    reached, deadline = stages(tree, ticket, case), service.deadline(ticket.received)
+    ended = ticket.settled or now()
+    return TicketShape(
+        id=ticket.id,
+        client=ticket.client,
+        level=ticket.level,
+        state=ticket.state,
+        stage=list(reached)[-1],
+        stages=reached,
+        received=ticket.received,
+        deadline=deadline,
+        overdue=datetime.fromisoformat(ended) > datetime.fromisoformat(deadline),
+        signed=case is not None and case.signed is not None,
+    )
 
 
 @router.post("/requests", status_code=201)
@@ -23,7 +48,7 @@ async def ask(request: Request, body: Ask) -> TicketShape:
     service = service_of(request)
     client = service.client(request)
 
-    def submit(server: Server) -> Ticket:
+    def submit(server: Server) -> TicketShape:
         mine = server.tickets(client)
         since = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="seconds")
         if all(ticket.id != body.ticket for ticket in mine):
@@ -34,10 +59,13 @@ async def ask(request: Request, body: Ask) -> TicketShape:
                 )
             if any(ticket.id == body.ticket for ticket in server.tree.tickets()):
                 raise NotFoundError(f"ticket {body.ticket!r} is not yours; draw another one.")
-        return server.submit(Asked(body.ticket, client, body.level))
+        asked = Asked(body.ticket, client, body.level)
+        signed = body.signed.model_dump() if body.signed else None
+        federation = server.tree.book.meta("run") or ""
+        case = service.cases.receive(asked, signed, federation=federation, must=service.config.signed)
+        return told(service, server.tree, server.submit(asked), case)
 
-    ticket = await service.office.run(submit)
-    return TicketShape.of(ticket, service.deadline(ticket.received))
+    return await service.office.run(submit)
 
 
 @router.get("/estimate")
@@ -63,8 +91,12 @@ async def listed(request: Request) -> list[TicketShape]:
     """Every request of the client that asks, oldest first."""
     service = service_of(request)
     client = service.client(request)
-    found = await service.office.run(lambda server: server.tickets(client))
-    return [TicketShape.of(ticket, service.deadline(ticket.received)) for ticket in found]
+
+    def mine(server: Server) -> list[TicketShape]:
+        cases = service.cases.of(client)
+        return [told(service, server.tree, ticket, cases.get(ticket.id)) for ticket in server.tickets(client)]
+
+    return await service.office.run(mine)
 
 
 @router.get("/requests/{ticket}/receipt")

@@ -9,7 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from splitwiper.service.api.shapes import Problem, Shape
+from splitwiper.errors import NotFoundError
+from splitwiper.server import Server
+from splitwiper.service.api.asking import told
+from splitwiper.service.api.shapes import Problem, Shape, TicketShape
 from splitwiper.service.api.shared import service_of
 
 router = APIRouter(prefix="/v1/operator", tags=["operator"])
@@ -40,6 +43,36 @@ async def keep_serving(request: Request, body: Keep) -> Kept:
     made = await service.office.run(lambda s: service.overrides.add(s.tree, body.ticket, operator, body.reason))
     _log.warning("an operator lets the model answer on", extra={"operator": operator, "ticket": body.ticket})
     return Kept(**asdict(made))
+
+
+class Drop(Shape):
+    """A client whose key is to be dropped."""
+
+    client: Annotated[str, Field(min_length=1, max_length=128)]
+    reason: Annotated[str, Field(min_length=8, max_length=1000)]
+
+
+@router.post("/drop-key", status_code=204, responses={404: {"model": Problem, "description": "No such key."}})
+async def drop_key(request: Request, body: Drop) -> None:
+    """Forget the key that a client signs requests with, say because its home was lost; its next one is remembered."""
+    service = service_of(request)
+    operator = service.client(request)
+    if not await service.office.run(lambda _: service.cases.drop_key(body.client)):
+        raise NotFoundError(f"no key of client {body.client!r} is remembered.")
+    _log.warning(
+        "an operator dropped a client's key", extra={"operator": operator, "client": body.client, "reason": body.reason}
+    )
+
+
+@router.get("/requests")
+async def requests(request: Request) -> list[TicketShape]:
+    """Every request of every client, with its stages and deadline, oldest first."""
+    service = service_of(request)
+
+    def every(server: Server) -> list[TicketShape]:
+        return [told(service, server.tree, one, service.cases.find(one.id)) for one in server.tree.tickets()]
+
+    return await service.office.run(every)
 
 
 @router.get("/overrides")

@@ -18,6 +18,7 @@ from splitwiper.service.api.shared import service_of
 from splitwiper.wire import Label, Scores
 
 if TYPE_CHECKING:
+    from splitwiper.service.access import Keeping
     from splitwiper.service.api.app import Service
 
 router = APIRouter(prefix="/v1", tags=["predictions"])
@@ -51,15 +52,25 @@ async def predict(request: Request) -> Response:
     """
     service = service_of(request)
     client = service.client(request)
+    with service.held.keeping() as held:
+        return await _answered(service, client, await _body(request, held))
+
+
+async def _body(request: Request, held: Keeping) -> bytes:
+    """All that is sent, as far as there is memory for it and what others send just now."""
     body = bytearray()
     async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST:
+        if len(body) + len(piece) > _MOST:
             raise DataError(f"a prediction may take {_MOST:,} bytes; ask in parts.")
+        held.take(len(piece))
+        body += piece
+    return bytes(body)
 
+
+async def _answered(service: Service, client: str, body: bytes) -> Response:
     def answer(server: Server) -> Response:
         check_serving(server, service)
-        boundary = _tensors(bytes(body), service.config.rows)
+        boundary = _tensors(body, service.config.rows)
         scores = _asked(server, client, boundary)
         tensors = (
             {"logits": scores.logits.contiguous()}

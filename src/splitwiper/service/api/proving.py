@@ -27,7 +27,10 @@ async def certificate(request: Request, ticket: str) -> dict[str, Any]:
         if not mine:
             raise NotFoundError(f"there is no ticket {ticket!r} of {client!r}.")
         due = datetime.fromisoformat(mine[0].received) + timedelta(days=service.config.deadline)
-        return certify(server.tree, ticket, Keyring.of(server.tree).key(), due=due)
+        case = service.cases.find(ticket)
+        return certify(
+            server.tree, ticket, Keyring.of(server.tree).key(), due=due, request=case.signed if case else None
+        )
 
     return await service.dock.run(found)
 
@@ -43,6 +46,13 @@ async def keys(request: Request) -> list[str]:
         return [key.pem().decode() for key in ring.public()]
 
     return await service.office.run(public)
+
+
+@router.get("/keys/succession")
+async def succession(request: Request) -> list[dict[str, Any]]:
+    """What each signing key said of the one after it: DSSE envelopes, so that clients can follow a rotation."""
+    service = service_of(request)
+    return await service.office.run(lambda server: Keyring.of(server.tree).succession())
 
 
 @router.get("/ledger/head")

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from splitwiper.wire import Accepted, Spent, Statement, Ticket
+from splitwiper.service.stages import Stage
+from splitwiper.wire import Accepted, Spent, Statement
+from splitwiper.wire.messages import TicketState
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
@@ -74,34 +76,45 @@ class AcceptedShape(Shape):
         return cls(digest=accepted.digest, generation=accepted.generation)
 
 
+class SignatureShape(Shape):
+    """A signature in base64, and the name of its key."""
+
+    keyid: Annotated[str, Field(max_length=64)]
+    sig: Annotated[str, Field(max_length=200)]
+
+
+class SignedShape(Shape):
+    """A request as the client's own key signed it: a DSSE envelope.
+
+    Its payload is canonical JSON with the fields federation, client, ticket, level, made and key.
+    """
+
+    payload: Annotated[str, Field(max_length=4096)]
+    payloadType: Annotated[str, Field(max_length=100)]
+    signatures: Annotated[list[SignatureShape], Field(min_length=1, max_length=1)]
+
+
 class Ask(Shape):
     """A request to forget. It does not say what: only the client knows."""
 
     ticket: Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]{1,64}$")]
     level: Level
+    signed: SignedShape | None = None
 
 
 class TicketShape(Shape):
-    """Where a request stands: accepted, erased, settled."""
+    """Where a request stands: its state, the stages that it has reached and when, and until when it is due."""
 
     id: str
     client: str
     level: Level
-    state: Literal["accepted", "erased", "settled"]
+    state: TicketState
+    stage: Stage
+    stages: dict[Stage, str]
     received: str
     deadline: str
-
-    @classmethod
-    def of(cls, ticket: Ticket, deadline: str) -> TicketShape:
-        """From the protocol's."""
-        return cls(
-            id=ticket.id,
-            client=ticket.client,
-            level=ticket.level,
-            state=ticket.state,
-            received=ticket.received,
-            deadline=deadline,
-        )
+    overdue: bool
+    signed: bool
 
 
 class FederationShape(Shape):

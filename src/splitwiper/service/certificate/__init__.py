@@ -13,7 +13,9 @@ from splitwiper.service.certificate.log import Head, Log
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Pins
 from splitwiper.service.certificate.recomputing import check_with_store
+from splitwiper.service.certificate.request import SignedRequest, read_request
 from splitwiper.service.certificate.signing import Keyring
+from splitwiper.service.certificate.succession import followed
 
 __all__ = [
     "Checked",
@@ -25,11 +27,14 @@ __all__ = [
     "Opening",
     "Pins",
     "PublicKey",
+    "SignedRequest",
     "SigningKey",
     "certify",
     "certify_run",
     "check",
     "check_with_store",
+    "followed",
     "opening",
     "read_public",
+    "read_request",
 ]

@@ -14,6 +14,7 @@ from splitwiper.service.certificate.keys import PublicKey
 from splitwiper.service.certificate.log import Head, leaf_of, receipt_mark
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
+from splitwiper.service.certificate.request import read_request
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store.tickets import receipt_digest
 from splitwiper.wire import Receipt
@@ -30,6 +31,7 @@ def check(
     consistency: Consistency | None = None,
     opening: Opening | None = None,
     receipt: Receipt | None = None,
+    client_key: PublicKey | None = None,
 ) -> Checked:
     """Check a certificate. What is wrong with it is told, not raised.
 
@@ -41,6 +43,7 @@ def check(
         consistency: the server's proofs between heads; without them only heads of equal size can be compared.
         opening: the requester's secret, to open its leaf.
         receipt: the requester's receipt, to be compared; that it is the ledger's takes the opening too.
+        client_key: the key that the requester signs with; its request must be in the certificate then.
     """
     try:
         made = envelope if isinstance(envelope, Envelope) else _read(envelope)
@@ -55,6 +58,8 @@ def check(
         return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
     found = [signature, Finding("statement", "holds", f"a certificate of ticket {said['ticket']}"), _entry(said)]
     found.append(_manifest(said))
+    if said["request"] is not None or client_key is not None:
+        found.append(_request(said, client_key))
     if opening is not None:
         found += _opened(said, opening)
     if receipt is not None:
@@ -121,6 +126,23 @@ def _manifest(said: Mapping[str, Any]) -> Finding:
     if not merkle.verify_inclusion(mine, leaf["index"], told["size"], proof, root):
         return Finding(what, "mismatch", "the requester's shard is not in the manifest with this root")
     return Finding(what, "holds", f"the shard of {said['client']} is one of {told['size']}")
+
+
+def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> Finding:
+    """Whether the client itself asked for this."""
+    what = "request"
+    if said["request"] is None:
+        return Finding(what, "mismatch", "the certificate does not show that the client asked")
+    try:
+        made = read_request(said["request"])
+    except FormatError as problem:
+        return Finding(what, "mismatch", str(problem).removesuffix("."))
+    if any(getattr(made, name) != said[name] for name in ("ticket", "client", "level")):
+        return Finding(what, "mismatch", f"the request shown is for ticket {made.ticket}, not for this one")
+    if client_key is not None and made.signer != client_key:
+        return Finding(what, "mismatch", f"the request was signed by key {made.signer.id[:16]}, not by the client's")
+    whose = "the client's key" if client_key is not None else "key"
+    return Finding(what, "holds", f"{said['client']} asked at {made.made}, signed by {whose} {made.signer.id[:16]}")
 
 
 def _opened(said: Mapping[str, Any], opening: Opening) -> Iterator[Finding]:

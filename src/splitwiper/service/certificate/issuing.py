@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,12 @@ _PLAIN = re.compile(r"[0-9a-f]{8,64}")
 
 
 def certify(
-    tree: ServerTree, ticket: str, key: SigningKey | Sequence[SigningKey], *, due: str | datetime | None = None
+    tree: ServerTree,
+    ticket: str,
+    key: SigningKey | Sequence[SigningKey],
+    *,
+    due: str | datetime | None = None,
+    request: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The certificate of a settled ticket: made and kept the first time, and the same one ever after.
 
@@ -37,6 +42,7 @@ def certify(
         ticket: the ticket.
         key: signs it; several may.
         due: until when it was to be settled, if there is a deadline.
+        request: the request as the client signed it, if it did.
 
     Returns:
         A DSSE envelope as plain values.
@@ -50,7 +56,7 @@ def certify(
     if not path.exists():
         with tree.book.change() as db:  # one state for all of it
             Log.prepare(db)
-            body = dumps(statement(describe(tree, Log.of(tree), ticket, due=due)))
+            body = dumps(statement(describe(tree, Log.of(tree), ticket, due=due, request=request)))
         parse(body)
         envelope = Envelope.sign(body, [key] if isinstance(key, SigningKey) else key)
         files.make_folder(path.parent)

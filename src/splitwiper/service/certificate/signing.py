@@ -6,9 +6,12 @@ The ring is a folder: ``private.pem`` (PKCS 8, readable by its owner alone) and 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from splitwiper.errors import StoreError
+from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.keys import PublicKey, SigningKey
+from splitwiper.service.certificate.succession import succeed
 from splitwiper.store import ServerTree, files
 
 
@@ -45,12 +48,23 @@ class Keyring:
         return key
 
     def rotate(self) -> SigningKey:
-        """Sign with a fresh key from now on; the old private key is erased, its public half stays listed."""
-        if self._private.exists():
-            self.key()  # lists its public half
+        """Sign with a fresh key from now on; the old private key is erased, its public half stays listed.
+
+        Before it goes, the old key signs the new one: clients that know the old one follow by themselves.
+        """
+        old, new = self.key() if self._private.exists() else None, SigningKey.generate()
         files.make_folder(self.folder)
-        files.write_bytes(self._private, SigningKey.generate().pem())
+        if old is not None:
+            folder = self.folder / "succession"
+            files.make_folder(folder)
+            files.write_bytes(folder / f"{new.public.id}.json", dumps(succeed(old, new.public)), replace=False)
+        files.write_bytes(self._private, new.pem())
         return self.key()
+
+    def succession(self) -> list[dict[str, Any]]:
+        """What each key said of the one after it."""
+        listed = sorted((self.folder / "succession").glob("*.json"))
+        return [loads(path.read_bytes(), "succession of keys") for path in listed]
 
     def public(self) -> tuple[PublicKey, ...]:
         """The public halves of all keys that ever signed, by id. Reading them takes no right to the private one."""

@@ -49,7 +49,13 @@ def says(exact: bool) -> dict[str, list[str]]:
 
 
 def describe(
-    tree: ServerTree, log: Log, ticket: str, *, size: int | None = None, due: str | datetime | None = None
+    tree: ServerTree,
+    log: Log,
+    ticket: str,
+    *,
+    size: int | None = None,
+    due: str | datetime | None = None,
+    request: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The certificate of a settled ticket, before it is put into a statement.
 
@@ -59,6 +65,7 @@ def describe(
         ticket: the ticket.
         size: how many entries of the ledger the tree head covers; all of them if not given.
         due: until when the ticket was to be settled.
+        request: the request as the client signed it.
 
     Raises:
         NotFoundError: there is no such ticket, or it is not settled.
@@ -69,6 +76,7 @@ def describe(
         "ticket": receipt.ticket,
         "client": receipt.client,
         "level": receipt.level,
+        "request": dict(request) if request else None,
         "exact": receipt.exact,
         "received": tree.ticket(ticket).received,
         "settled": receipt.settled,

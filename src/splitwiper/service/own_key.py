@@ -1,0 +1,39 @@
+"""A client's own key, which signs its requests to forget: made in its home, and never sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from splitwiper.service.certificate import SignedRequest, SigningKey
+from splitwiper.store import files
+from splitwiper.store.tickets import now
+from splitwiper.wire import Request
+
+FILE = "request-key.pem"
+
+
+class OwnKey:
+    """The key in a client's folder.
+
+    Args:
+        folder: the client's.
+        federation: the store that requests are for.
+    """
+
+    def __init__(self, folder: Path, federation: str) -> None:
+        self._path, self._federation = folder / FILE, federation
+
+    def key(self) -> SigningKey:
+        """The key; made when it is first asked for."""
+        if not self._path.exists():
+            files.write_bytes(self._path, SigningKey.generate().pem(), replace=False)
+        return SigningKey.from_pem(self._path.read_bytes())
+
+    def sign(self, request: Request) -> dict[str, Any]:
+        """A request, signed."""
+        key = self.key()
+        made = SignedRequest(
+            self._federation, request.client, request.ticket, request.level, now(), key.public.raw.hex()
+        )
+        return made.sign(key)

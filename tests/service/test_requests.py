@@ -1,0 +1,189 @@
+"""Requests to forget: signed by the client's own key, on file as they came, with stages and a deadline."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.processes import Running, data
+from service.serving import link_of
+from splitwiper.errors import DataError, IdentityError
+from splitwiper.service.cases import Cases
+from splitwiper.service.certificate import Keyring, SignedRequest, SigningKey, check, followed, read_request
+from splitwiper.service.certificate.keys import read_public
+from splitwiper.service.own_key import OwnKey
+from splitwiper.service.shared_book import service_book
+from splitwiper.store import ServerTree
+from splitwiper.wire import Request
+
+KEY = SigningKey(bytes(32))
+ASKED = Request("t1", "north", "class")
+
+
+def signed(key: SigningKey = KEY, signer: SigningKey | None = None, **other: str) -> dict[str, Any]:
+    values = {"federation": "ward", "client": "north", "ticket": "t1", "level": "class", "made": "2026-01-01", **other}
+    return SignedRequest(**values, key=key.public.raw.hex()).sign(signer or key)
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Iterator[Cases]:
+    book = service_book(tmp_path)
+    book.create({})
+    yield Cases(book)
+    book.close()
+
+
+def receive(cases: Cases, given: dict[str, Any] | None, asked: Request = ASKED, *, must: bool = True) -> Any:
+    return cases.receive(asked, given, federation="ward", must=must)
+
+
+def test_a_request_is_on_file_as_it_was_signed(cases: Cases) -> None:
+    envelope = signed()
+    case = receive(cases, envelope)
+    assert case.signed == envelope and case == receive(cases, signed(made="2026-02-02"))  # sent again: the first stays
+    assert cases.find("t1") == case == cases.of("north")["t1"] and cases.of("south") == {}
+    assert read_request(case.signed).made == "2026-01-01"
+
+
+def test_what_is_not_signed_is_refused_unless_settings_allow_it(cases: Cases) -> None:
+    with pytest.raises(DataError, match="must be signed"):
+        receive(cases, None)
+    assert cases.find("t1") is None
+    assert receive(cases, None, must=False).signed is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"federation": "elsewhere"}, {"client": "south"}, {"ticket": "t2"}, {"level": "client"}]
+)
+def test_what_is_signed_must_be_what_is_asked(cases: Cases, other: dict[str, str]) -> None:
+    with pytest.raises(DataError, match="is not this request"):
+        receive(cases, signed(**other))
+    assert cases.find("t1") is None and cases.key("north") is None
+
+
+def test_forgeries_are_refused(cases: Cases) -> None:
+    envelope = signed()
+    said = json.loads(base64.b64decode(envelope["payload"]))
+    payload = json.dumps({**said, "level": "client"}, sort_keys=True, separators=(",", ":")).encode()
+    altered = {**envelope, "payload": base64.b64encode(payload).decode()}
+    with pytest.raises(DataError, match="signature is not that of the key"):
+        receive(cases, altered, Request("t1", "north", "client"))
+    with pytest.raises(DataError, match="signature is not that of the key"):
+        receive(cases, signed(signer=SigningKey(b"x" * 32)))
+    with pytest.raises(DataError, match="no signed request"):
+        receive(cases, {**envelope, "payloadType": "application/vnd.in-toto+json"})
+    with pytest.raises(DataError, match="fields"):
+        receive(cases, {**envelope, "payload": base64.b64encode(b"{}").decode()})
+    assert cases.find("t1") is None
+
+
+def test_the_first_key_is_remembered(cases: Cases) -> None:
+    receive(cases, signed())
+    other = SigningKey(b"y" * 32)
+    again = Request("t2", "north", "class")
+    with pytest.raises(IdentityError, match="another key"):
+        receive(cases, signed(other, ticket="t2"), again)
+    receive(cases, signed(ticket="t2"), again)
+    assert cases.drop_key("north") and not cases.drop_key("north")
+    receive(cases, signed(other, ticket="t3"), Request("t3", "north", "class"))
+    assert cases.key("north") == other.public.raw.hex()
+
+
+def test_a_ticket_is_one_clients_and_of_one_level(cases: Cases) -> None:
+    receive(cases, signed())
+    with pytest.raises(DataError, match="another request's"):
+        receive(cases, signed(level="client"), Request("t1", "north", "client"))
+    with pytest.raises(DataError, match="another request's"):
+        receive(cases, signed(client="south"), Request("t1", "south", "class"))
+
+
+def test_a_clients_key_is_its_own(tmp_path: Path) -> None:
+    own = OwnKey(tmp_path, "ward")
+    assert read_request(own.sign(ASKED)).signer == own.key().public == OwnKey(tmp_path, "ward").key().public
+    assert (tmp_path / "request-key.pem").stat().st_mode & 0o077 == 0
+
+
+def test_over_the_network_a_request_must_be_signed(serve, certs: Path, tmp_path: Path, run) -> None:
+    url = serve(signed=True)
+    with pytest.raises(DataError, match="must be signed"):
+        link_of(url, certs, "north", tries=1).submit(ASKED)
+    federation = link_of(url, certs, "north").federation()["run"]
+    own = OwnKey(tmp_path, federation)
+    assert link_of(url, certs, "north", sign=own.sign).submit(ASKED).state == "accepted"
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(IdentityError, match="another key"):  # a second certificate in the same name does not help
+        link_of(url, certs, "north", tries=1, sign=OwnKey(other, federation).sign).submit(
+            Request("t2", "north", "class")
+        )
+    with pytest.raises(DataError, match="is not this request"):  # signed for another store
+        link_of(url, certs, "south", tries=1, sign=OwnKey(other, "elsewhere").sign).submit(
+            Request("t3", "south", "class")
+        )
+
+
+def test_stages_a_certificate_with_the_request_and_a_rotated_key(tmp_path: Path) -> None:
+    server = Running(tmp_path)
+    rows = data()
+    try:
+        with closing(server.home("north")) as home:
+            home.learn(rows["north"])
+            told = home.estimate()
+            assert told is not None and told["rows"] == len(rows["north"][1]) and told["deadline_days"] == 30
+            ticket = home.forget(classes=["bird"])
+            home.settle(patience=30)
+            home.await_receipt(ticket, patience=60)
+            proof = home.certificate(ticket)
+            assert {"request", "signature"} <= {one.what for one in proof.checked.checks} and proof.checked.holds
+            (one,) = home.link._call("GET", "/v1/requests").json()
+            assert list(one["stages"]) == ["received", "accepted", "erased", "retrained", "certified"]
+            assert list(one["stages"].values()) == sorted(one["stages"].values())
+            assert one["stage"] == "certified" and one["signed"] and not one["overdue"]
+            # the operator takes another signing key: the client follows, because the old one signed it
+            ring = Keyring(tmp_path / "store" / "signing")
+            before, after = ring.key().public, ring.rotate().public
+            second = home.forget(classes=["cat"])
+            home.settle(patience=30)
+            home.await_receipt(second, patience=60)
+            assert home.certificate(second).checked.holds
+            keys = read_public(tmp_path / "homes" / "north" / "north" / "server-keys")
+            assert {before, after} == set(keys)
+            # an outsider with the old key alone is told that it does not know the signer
+            assert check(home.certificate(second).envelope, [before]).outcome == "mismatch"
+    finally:
+        server.stop()
+
+
+def test_only_keys_that_known_ones_signed_are_followed(tmp_path: Path) -> None:
+    ring, stranger = Keyring(tmp_path / "ring"), Keyring(tmp_path / "stranger")
+    first = ring.key().public
+    chain = [first, ring.rotate().public, ring.rotate().public]
+    stranger.rotate()
+    stranger.rotate()
+    said = [*stranger.succession(), *reversed(ring.succession()), {"payload": "?"}]
+    assert set(followed([first], said)) == set(chain)
+    assert set(followed([chain[2]], said)) == {chain[2]}  # not backwards
+    assert followed([], said) == ()
+
+
+def test_a_certificate_must_show_the_clients_own_request(tmp_path: Path) -> None:
+    server = Running(tmp_path)
+    try:
+        with closing(server.home("north")) as home:
+            home.learn(data()["north"])
+            ticket = home.forget(classes=["bird"])
+            home.settle(patience=30)
+            home.await_receipt(ticket, patience=60)
+            envelope, keys = home.certificate(ticket).envelope, home.keys()
+    finally:
+        server.stop()
+    stranger = SigningKey(b"z" * 32).public
+    found = check(envelope, keys, client_key=stranger)
+    assert found.outcome == "mismatch" and "not by the client's" in found.reason
+    assert ServerTree(tmp_path / "store").ticket(ticket).erased
