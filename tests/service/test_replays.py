@@ -82,7 +82,7 @@ def test_a_piece_that_comes_twice_counts_once(url: str, certs: Path, run, tmp_pa
     assert link.upload("north", path, said()).generation == 1  # the same file is no new generation
 
 
-@pytest.mark.xfail(reason="uploads that were begun before a newer shard stay open: see THREAT_MODEL.md", strict=True)
+@pytest.mark.xfail(reason="uploads that were begun before a newer shard stay open", strict=True)
 def test_an_old_upload_is_not_finished_after_a_newer_shard(url: str, certs: Path, run, tmp_path: Path) -> None:
     """The call that finishes an upload is held up on its way; meanwhile the client forgets."""
     link, tree = link_of(url, certs, "north"), ServerTree(run.path / "server")
