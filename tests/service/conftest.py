@@ -17,6 +17,8 @@ from service.serving import certificates, link_of, opened, service_over
 from splitwiper import Federation, Label
 from splitwiper.service.identity import client_context
 from splitwiper.service.link import HttpsLink
+from splitwiper.service.sending import Sending
+from splitwiper.store.files import file_digest
 from splitwiper.wire import Column, Spent, Statement, write_shard
 
 
@@ -93,6 +95,10 @@ def said(*tickets: str) -> Statement:
 def announced(path: Path, **changed: Any) -> dict[str, Any]:
     """What begins an upload."""
     from splitwiper.service.link import _plain
-    from splitwiper.store.files import file_digest
 
-    return {"size": path.stat().st_size, "digest": file_digest(path), "statement": _plain(said()), **changed}
+    return {"size": path.stat().st_size, "mark": Sending(path).mark(), "statement": _plain(said()), **changed}
+
+
+def finished(path: Path) -> dict[str, Any]:
+    """What ends one."""
+    return {"digest": file_digest(path)}

@@ -11,8 +11,7 @@ from typing import Any
 
 import httpx
 
-from service.conftest import announced, shard
-from splitwiper.store.files import file_digest
+from service.conftest import announced, finished, shard
 
 ODD = (
     "",
@@ -142,12 +141,12 @@ def damaged(good: bytes, draw: random.Random) -> bytes:
 def sent(north: httpx.Client, data: bytes, path: Path) -> list[int]:
     """Send a file as a shard, the whole way; the statuses of all calls."""
     path.write_bytes(data)
-    begun = north.post("/v1/uploads", json=announced(path, digest=file_digest(path)))
+    begun = north.post("/v1/uploads", json=announced(path))
     codes = [begun.status_code]
     if begun.status_code == 201:
         place = f"/v1/uploads/{begun.json()['id']}"
         codes.append(north.patch(place, content=data, headers={"Upload-Offset": "0"}).status_code)
-        codes.append(north.post(f"{place}/finish").status_code)
+        codes.append(north.post(f"{place}/finish", json=finished(path)).status_code)
     return codes
 
 

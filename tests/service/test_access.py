@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.conftest import announced, said, shard
+from service.conftest import announced, finished, said, shard
 from service.serving import certificates, link_of
 from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
 from splitwiper.service.access import Held
@@ -90,7 +90,7 @@ def test_a_client_touches_its_own_alone(url: str, http, certs: Path, tmp_path: P
     for answer in (
         south.get(place),
         south.patch(place, content=b"x", headers={"Upload-Offset": "0"}),
-        south.post(f"{place}/finish"),
+        south.post(f"{place}/finish", json=finished(path)),
         south.delete(place),
     ):
         assert answer.status_code == 404 and answer.json()["kind"] == "NotFoundError"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,13 @@ ASKED = Request("t1", "north", "class")
 def signed(key: SigningKey = KEY, signer: SigningKey | None = None, **other: str) -> dict[str, Any]:
     values = {"federation": "ward", "client": "north", "ticket": "t1", "level": "class", "made": "2026-01-01", **other}
     return SignedRequest(**values, key=key.public.raw.hex()).sign(signer or key)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -145,6 +153,11 @@ def test_stages_a_certificate_with_the_request_and_a_rotated_key(tmp_path: Path)
             assert list(one["stages"]) == ["received", "accepted", "erased", "retrained", "certified"]
             assert list(one["stages"].values()) == sorted(one["stages"].values())
             assert one["stage"] == "certified" and one["signed"] and not one["overdue"]
+            # a worker that died before it could certify is followed by one that does
+            (kept,) = (tmp_path / "store" / "certificates").iterdir()
+            kept.unlink()
+            assert server.kill_worker()
+            wait_for(kept.exists)
             # the operator takes another signing key: the client follows, because the old one signed it
             ring = Keyring(tmp_path / "store" / "signing")
             before, after = ring.key().public, ring.rotate().public
@@ -187,3 +200,18 @@ def test_a_certificate_must_show_the_clients_own_request(tmp_path: Path) -> None
     found = check(envelope, keys, client_key=stranger)
     assert found.outcome == "mismatch" and "not by the client's" in found.reason
     assert ServerTree(tmp_path / "store").ticket(ticket).erased
+
+
+def test_a_request_that_was_on_file_when_the_service_died_is_accepted(tmp_path: Path) -> None:
+    server = Running(tmp_path)
+    try:
+        with closing(server.home("north")) as home:
+            home.learn(data()["north"])
+        server.kill()
+        with closing(service_book(tmp_path / "store")) as book:
+            Cases(book).receive(ASKED, None, federation="", must=False)
+        server.start()
+        with closing(server.home("north")) as home:
+            wait_for(lambda: "t1" in [ticket.id for ticket in home.link.tickets("north")])
+    finally:
+        server.stop()

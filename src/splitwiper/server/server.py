@@ -56,20 +56,31 @@ class Server:
 
     # --- the link ------------------------------------------------------------------------------------------
 
-    def upload(self, client: str, shard: Path, statement: Statement, *, travelled: int | None = None) -> Accepted:
+    def upload(
+        self,
+        client: str,
+        shard: Path,
+        statement: Statement,
+        *,
+        digest: str | None = None,
+        travelled: int | None = None,
+    ) -> Accepted:
         """Check a shard and make it the client's; the one before is erased.
 
         Args:
             client: whose it is.
             shard: the file.
             statement: what the client says with it.
+            digest: of the file, where the server itself took it from these very bytes as they came in; never what a
+                client says. None has it taken here.
             travelled: bytes it took on its way, where that is not its size.
         """
         with self.tree.staging(shard) as staged:
             opened = open_shard(staged)
             check_shard(opened, self.columns, self.codec)
             self._check_codes(client, opened, statement)
-            record = self.tree.accept(client, staged, opened, statement, travelled=travelled)
+            known = digest if staged.samefile(shard) else None  # a copy is not what was digested
+            record = self.tree.accept(client, staged, opened, statement, digest=known, travelled=travelled)
         return Accepted(record.digest, record.generation)
 
     def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:

@@ -16,6 +16,7 @@ from splitwiper.service.certificate.request import SignedRequest, read_request
 from splitwiper.store.book import Book
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request
+from splitwiper.wire.messages import Level
 
 SCHEMA = """
 CREATE TABLE cases (
@@ -39,7 +40,7 @@ class Case:
 
     ticket: str
     client: str
-    level: str
+    level: Level
     received: str
     signed: Mapping[str, Any] | None
 
@@ -111,6 +112,10 @@ class Cases:
         """A request."""
         row = self._book.one("SELECT * FROM cases WHERE ticket = ?", (ticket,))
         return None if row is None else _case(row)
+
+    def every(self) -> list[Case]:
+        """All requests, oldest first."""
+        return [_case(row) for row in self._book.read("SELECT * FROM cases ORDER BY rowid")]
 
     def of(self, client: str) -> dict[str, Case]:
         """A client's requests by ticket, oldest first."""

@@ -6,7 +6,7 @@ import base64
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,10 +19,9 @@ from torch import Tensor
 from splitwiper import errors
 from splitwiper.errors import SplitWiperError, UnreachableError
 from splitwiper.service.certificate import Head, PublicKey
-from splitwiper.store import files
+from splitwiper.service.sending import Sending
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
 
-_PIECE = 1 << 20
 _TRIES = 5
 _UNLIKELY = -30.0
 """The logit of labels that the server did not name the most likely one."""
@@ -81,22 +80,37 @@ class HttpsLink:
 
     def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
         """Hand over a shard; after an interruption it goes on where it was."""
-        size, digest = shard.stat().st_size, files.file_digest(shard)
-        announced = {"size": size, "digest": digest, "statement": _plain(statement)}
-        begun = self._call("POST", "/v1/uploads", json=announced).json()
+        begun = self._begun(sending := Sending(shard), statement)
+        try:
+            return self._finished(sending, begun)
+        except errors.DataError:
+            if not begun["offset"]:
+                raise
+        except errors.NotFoundError:  # it was given up meanwhile, or the answer to finishing it was lost
+            pass
+        sending = Sending(shard)  # what was there may have been the beginning of another file: once more, from nothing
+        return self._finished(sending, self._begun(sending, statement))
+
+    def _begun(self, sending: Sending, statement: Statement) -> dict[str, Any]:
+        announced = {"size": sending.size, "mark": sending.mark(), "statement": _plain(statement)}
+        begun: dict[str, Any] = self._call("POST", "/v1/uploads", json=announced).json()
+        return begun
+
+    def _finished(self, sending: Sending, begun: Mapping[str, Any]) -> Accepted:
+        """Send what is not there yet, and have the server take it."""
         place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
         start = time.perf_counter()
-        while offset < size:
-            offset = self._sent(place, shard, offset)
+        while offset < sending.size:
+            offset = self._sent(place, sending, offset)
         self.timings["sent"] = time.perf_counter() - start
-        done = self._call("POST", f"{place}/finish", timeout=None).json()
+        done = self._call("POST", f"{place}/finish", json={"digest": sending.digest()}, timeout=None).json()
         return Accepted(done["digest"], done["generation"])
 
-    def _sent(self, place: str, shard: Path, offset: int) -> int:
+    def _sent(self, place: str, sending: Sending, offset: int) -> int:
         """Send from a place to the end; what came through before an interruption counts."""
         try:
-            headers = {"Upload-Offset": str(offset), "Content-Length": str(shard.stat().st_size - offset)}
-            answer = self._once("PATCH", place, content=_pieces(shard, offset), headers=headers, timeout=None)
+            headers = {"Upload-Offset": str(offset), "Content-Length": str(sending.size - offset)}
+            answer = self._once("PATCH", place, content=sending.pieces(offset), headers=headers, timeout=None)
             return int(answer.json()["offset"])
         except (httpx.TransportError, errors.BusyError, errors.DataError):
             there = int(self._call("GET", place).json()["offset"])
@@ -234,13 +248,6 @@ def _problem(answer: httpx.Response) -> SplitWiperError:
 def _plain(statement: Statement) -> dict[str, Any]:
     values = asdict(statement)
     return {**values, "fingerprint": dict(statement.fingerprint), "tickets": list(statement.tickets)}
-
-
-def _pieces(path: Path, offset: int) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        file.seek(offset)
-        while piece := file.read(_PIECE):
-            yield piece
 
 
 def _labels(answer: httpx.Response) -> tuple[Label, ...]:

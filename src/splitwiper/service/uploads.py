@@ -1,7 +1,8 @@
 """Uploads in pieces: begun, gone on with after an interruption, finished; straight to disk, checksummed.
 
-What an upload is (whose, how long, which digest, what is said with it) is in the service's book. How much of it is here
-is the length of its file, so that the two cannot disagree, whatever instant the server dies at.
+What an upload is (whose, how long, which mark, what is said with it) is in the service's book. How much of it is here
+is the length of its file, so that the two cannot disagree, whatever instant the server dies at. Digests of what came
+are in memory alone: what is not known of them after a restart is read from the file.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from splitwiper.errors import DataError, NotFoundError, QuotaError
+from splitwiper.service.appending import append
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.store import files
 from splitwiper.store.book import Book
+from splitwiper.store.pieces import Passing
 from splitwiper.wire import Spent, Statement
 
 SCHEMA = """
 CREATE TABLE uploads (
-  id TEXT PRIMARY KEY, client TEXT NOT NULL, size INTEGER NOT NULL, digest TEXT NOT NULL, statement TEXT NOT NULL,
+  id TEXT PRIMARY KEY, client TEXT NOT NULL, size INTEGER NOT NULL, mark TEXT NOT NULL, statement TEXT NOT NULL,
   expires REAL NOT NULL);
 CREATE INDEX uploads_by_client ON uploads (client);
 """
@@ -36,7 +39,7 @@ class Upload:
     id: str
     client: str
     size: int
-    digest: str
+    mark: str
     statement: Statement
     expires: float
     path: Path
@@ -52,10 +55,18 @@ class Uploads:
 
     def __init__(self, folder: Path, book: Book, config: ServiceConfig) -> None:
         self._folder, self._book, self._config = folder, book, config
+        self._passing: dict[str, Passing] = {}
         files.make_folder(folder)
 
-    def begin(self, client: str, size: int, digest: str, statement: Statement) -> Upload:
+    def begin(self, client: str, size: int, mark: str, statement: Statement) -> Upload:
         """Begin an upload, or find the one that was begun for the same file.
+
+        Args:
+            client: whose it is.
+            size: of the whole file.
+            mark: what the client tells its files apart by. Where two have one mark, the digest of what arrives is
+                neither's, and nothing is taken.
+            statement: what the client says with it.
 
         Raises:
             DataError: it is larger than allowed.
@@ -68,7 +79,7 @@ class Uploads:
         with self._book.change() as db:
             mine = db.execute("SELECT * FROM uploads WHERE client = ?", (client,)).fetchall()
             for row in mine:
-                if (row["size"], row["digest"]) == (size, digest):
+                if (row["size"], row["mark"]) == (size, mark):
                     db.execute("UPDATE uploads SET statement = ? WHERE id = ?", (said, row["id"]))
                     return self._upload({**dict(row), "statement": said})
             if len(mine) >= self._config.unfinished:
@@ -82,11 +93,11 @@ class Uploads:
                 "id": secrets.token_hex(16),
                 "client": client,
                 "size": size,
-                "digest": digest,
+                "mark": mark,
                 "statement": said,
                 "expires": time.time() + self._config.patience * _HOUR,
             }
-            db.execute("INSERT INTO uploads VALUES (:id, :client, :size, :digest, :statement, :expires)", row)
+            db.execute("INSERT INTO uploads VALUES (:id, :client, :size, :mark, :statement, :expires)", row)
         return self._upload(row)
 
     def find(self, client: str, upload: str) -> Upload:
@@ -103,7 +114,7 @@ class Uploads:
     def _upload(self, row: dict[str, object]) -> Upload:
         said = json.loads(str(row["statement"]))
         statement = Statement(**{**said, "tickets": tuple(said["tickets"]), "spent": Spent(**said["spent"])})
-        values = {key: row[key] for key in ("id", "client", "size", "digest", "expires")}
+        values = {key: row[key] for key in ("id", "client", "size", "mark", "expires")}
         return Upload(**values, statement=statement, path=self._folder / f"{row['id']}.part")  # type: ignore[arg-type]
 
     async def receive(self, upload: Upload, offset: int, pieces: AsyncIterator[bytes]) -> int:
@@ -115,34 +126,34 @@ class Uploads:
         here = upload.offset
         if offset != here:
             raise DataError(f"the upload is at {here}, not at {offset}: go on from there.")
-        with upload.path.open("ab", buffering=0) as file:
-            try:
-                async for piece in pieces:
-                    if here + len(piece) > upload.size:
-                        raise DataError(f"more came than the {upload.size:,} bytes that were announced.")
-                    here += _written(file.fileno(), piece, upload.path)
-            finally:
-                os.fsync(file.fileno())
-        return here
+        passing = self._passing.setdefault(upload.id, Passing())
+        await append(upload.path, pieces, limit=upload.size, passing=passing)
+        return upload.offset
+
+    def digest(self, upload: Upload) -> str:
+        """The digest of an upload's file, which is durable then.
+
+        Raises:
+            DataError: it is not whole.
+        """
+        if upload.offset != upload.size:
+            raise DataError(f"{upload.offset:,} of {upload.size:,} bytes are here: send the rest first.")
+        with upload.path.open("rb") as file:
+            os.fsync(file.fileno())  # a server that was killed may have written what it did not wait for
+        return self._passing.get(upload.id, Passing()).digest(upload.path)
 
     def end(self, upload: Upload) -> None:
         """Forget an upload: it was finished, or given up."""
         with self._book.change() as db:
             db.execute("DELETE FROM uploads WHERE id = ?", (upload.id,))
+        self._passing.pop(upload.id, None)
         files.erase(upload.path)
 
     def expire(self) -> None:
         """Give up what was not finished in time, and files that no upload is of."""
         with self._book.change() as db:
             db.execute("DELETE FROM uploads WHERE expires < ?", (time.time(),))
-        known = {f"{row['id']}.part" for row in self._book.read("SELECT id FROM uploads")}
-        files.sweep(self._folder, known)
-
-
-def _written(target: int, piece: bytes, path: Path) -> int:
-    """Write all of a piece."""
-    view = memoryview(piece)
-    with files.step("append", path):
-        while view:
-            view = view[os.write(target, view) :]
-    return len(piece)
+        known = {row["id"] for row in self._book.read("SELECT id FROM uploads")}
+        for gone in self._passing.keys() - known:
+            self._passing.pop(gone, None)
+        files.sweep(self._folder, {f"{name}.part" for name in known})

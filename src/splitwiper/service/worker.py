@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from splitwiper.errors import BusyError, SplitWiperError, TrainingError
 from splitwiper.server import Server
 from splitwiper.service.cases import Cases
 from splitwiper.service.certificate import Keyring, certify
+from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.shared_book import service_book
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree, manifest_digest
+from splitwiper.wire import Request
 
 _LOOK = 0.2
 _log = logging.getLogger("splitwiper.service")
@@ -39,6 +42,7 @@ def work(
     """
     stop = stop or on_signals()
     server = Server(ServerTree(root), half)
+    _catch_up(server, deadline)
     failed: str | None = None
     while not stop.wait(_LOOK):
         manifest = manifest_digest(server.tree.shards())
@@ -64,16 +68,28 @@ def work(
         _log.info("trained", extra={"seconds": round(time.perf_counter() - start, 3), "settled": len(receipts)})
 
 
+def _catch_up(server: Server, deadline: float) -> None:
+    """Accept requests that were received when the service died, and certify what was settled when a worker did."""
+    tickets = server.tree.tickets()
+    known = {ticket.id for ticket in tickets}
+    with closing(service_book(server.tree.root)) as book:
+        for case in Cases(book).every():
+            if case.ticket not in known:
+                server.submit(Request(case.ticket, case.client, case.level))
+    settled = [ticket.id for ticket in tickets if ticket.state == "settled"]
+    _certify(server, [ticket for ticket in settled if not kept_at(server.tree, ticket).exists()], deadline)
+
+
 def _certify(server: Server, tickets: Sequence[str], deadline: float) -> None:
     """Sign what was just settled, while all that a certificate can show is still there."""
-    book = service_book(server.tree.root)
-    try:
+    if not tickets:
+        return
+    key = Keyring.of(server.tree).key()
+    with closing(service_book(server.tree.root)) as book:
         for ticket in tickets:
             received = datetime.fromisoformat(server.tree.ticket(ticket).received)
             due, case = received + timedelta(days=deadline), Cases(book).find(ticket)
-            certify(server.tree, ticket, Keyring.of(server.tree).key(), due=due, request=case.signed if case else None)
-    finally:
-        book.close()
+            certify(server.tree, ticket, key, due=due, request=case.signed if case else None)
 
 
 def _quiet(server: Server, seconds: float, stop: threading.Event) -> bool:

@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +23,8 @@ from splitwiper.store.process import Process
 
 TEMPORARY = ".tmp-"
 _DAY = 86_400
-_PIECE = 1 << 24
+PIECE = 1 << 24
+"""Bytes that are digested in one go, see `file_digest`."""
 _watcher: Callable[[str, Path], None] | None = None
 
 
@@ -186,20 +187,28 @@ def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
             erase(path)
 
 
-def file_digest(path: Path) -> str:
-    """A file's digest, in hex: SHA-256 of the SHA-256s of its pieces, which are computed side by side."""
-    starts = range(0, max(1, path.stat().st_size), _PIECE)
+def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
+    """A file's digest, in hex: SHA-256 of the SHA-256s of its pieces, which are computed side by side.
 
-    def piece(start: int) -> bytes:
+    Args:
+        path: the file.
+        known: digests of some of its pieces, by their number, from who has seen these very bytes.
+    """
+    given = known or {}
+    numbers = range(-(-max(1, path.stat().st_size) // PIECE))
+
+    def piece(number: int) -> bytes:
+        if number in given:
+            return given[number]
         with path.open("rb") as file:
-            file.seek(start)
-            value, left = hashlib.sha256(), _PIECE
+            file.seek(number * PIECE)
+            value, left = hashlib.sha256(), PIECE
             while left and (chunk := file.read(min(left, 1 << 20))):
                 value.update(chunk)
                 left -= len(chunk)
         return value.digest()
 
-    if len(starts) == 1:
-        return hashlib.sha256(piece(0)).hexdigest()
+    if sum(number not in given for number in numbers) < 2:
+        return hashlib.sha256(b"".join(map(piece, numbers))).hexdigest()
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as readers:
-        return hashlib.sha256(b"".join(readers.map(piece, starts))).hexdigest()
+        return hashlib.sha256(b"".join(readers.map(piece, numbers))).hexdigest()

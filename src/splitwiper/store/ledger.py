@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from splitwiper.errors import CorruptError
@@ -36,14 +36,24 @@ def append(db: sqlite3.Connection, body: Mapping[str, Any]) -> dict[str, Any]:
     return {"seq": seq, "hash": head}
 
 
-def entries(book: Book) -> list[dict[str, Any]]:
+def entries(book: Book, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
     """All entries, checked.
+
+    Args:
+        book: where they are.
+        known: entries that were read and checked before. What follows them is read and checked alone, where the last of
+            them is still what it was: its hash stands for all before it.
 
     Raises:
         CorruptError: the chain is broken: an entry was changed, removed or inserted.
     """
-    prev, out = START, []
-    for number, row in enumerate(book.read("SELECT * FROM ledger ORDER BY seq"), start=1):
+    if known:
+        last = book.one("SELECT hash FROM ledger WHERE seq = ?", (len(known),))
+        known = known if last is not None and last["hash"] == known[-1]["hash"] else ()
+    out = list(known)
+    prev = str(out[-1]["hash"]) if out else START
+    rows = book.read("SELECT * FROM ledger WHERE seq > ? OR seq < 1 ORDER BY seq", (len(out),))
+    for number, row in enumerate(rows, start=len(out) + 1):
         if (row["seq"], row["prev"], row["hash"]) != (number, prev, _hash(number, prev, row["body"])):
             raise CorruptError(f"the ledger's chain breaks at entry {number}: it was altered. Restore a backup.")
         prev = row["hash"]

@@ -140,10 +140,17 @@ class ServerTree:
             target.unlink(missing_ok=True)
 
     def accept(
-        self, client: str, staged: Path, shard: Shard, statement: Statement, *, travelled: int | None = None
+        self,
+        client: str,
+        staged: Path,
+        shard: Shard,
+        statement: Statement,
+        *,
+        digest: str | None = None,
+        travelled: int | None = None,
     ) -> ShardRecord:
         """Make a staged upload the client's shard, and erase what it replaces. Repeating it changes nothing."""
-        value, size = files.file_digest(staged), staged.stat().st_size
+        value, size = digest or files.file_digest(staged), staged.stat().st_size
         name = files.random_name("shard")
         with self._undone(self.root / "shards" / name), self._replacing(client) as db:
             files.move(staged, self.root / "shards" / name)

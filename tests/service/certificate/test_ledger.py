@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,7 +12,7 @@ from service.certificate.forging import rewrite
 from splitwiper.cli.exits import exit_code
 from splitwiper.errors import CorruptError, ForkError, InputError, NotFoundError
 from splitwiper.service.certificate import Head, Log, Pins, certify_run, check, check_with_store
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerTree, ledger
 
 
 def unasked(_: object) -> NoReturn:
@@ -43,6 +44,19 @@ def test_a_ledger_that_grows_stays_consistent(issued, tmp_path: Path) -> None:
     for size in (-1, len(log.entries) + 1):
         with pytest.raises(InputError, match="a size it had"):
             log.head(size)
+
+
+def test_a_log_is_kept_and_follows_the_book(issued) -> None:
+    tree = ServerTree(issued.path / "server")
+    before = Log.of(tree)
+    with suppress(ZeroDivisionError), tree.book.change() as db:  # a change that does not come about
+        ledger.append(db, {"kind": "shard", "client": "nobody"})
+        assert len(Log.of(tree).entries) == len(before.entries) + 1
+        raise ZeroDivisionError
+    assert Log.of(tree).head() == before.head() == log_of(issued.path).head()
+    issued.federation().unlearn("south", classes=["cat"])
+    after = Log.of(tree)
+    assert after.head() == log_of(issued.path).head() > before.head() == after.head(before.head().size)
 
 
 def test_a_forked_ledger(issued, tmp_path: Path) -> None:

@@ -51,8 +51,15 @@ class Begin(Shape):
     """An upload that is to come."""
 
     size: Annotated[int, Field(ge=1, le=1 << 50)]
-    digest: Hex
+    mark: Hex
+    """What the client tells its files apart by, so that it finds an upload again that was interrupted."""
     statement: StatementShape
+
+
+class Finish(Shape):
+    """An upload that is whole: the digest of what was sent."""
+
+    digest: Hex
 
 
 class Begun(Shape):

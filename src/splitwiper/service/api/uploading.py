@@ -9,10 +9,9 @@ from fastapi.responses import FileResponse
 
 from splitwiper.errors import DataError, StoreError
 from splitwiper.server import Server
-from splitwiper.service.api.shapes import AcceptedShape, Begin, Begun, FederationShape, StatementShape
+from splitwiper.service.api.shapes import AcceptedShape, Begin, Begun, FederationShape, Finish, StatementShape
 from splitwiper.service.api.shared import service_of
 from splitwiper.service.uploads import Upload
-from splitwiper.store import files
 from splitwiper.wire import open_shard
 
 router = APIRouter(prefix="/v1", tags=["shards"])
@@ -53,7 +52,7 @@ async def begin(request: Request, body: Begin) -> Begun:
     client = service.client(request)
     return _begun(
         await service.office.run(
-            lambda _: service.uploads.begin(client, body.size, body.digest, body.statement.statement())
+            lambda _: service.uploads.begin(client, body.size, body.mark, body.statement.statement())
         )
     )
 
@@ -79,21 +78,20 @@ async def send(request: Request, upload: str, offset: Offset) -> Begun:
 
 
 @router.post("/uploads/{upload}/finish")
-async def finish(request: Request, upload: str) -> AcceptedShape:
+async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
     """Check an upload that is whole, and make it the client's shard; the one before is erased."""
     service = service_of(request)
     client = service.client(request)
     found = await service.office.run(lambda _: service.uploads.find(client, upload))
 
     def accept(server: Server) -> AcceptedShape:
-        if found.offset != found.size:
-            raise DataError(f"{found.offset:,} of {found.size:,} bytes are here: send the rest first.")
-        if files.file_digest(found.path) != found.digest:
+        digest = service.uploads.digest(found)
+        if digest != body.digest:
             service.uploads.end(found)
-            raise DataError("what arrived is not what was announced: its digest differs. Send it again.")
+            raise DataError("what arrived is not what was sent: its digest differs. Send it again.")
         try:
             _check(found)
-            return AcceptedShape.of(server.upload(client, found.path, found.statement))
+            return AcceptedShape.of(server.upload(client, found.path, found.statement, digest=digest))
         finally:
             service.uploads.end(found)
 

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from splitwiper.errors import InputError, NotFoundError
 from splitwiper.seeding import mac
@@ -59,16 +60,23 @@ def receipt_mark(key: bytes, digest: str) -> str:
 
 
 class Log:
-    """A server's ledger, seen as a Merkle tree."""
+    """A server's ledger, seen as a Merkle tree.
 
-    def __init__(self, entries: Sequence[Mapping[str, Any]], salt: bytes) -> None:
+    Args:
+        entries: of the ledger.
+        salt: what blinds them.
+        before: the same ledger's when it was shorter, or as long: its leaves are not computed again.
+    """
+
+    def __init__(self, entries: Sequence[Mapping[str, Any]], salt: bytes, *, before: Log | None = None) -> None:
         self.entries = entries
         self._salt = salt
-        self._leaves = [leaf_of(self.shown(seq), self.blind(seq)) for seq in range(1, len(entries) + 1)]
+        self._leaves: list[bytes] = before._leaves[:] if before else []
+        self._leaves += [leaf_of(self.shown(n), self.blind(n)) for n in range(len(self._leaves) + 1, len(entries) + 1)]
 
     @classmethod
     def of(cls, tree: ServerTree) -> Log:
-        """The ledger of a server that has shown it before.
+        """The ledger of a server that has shown it before. What this tree object has seen of it is not read again.
 
         Raises:
             NotFoundError: it has not; see `begin`.
@@ -77,7 +85,12 @@ class Log:
         salt = tree.book.meta(_SALT)
         if salt is None:
             raise NotFoundError(f"{tree.root} has never shown its ledger, nor made a certificate.")
-        return cls(ledger.entries(tree.book), bytes.fromhex(salt))
+        before = _seen.get(tree)
+        entries = ledger.entries(tree.book, known=before.entries if before else ())
+        if before and (before._salt != bytes.fromhex(salt) or not _begins(entries, before.entries)):
+            before = None  # it was seen inside a change that did not come about
+        _seen[tree] = log = cls(entries, bytes.fromhex(salt), before=before)
+        return log
 
     @classmethod
     def begin(cls, tree: ServerTree) -> Log:
@@ -142,3 +155,12 @@ class Log:
         if size is not None and not 0 <= size <= len(self._leaves):
             raise InputError(f"the ledger has {len(self._leaves)} entries, not {size}: ask for a size it had.")
         return self._leaves if size is None else self._leaves[:size]
+
+
+_seen: WeakKeyDictionary[ServerTree, Log] = WeakKeyDictionary()
+"""What each open tree has shown last. A tree is used by one thread at a time."""
+
+
+def _begins(entries: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the entries go on from those that were known."""
+    return not known or (len(known) <= len(entries) and entries[len(known) - 1]["hash"] == known[-1]["hash"])

@@ -1,0 +1,105 @@
+"""Append what comes over the network to a file: written and digested in a thread, while more comes in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from splitwiper.errors import DataError
+from splitwiper.store import files
+from splitwiper.store.pieces import Passing
+
+_BATCH = 1 << 20
+"""Bytes that are written in one go. So many, and as many again that are gathered meanwhile, are in memory."""
+_SYNC = 1 << 25
+"""Bytes after which the disk is set to work; what is left to wait for in the end is less than twice this."""
+
+
+async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passing: Passing) -> None:
+    """Append all that comes, durably. What came before an interruption stays.
+
+    Args:
+        path: the file.
+        pieces: what comes.
+        limit: how long the file may get.
+        passing: is told of every byte, once it is written.
+
+    Raises:
+        DataError: more came.
+    """
+    with path.open("ab", buffering=0) as file, _Writer(file.fileno(), path, passing) as writer:
+        here = path.stat().st_size
+        try:
+            async for piece in pieces:
+                if here + len(piece) > limit:
+                    raise DataError(f"more came than the {limit:,} bytes that were announced.")
+                here += len(piece)
+                await writer.take(piece)
+        finally:
+            await writer.finish()
+
+
+class _Writer:
+    """Gathers pieces, and writes them behind the back of who gathers: by one thread, so in order."""
+
+    def __init__(self, target: int, path: Path, passing: Passing) -> None:
+        self._target, self._path, self._passing = target, path, passing
+        self._gathered: list[bytes] = []
+        self._size = self._unsynced = 0
+        self._broken = False
+        self._writing: asyncio.Future[None] | None = None
+        self._syncing: asyncio.Future[None] | None = None
+        self._writer, self._syncer = (ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("append", "sync"))
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the file only when both threads have."""
+        self._writer.shutdown()
+        self._syncer.shutdown()
+
+    async def take(self, piece: bytes) -> None:
+        """Take a piece, and wait for the disk where it is behind."""
+        self._gathered.append(piece)
+        self._size += len(piece)
+        if self._size >= _BATCH:
+            await self._write()
+
+    async def finish(self) -> None:
+        """Write what is left, and make all of it durable."""
+        await self._write()
+        await asyncio.get_running_loop().run_in_executor(self._writer, os.fsync, self._target)  # after the last batch
+        for under_way in (self._writing, self._syncing):
+            if under_way is not None:
+                await under_way
+
+    async def _write(self) -> None:
+        if self._writing is not None:
+            await self._writing
+        batch, self._gathered = self._gathered, []
+        self._unsynced += self._size
+        self._size = 0
+        loop = asyncio.get_running_loop()
+        self._writing = loop.run_in_executor(self._writer, self._written, batch)
+        if self._unsynced >= _SYNC and (self._syncing is None or self._syncing.done()):
+            self._syncing = loop.run_in_executor(self._syncer, os.fdatasync, self._target)
+            self._unsynced = 0
+
+    def _written(self, batch: Sequence[bytes]) -> None:
+        """Write a batch; after one that was not written whole, nothing more, for the file would have a hole."""
+        if self._broken:
+            return
+        self._broken = True
+        start = os.fstat(self._target).st_size
+        with files.step("append", self._path):
+            for piece in batch:
+                view = memoryview(piece)
+                while view:
+                    view = view[os.write(self._target, view) :]
+                self._passing.feed(start, piece)
+                start += len(piece)
+        self._broken = False

@@ -1,0 +1,178 @@
+"""Digests that are taken while an upload comes in: after kills, restarts, full disks, lies, mix-ups and replays."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.conftest import announced, finished, said, shard
+from service.processes import Running
+from service.serving import link_of
+from splitwiper.errors import DiskFullError
+from splitwiper.server import Server
+from splitwiper.service import appending
+from splitwiper.service.appending import append
+from splitwiper.service.identity import client_context
+from splitwiper.service.sending import Sending
+from splitwiper.store import ServerTree, files, pieces
+from splitwiper.store.files import file_digest
+from splitwiper.store.pieces import Passing
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces and batches of a few bytes."""
+    for module, name, size in ((files, "PIECE", 1000), (pieces, "PIECE", 1000), (appending, "_BATCH", 300)):
+        monkeypatch.setattr(module, name, size)
+    monkeypatch.setattr(appending, "_SYNC", 900)
+
+
+def taken(root: Path, path: Path) -> None:
+    """The server has the file, and its book says what is in it."""
+    tree = ServerTree(root)
+    record = tree.shard("north")
+    assert record.digest == file_digest(path)
+    tree.open(record)
+
+
+def test_killed_in_mid_piece(tmp_path: Path) -> None:
+    path, server = shard(tmp_path / "s", 90_000), Running(tmp_path)
+    data, stop = path.read_bytes(), threading.Event()
+    context = client_context(server.certs / "clients" / "north")
+
+    def some():
+        for start in range(0, 5 << 19, 1 << 16):
+            yield data[start : start + (1 << 16)]
+        stop.wait(30)
+
+    with httpx.Client(base_url=server.url, verify=context, trust_env=False, timeout=30) as north:
+        place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(path)).json()['id']}"
+        headers = {"Upload-Offset": "0", "Content-Length": str(len(data))}
+
+        def send() -> None:
+            with suppress(Exception):  # httpx and h11 say differently that nobody is there any more
+                north.patch(place, content=some(), headers=headers)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        part, end = tmp_path / "store" / "uploads", time.monotonic() + 20
+        while sum(p.stat().st_size for p in part.iterdir()) < 2 << 20:
+            assert time.monotonic() < end, "nothing arrived"
+            time.sleep(0.02)
+        server.kill()
+        stop.set()
+        sender.join(30)
+    server.start()
+    try:
+        with closing(link_of(server.url, server.certs, "north")) as link:
+            before = link._begun(Sending(path), said())["offset"]
+            assert 2 << 20 <= before < len(data)
+            assert link.upload("north", path, said()).digest == file_digest(path)
+        taken(tmp_path / "store", path)
+    finally:
+        server.kill()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_restart_in_mid_piece(serve, http, run, certs: Path, tmp_path: Path) -> None:
+    path, first = shard(tmp_path / "s", 200), serve()
+    data, north = path.read_bytes(), http(first)
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(path)).json()['id']}"
+    assert north.patch(place, content=data[:2345], headers={"Upload-Offset": "0"}).json()["offset"] == 2345
+    again = serve()  # which knows of no digests
+    assert http(again).get(place).json()["offset"] == 2345
+    assert link_of(again, certs, "north").upload("north", path, said()).digest == file_digest(path)
+    taken(run.path / "server", path)
+
+
+@pytest.mark.usefixtures("small")
+def test_out_of_order_and_repeated(url: str, http, run, tmp_path: Path) -> None:
+    path, draw, north = shard(tmp_path / "s", 300), random.Random(3), http(url)
+    data, here = path.read_bytes(), 0
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(path)).json()['id']}"
+    while here < len(data):
+        for wrong in {0, max(0, here - 500), here + 1} - {here}:
+            odd = north.patch(place, content=data[wrong : wrong + 700], headers={"Upload-Offset": str(wrong)})
+            assert odd.status_code == 422 and f"the upload is at {here}" in odd.json()["message"]
+        piece = data[here : here + draw.randrange(1, 1500)]
+        here = north.patch(place, content=piece, headers={"Upload-Offset": str(here)}).json()["offset"]
+    assert north.post(f"{place}/finish", json=finished(path)).json()["digest"] == file_digest(path)
+    assert north.post(f"{place}/finish", json=finished(path)).status_code == 404
+    taken(run.path / "server", path)
+
+
+def test_a_client_that_lies_about_the_digest(url: str, http, run, tmp_path: Path) -> None:
+    path, other, north = shard(tmp_path / "s"), shard(tmp_path / "o", value=0.25), http(url)
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(path)).json()['id']}"
+    north.patch(place, content=path.read_bytes(), headers={"Upload-Offset": "0"})
+    told = north.post(f"{place}/finish", json=finished(other))
+    assert told.status_code == 422 and "its digest differs" in told.json()["message"]
+    assert ServerTree(run.path / "server").shard("north") is None
+    assert list((run.path / "server" / "uploads").iterdir()) == []
+
+
+@pytest.mark.parametrize("marks", ["differ", "are one"])
+def test_two_files_of_one_size(url: str, http, link, run, tmp_path: Path, monkeypatch, marks: str) -> None:
+    if marks == "are one":
+        monkeypatch.setattr(Sending, "mark", lambda _: "0" * 64)
+    one, two = shard(tmp_path / "1", 50), shard(tmp_path / "2", 50, value=0.25)
+    assert one.stat().st_size == two.stat().st_size
+    north = http(url)
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(one)).json()['id']}"
+    north.patch(place, content=one.read_bytes()[:1500], headers={"Upload-Offset": "0"})
+    assert link.upload("north", two, said()).digest == file_digest(two)
+    taken(run.path / "server", two)
+    assert north.get(place).status_code == (404 if marks == "are one" else 200)
+
+
+@pytest.mark.parametrize("size", [1, 70_000, 3 << 20])
+def test_a_mark_looks_at_both_ends(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "f"
+    data = bytearray(random.Random(5).randbytes(size))
+    path.write_bytes(data)
+    whole = Sending(path).mark()
+    for place in (0, -1):
+        data[place] ^= 1
+        path.write_bytes(data)
+        assert Sending(path).mark() != whole
+        data[place] ^= 1
+
+
+@pytest.mark.usefixtures("small")
+def test_a_disk_that_fills_leaves_a_beginning(tmp_path: Path) -> None:
+    data, path, passing = random.Random(7).randbytes(5000), tmp_path / "f", Passing()
+    (tmp_path / "whole").write_bytes(data)
+    steps = 0
+
+    async def come(start: int) -> AsyncIterator[bytes]:
+        for place in range(start, len(data), 100):
+            yield data[place : min(place + 100, len(data))]
+
+    def full(step: str, _: Path) -> None:
+        nonlocal steps
+        steps += step == "append:before"
+        if steps == 4 and step == "append:before":
+            raise OSError(errno.ENOSPC, "full")
+
+    with files.watch(full), pytest.raises(DiskFullError):
+        asyncio.run(append(path, come(0), limit=len(data), passing=passing))
+    there = path.read_bytes()
+    assert there == data[: len(there)] and 0 < len(there) < len(data)
+    asyncio.run(append(path, come(len(there)), limit=len(data), passing=passing))
+    assert path.read_bytes() == data and passing.digest(path) == file_digest(tmp_path / "whole")
+
+
+def test_a_copy_is_digested_itself(run, tmp_path: Path) -> None:
+    path, server = shard(tmp_path / "s"), Server(ServerTree(run.path / "server"), run.halves.server)
+    (tmp_path / "link").symlink_to(path)  # it is copied, not given a second name
+    assert server.upload("north", tmp_path / "link", said(), digest="0" * 64).digest == file_digest(path)
+    server.tree.book.close()
