@@ -15,11 +15,13 @@ The tree::
     │   ├── FormatError                      another or a newer format, unknown feature flags
     │   └── DiskFullError                    no room; nothing acknowledged was lost
     ├── IdentityError         (PermissionError) a certificate, token or passphrase that is not accepted
+    │   └── ForbiddenError                   it is accepted, and this is not for who has it
     ├── BusyError             (RuntimeError) another process holds the lease
     │   ├── FencedError                      this process lost its lease and must stop
     │   ├── QuotaError                       a client asks for more than its share
     │   └── WithdrawnError                   the model is forgetting; it answers again when it has
     ├── UnreachableError      (ConnectionError) the server cannot be reached
+    │   └── FailingError                     it was reached, and cannot do its work: no room, a damaged store
     ├── TrainingError         (RuntimeError) training ran and went wrong
     └── ForkError             (RuntimeError) the server shows another ledger than it did before
 
@@ -88,6 +90,10 @@ class IdentityError(SplitWiperError, PermissionError):
     """A certificate, token or passphrase is not accepted, or a key is not kept private."""
 
 
+class ForbiddenError(IdentityError):
+    """Who calls is known, and may not do this."""
+
+
 class BusyError(SplitWiperError, RuntimeError):
     """Another process holds the lease."""
 
@@ -106,6 +112,10 @@ class WithdrawnError(BusyError):
 
 class UnreachableError(SplitWiperError, ConnectionError):
     """The server cannot be reached, or does not answer as a SplitWiper server does."""
+
+
+class FailingError(UnreachableError):
+    """The server was reached and cannot do its work now: its disk is full, or its store damaged."""
 
 
 class TrainingError(SplitWiperError, RuntimeError):

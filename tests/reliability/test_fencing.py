@@ -24,7 +24,7 @@ DATA = {"north": rows("north", "aabbcc"), "south": rows("south", "abcabc")}
 def run_out(database: Path) -> None:
     """Let the lease run out, as if its holder had slept through it."""
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
-        db.execute("UPDATE lease SET expires = 1")
+        db.execute("UPDATE lease SET since = -1e6, expires = 1")
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_the_loser_of_a_lease_stops_and_harms_nothing(run: Path, quiet: Path, mo
 
 def test_nobody_takes_over_in_the_middle_of_an_upload(run: Path, quiet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard under way when its rows are forgotten would bring them back: until it has arrived, others wait."""
-    connect, now = Book._connect, time.time()
+    connect, now = Book._connect, time.monotonic()
     outcome: list[str] = []
 
     def impatient(path: Path) -> sqlite3.Connection:
@@ -83,7 +83,7 @@ def test_nobody_takes_over_in_the_middle_of_an_upload(run: Path, quiet: Path, mo
     def asleep(kind: str, path: Path) -> None:
         if kind == "link:before" and path.parent.name == "incoming" and not outcome:
             outcome.append("asleep")
-            monkeypatch.setattr(book_module.time, "time", lambda: now + 3600)
+            monkeypatch.setattr(book_module.time, "monotonic", lambda: now + 3600)
             other = reopen(run)
             try:
                 other.learn({"north": rows("north", "abc", part=1)})
@@ -155,17 +155,36 @@ def test_a_clock_that_jumped_back_does_not_unseat_a_living_neighbour(run: Path) 
         reopen(run).settle()
 
 
-def test_a_clock_that_jumps_ahead_costs_the_lease_but_no_bits(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("year", [365 * 86_400, -365 * 86_400])
+def test_a_clock_that_is_set_takes_no_lease_from_who_is_at_work(
+    run: Path, monkeypatch: pytest.MonkeyPatch, year: int
+) -> None:
     now = time.time()
-    seen: list[int] = []
+    seen: list[str] = []
 
     def jump(what: str, _done: int, _all: int) -> None:
         if what == "server: training" and not seen:
-            seen.append(1)
-            monkeypatch.setattr(book_module.time, "time", lambda: now + 3600)
-            reopen(run).settle()
+            monkeypatch.setattr(book_module.time, "time", lambda: now + year)
+            with pytest.raises(BusyError, match="in use by") as told:
+                reopen(run).settle()
+            seen.append(str(told.value))
 
     fed = Federation(run, halves(), progress=jump)
+    assert fed.unlearn("north", classes=["b"]).exact
+    assert seen and fed.verify().exact
+
+
+def test_a_process_that_slept_costs_its_lease_but_no_bits(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    seen: list[int] = []
+
+    def sleep(what: str, _done: int, _all: int) -> None:
+        if what == "server: training" and not seen:
+            seen.append(1)
+            monkeypatch.setattr(book_module.time, "monotonic", lambda: now + 3600)
+            reopen(run).settle()
+
+    fed = Federation(run, halves(), progress=sleep)
     with pytest.raises(FencedError):
         fed.unlearn("north", classes=["b"])
     assert fed.settle() == ()

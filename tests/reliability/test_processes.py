@@ -123,7 +123,7 @@ def test_a_process_that_slept_through_its_lease_is_fenced(folder: Path, forker: 
     import sqlite3
 
     with sqlite3.connect(run / "server" / "server.db") as db:  # time passes: the lease runs out
-        db.execute("UPDATE lease SET expires = 1")
+        db.execute("UPDATE lease SET since = -1e6, expires = 1")
     db.close()
     assert len(reopen(run).settle()) == 1
     after = bits(run)

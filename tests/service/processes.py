@@ -48,8 +48,8 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 class Running:
     """A server process over a folder; it can be killed and started again on the same port."""
 
-    def __init__(self, folder: Path, *, epochs: int = 2) -> None:
-        self.folder, self.port, self._epochs = folder, 0, epochs
+    def __init__(self, folder: Path, *, epochs: int = 2, store: Path | str = "store") -> None:
+        self.folder, self.port, self._epochs, self._store = folder, 0, epochs, str(store)
         self.certs = certificates(folder / "certs")
         self.process: subprocess.Popen[str] | None = None
         self.start()
@@ -57,7 +57,7 @@ class Running:
     def start(self) -> None:
         text = SERVER.replace("PORT", str(self.port)).replace("EPOCHS", str(self._epochs))
         (self.folder / "server.toml").write_text(text, encoding="utf-8")
-        command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", "store"]
+        command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", self._store]
         with (self.folder / "server.log").open("a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT
@@ -93,13 +93,21 @@ class Running:
         self.process.stdout.close()
         return code
 
-    def home(self, name: str, *, invitation: str | None = None, keys: str = "seeded", **client: object) -> Home:
+    def home(
+        self,
+        name: str,
+        *,
+        folder: Path | None = None,
+        invitation: str | None = None,
+        keys: str = "seeded",
+        **client: object,
+    ) -> Home:
         """A client's home, joined."""
         config = HomeConfig(
             name=name, url=self.url, certs=str(self.certs / "clients" / name), model=ModelConfig(**MODEL)
         )
         own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1, keys=keys, **client)
-        return join(self.folder / "homes" / name, config, own, invitation=invitation)
+        return join(folder or self.folder / "homes" / name, config, own, invitation=invitation)
 
 
 def data() -> dict[str, Table]:

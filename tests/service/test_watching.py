@@ -18,7 +18,7 @@ from splitwiper.wire import Request
 def test_probes_need_no_identity_of_their_own(url: str, http) -> None:
     north = http(url)
     assert north.get("/healthz").json()["status"] == "alive"
-    assert north.get("/readyz").json() == {"status": "ready", "model": False}
+    assert north.get("/readyz").json() == {"status": "ready", "model": False, "room": True}
 
 
 def test_an_operator_sees_the_state_and_no_label(serve, http, certs: Path, run) -> None:
@@ -62,11 +62,41 @@ def test_logs_are_json_without_data_or_names(serve, http, certs: Path, tmp_path:
 def test_the_openapi_document_describes_every_call(url: str, http) -> None:
     document = http(url).get("/openapi.json").json()
     assert document["openapi"].startswith("3.1") and document["info"]["title"] == "SplitWiper"
+    known, names = {tag["name"] for tag in document["tags"]}, list[str]()
     for path, methods in document["paths"].items():
         for method, told in methods.items():
-            assert told["description"], (method, path)
+            assert told["description"] and told["tags"][0] in known, (method, path)
+            names.append(told["operationId"])
+            wrong = [told["responses"][code]["content"] for code in told["responses"] if code >= "400"]
+            assert len(wrong) >= 5 or path in ("/healthz", "/readyz"), (method, path)
+            assert all(w["application/json"]["schema"]["$ref"].endswith("/Problem") for w in wrong), (method, path)
+    assert len(set(names)) == len(names) and set(document["components"]["securitySchemes"]) == {"certificate", "token"}
 
 
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v1/uploads/../../etc/passwd", "/v1/uploads/%2e%2e%2fx", "/nowhere"])
 def test_paths_that_lead_nowhere(path: str, url: str, http) -> None:
-    assert http(url).get(path).status_code in (404, 405)
+    told = http(url).get(path)
+    assert told.status_code in (404, 405) and told.json()["kind"] == "NotFoundError", told.text
+
+
+def test_what_is_not_json_is_told_so(url: str, http) -> None:
+    told = http(url).post("/v1/requests", content=b'{"ticket": "t"}', headers={"Content-Type": "text/plain"})
+    assert told.status_code == 422 and "with 'Content-Type: application/json'" in told.json()["message"]
+
+
+def test_pages_that_run_scripts_of_others_are_not_served(url: str, http) -> None:
+    assert [http(url).get(path).status_code for path in ("/docs", "/redoc")] == [404, 404]
+
+
+def test_what_nobody_thought_of_is_answered_and_logged(serve, http, monkeypatch, caplog) -> None:
+    url = serve()
+    ops = http(url, "ops", "operators")
+    for problem, status in ((OSError(28, "No space left on device"), 507), (ZeroDivisionError("secret"), 500)):
+
+        def broken(*_: object, problem: Exception = problem) -> None:
+            raise problem
+
+        monkeypatch.setattr("splitwiper.store.ServerTree.clients", broken)
+        told = ops.get("/v1/status")
+        assert (told.status_code, told.json()["kind"]) == (status, "FailingError")
+        assert "secret" not in told.text and str(problem) in caplog.text

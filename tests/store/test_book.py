@@ -161,7 +161,7 @@ def test_a_lost_lease_is_noticed_at_the_next_change(book: Book) -> None:
     other = twin(book)
     with pytest.raises(FencedError, match=r"took over .*lease 2, ours was 1"), book.lease("first"):
         put(book, "before")
-        other.db.execute("UPDATE lease SET expires = 0")
+        other.db.execute("UPDATE lease SET since = -1e6, expires = 0")
         with other.lease("second"):
             put(other, "theirs")
         put(book, "after")
@@ -176,7 +176,7 @@ def test_the_loser_does_not_release_the_winner_s_lease(book: Book) -> None:
     with other.lease("never mind"):
         pass
     with book.lease("first"):
-        other.db.execute("UPDATE lease SET expires = 0")
+        other.db.execute("UPDATE lease SET since = -1e6, expires = 0")
         winner = other.lease("second")
         winner.__enter__()
     assert "second" in (book.holder() or "")
@@ -189,7 +189,7 @@ def test_a_missing_file_is_put_down_to_the_successor_only_if_there_is_one(book: 
     with pytest.raises(FileNotFoundError), book.lease("first"):
         raise FileNotFoundError("gone")
     with pytest.raises(FencedError), book.lease("first"):
-        other.db.execute("UPDATE lease SET expires = 0")
+        other.db.execute("UPDATE lease SET since = -1e6, expires = 0")
         with other.lease("second"):
             raise FileNotFoundError("swept")
 

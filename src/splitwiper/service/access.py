@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,3 +65,46 @@ class Rates:
         if left < 1:
             raise QuotaError(f"{who} calls too often: at most {self.rate:g} times a second. Wait a little, and go on.")
         self._left[who] = (left - 1, now)
+
+
+class Held:
+    """Bytes that calls keep in memory, all callers together."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._now = most, 0
+
+    @contextmanager
+    def keeping(self) -> Iterator[Keeping]:
+        """Count what one call takes, until it is answered."""
+        mine = Keeping(self)
+        try:
+            yield mine
+        finally:
+            self._now -= mine.taken
+
+    def take(self, size: int) -> None:
+        """Count bytes.
+
+        Raises:
+            QuotaError: there is no memory for more just now.
+        """
+        if self._now + size > self._most:
+            raise QuotaError(f"calls that wait take {self._now:,} bytes of memory already. Wait a little, and go on.")
+        self._now += size
+
+
+@dataclass
+class Keeping:
+    """What one call keeps in memory."""
+
+    _held: Held
+    taken: int = 0
+
+    def take(self, size: int) -> None:
+        """Count bytes.
+
+        Raises:
+            QuotaError: there is no memory for more just now.
+        """
+        self._held.take(size)
+        self.taken += size

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -10,6 +12,16 @@ from splitwiper.server import Server
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+LITTLE = 64 << 20
+"""Bytes on the store's disk below which there is no room to speak of."""
+
+
+def room(folder: Path) -> int:
+    """Bytes that are free on a folder's disk."""
+    free = os.statvfs(folder)
+    return free.f_bavail * free.f_frsize
 
 
 class Metrics:
@@ -26,6 +38,7 @@ class Metrics:
         self._open = Gauge("open_requests", "Requests to forget that are not settled.", ["state"], **own)
         self._model = Gauge("model", "1 where there is a model that answers.", **own)
         self._current = Gauge("model_is_current", "1 where the model is the manifest's.", **own)
+        self._room = Gauge("free_bytes", "Bytes that are free on the store's disk.", **own)
         self._training = Gauge("training_seconds", "What the training of the present model took.", **own)
 
     def called(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -43,5 +56,6 @@ class Metrics:
             self._open.labels(state).set(states.count(state))
         self._model.set(model is not None)
         self._current.set(tree.is_current())
+        self._room.set(room(tree.root))
         self._training.set(model.seconds if model else 0)
         return generate_latest(self._registry)

@@ -5,52 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import threading
-from asyncio import Transport
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from splitwiper.service.access import PEER, Gate
+from splitwiper.errors import FencedError, SplitWiperError
+from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
 from splitwiper.service.identity import Tokens, Trust, server_context
+from splitwiper.service.protocol import PeerProtocol
 from splitwiper.service.storing import ServerSettings, open_store
 from splitwiper.store.book import Book
 
 _log = logging.getLogger("splitwiper.service")
-_App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 _GRACE = 20
-
-
-class PeerProtocol(HttpToolsProtocol):
-    """HTTP whose requests know the certificate that their connection came with."""
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Take the certificate from the connection."""
-        super().connection_made(transport)
-        secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-        certificate = secured.getpeercert(binary_form=True) if secured else None
-        inner: _App = self.app
-
-        async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-            scope[PEER] = certificate
-            await inner(scope, receive, send)
-
-        self.app = app
-
-    def shutdown(self) -> None:
-        """Let a call that is being answered finish; do not wait for idle peers to say goodbye."""
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.abort()
-        else:
-            super().shutdown()
 
 
 def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable[[str], None] | None = None) -> None:
@@ -64,19 +38,21 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
 
     Raises:
         BusyError: another process serves this store.
+        FencedError: another one took it over meanwhile, after this one was suspended for long.
     """
     halves = open_store(root, settings)
     tokens = settings.service.identity == "tokens"
     certs = settings.certs()
     gate = Gate(tokens=Tokens(certs)) if tokens else Gate(trust=Trust(certs))
     service = Service(root, halves.server, settings.service, gate)
-    with _alone(root), _worker(root, config):
+    with _alone(root) as lost, _worker(root, config):
         server = _Server(
             uvicorn.Config(
                 create_app(service),
                 host=settings.service.host,
                 port=settings.service.port,
                 http=PeerProtocol,
+                ws="none",
                 ssl_context_factory=None if tokens else lambda *_: server_context(certs),
                 log_config=None,
                 access_log=False,
@@ -86,16 +62,25 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
             ),
             "http" if tokens else "https",
             ready,
+            lost,
         )
         server.run()
+    if lost.is_set():
+        raise FencedError(f"another process serves {root} now; this one has stopped. Keep one of the two.")
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Says when it listens, and stops when the store is another's."""
 
-    def __init__(self, config: uvicorn.Config, scheme: str, ready: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, scheme: str, ready: Callable[[str], None] | None, lost: threading.Event
+    ) -> None:
         super().__init__(config)
-        self._scheme, self._ready = scheme, ready
+        self._scheme, self._ready, self._lost = scheme, ready, lost
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to stop."""
+        return await super().on_tick(counter) or self._lost.is_set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -116,10 +101,29 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Keep other servers from this store."""
-    with Book(root / "service.db", "").lease("serving"):
-        yield
+def _alone(root: Path) -> Iterator[threading.Event]:
+    """Keep other servers from this store; what is yielded is set if one took it over all the same."""
+    book, lost, stop = Book(root / "service.db", ""), threading.Event(), threading.Event()
+
+    def look() -> None:
+        while not stop.wait(1.0):
+            try:
+                book.check_lease()
+            except FencedError as problem:
+                _log.error("%s", problem)
+                lost.set()
+                return
+            except SplitWiperError as problem:  # the disk, say: nobody can have taken it over meanwhile
+                _log.warning("%s", problem)
+
+    with book.lease("serving"):
+        watcher = threading.Thread(target=look, name="lease-watcher", daemon=True)
+        watcher.start()
+        try:
+            yield lost
+        finally:
+            stop.set()
+            watcher.join()
 
 
 @contextmanager

@@ -149,6 +149,11 @@ class Uploads:
         self._passing.pop(upload.id, None)
         files.erase(upload.path)
 
+    def end_all(self, client: str) -> None:
+        """Give up whatever a client has begun: it would bring back what a later shard, or a withdrawal, took away."""
+        for row in self._book.read("SELECT * FROM uploads WHERE client = ?", (client,)):
+            self.end(self._upload(dict(row)))
+
     def expire(self) -> None:
         """Give up what was not finished in time, and files that no upload is of."""
         with self._book.change() as db:

@@ -30,6 +30,7 @@ APPLICATION = 0x53705770  # marks our databases
 VERSION = 4
 LEASE_SECONDS = 30.0
 _LEASE = """
+-- since: the holder's last sign of life, by the machine's own clock that nobody sets; expires: by the clock on the wall
 CREATE TABLE lease (
   one INTEGER PRIMARY KEY CHECK (one = 1), token INTEGER NOT NULL, holder TEXT, purpose TEXT,
   since REAL, expires REAL);
@@ -56,9 +57,15 @@ def _explained(path: Path, problem: sqlite3.DatabaseError) -> SplitWiperError:
     return CorruptError(f"{path} cannot be read as a database ({problem}): restore it from a backup.")
 
 
-def _is_held(row: sqlite3.Row, now: float) -> bool:
-    """Whether a lease still stands. One that ends later than any lease can was written before the clock jumped back."""
-    who = Process.parse(row["holder"])
+def _is_held(row: sqlite3.Row) -> bool:
+    """Whether a lease still stands.
+
+    On one machine that is told by a clock that nobody sets: a jump of the other takes no lease from who is at work.
+    Between machines, one that ends later than any lease can was written before the clock jumped back.
+    """
+    who, silent, now = Process.parse(row["holder"]), time.monotonic() - row["since"], time.time()
+    if who.is_here() and silent >= 0:
+        return silent < LEASE_SECONDS and who.may_be_alive()
     stands = now < row["expires"] and (who.is_here() or row["expires"] <= now + 2 * LEASE_SECONDS)
     return stands and who.may_be_alive()
 
@@ -181,11 +188,10 @@ class Book:
             yield
             return
         me = Process.current()
-        now = time.time()
         with self.change() as db:
             row = db.execute("SELECT * FROM lease").fetchone()
             ours = (self.path.resolve(), row["token"]) in _unreleased
-            if row["holder"] and not ours and _is_held(row, now):
+            if row["holder"] and not ours and _is_held(row):
                 raise BusyError(
                     f"{self.path.parent} is in use by {Process.parse(row['holder'])} ({row['purpose']}). "
                     "Wait for it to finish, or end it, and run this again."
@@ -193,7 +199,7 @@ class Book:
             token = int(row["token"]) + 1
             db.execute(
                 "UPDATE lease SET token = ?, holder = ?, purpose = ?, since = ?, expires = ?",
-                (token, me.text, purpose, now, now + LEASE_SECONDS),
+                (token, me.text, purpose, time.monotonic(), time.time() + LEASE_SECONDS),
             )
         self._token = token
         stop = threading.Event()
@@ -215,6 +221,17 @@ class Book:
             except StoreError:  # a full disk must not hide the error that brought us here
                 _unreleased.add((self.path.resolve(), token))
 
+    def check_lease(self) -> None:
+        """Stop if the lease was lost.
+
+        Raises:
+            FencedError: another process took it over.
+        """
+        try:
+            self._fence()
+        except sqlite3.DatabaseError as problem:
+            raise _explained(self.path, problem) from problem
+
     def _fence(self) -> None:
         """Stop if the lease was lost."""
         if self._token is not None:
@@ -230,7 +247,8 @@ class Book:
         while not stop.wait(LEASE_SECONDS / 3):
             with suppress(sqlite3.DatabaseError, SplitWiperError), closing(self._connect(self.path)) as db:
                 # locked or full just now: the next beat tries again, and the fence holds meanwhile
-                db.execute("UPDATE lease SET expires = ? WHERE token = ?", (time.time() + LEASE_SECONDS, token))
+                now = (time.monotonic(), time.time() + LEASE_SECONDS)
+                db.execute("UPDATE lease SET since = ?, expires = ? WHERE token = ?", (*now, token))
 
     def holder(self) -> str | None:
         """Who works on this tree right now, in words; None when nobody does."""
@@ -238,6 +256,6 @@ class Book:
         if row is None or not row["holder"]:
             return None
         who = Process.parse(row["holder"])
-        if _is_held(row, time.time()):
+        if _is_held(row):
             return f"{row['purpose']}, by {who}"
         return f"{row['purpose']} was interrupted ({who} is gone)"

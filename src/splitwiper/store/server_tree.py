@@ -11,12 +11,12 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch import Tensor
 
-from splitwiper.errors import CorruptError, NotFoundError
+from splitwiper.errors import CorruptError, NotFoundError, StoreError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import board, files, ledger, tickets
 from splitwiper.store.book import Book
@@ -152,7 +152,7 @@ class ServerTree:
         """Make a staged upload the client's shard, and erase what it replaces. Repeating it changes nothing."""
         value, size = digest or files.file_digest(staged), staged.stat().st_size
         name = files.random_name("shard")
-        with self._replacing(client) as db:
+        with self._undone(self.root / "shards" / name), self._replacing(client) as db:
             files.move(staged, self.root / "shards" / name)
             if statement.tickets:  # what a client spends on learning is nobody's unlearning
                 tickets.charge(db, client, statement.spent, size if travelled is None else travelled)
@@ -196,6 +196,17 @@ class ServerTree:
             after = self._files(db, client)
         for path in sorted(before - after):
             files.erase(path)
+
+    @contextmanager
+    def _undone(self, path: Path) -> Iterator[None]:
+        """Take a shard's file away again where the book could not be made to point to it, say for want of room."""
+        try:
+            yield
+        except Exception:
+            with suppress(StoreError):
+                if path.name not in self.kept()["shards"]:
+                    path.unlink(missing_ok=True)
+            raise
 
     def _files(self, db: sqlite3.Connection, client: str) -> set[Path]:
         shards = db.execute("SELECT file FROM shards WHERE client = ?", (client,)).fetchall()

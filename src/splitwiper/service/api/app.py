@@ -10,14 +10,16 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from splitwiper import __version__
 from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service import cases, overrides
-from splitwiper.service.access import Gate, Rates
+from splitwiper.service.access import Gate, Held, Rates
 from splitwiper.service.api import asking, operating, predicting, proving, talking, uploading, watching
+from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
 from splitwiper.service.desk import Desk
 from splitwiper.service.identity import Principal
@@ -28,6 +30,9 @@ from splitwiper.service.uploads import Uploads
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree
 
+_MEMORY = 2 << 30
+"""Bytes that all predictions under way may take."""
+
 
 class Service:
     """Everything the routes work with."""
@@ -35,6 +40,7 @@ class Service:
     def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Gate) -> None:
         self.root, self.config, self.gate = root, config, gate
         self.rates = Rates(config.rate, config.burst)
+        self.held = Held(_MEMORY)
         self.metrics = Metrics()
         self.book = service_book(root)
         self.book.create({})
@@ -89,17 +95,19 @@ def create_app(service: Service) -> FastAPI:
         yield
         service.close()
 
-    app = FastAPI(
+    app = Described(
         title="SplitWiper",
         version=__version__,
         summary="Split learning that can forget: the server's interface.",
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploading, asking, proving, predicting, talking, watching, operating):
-        app.include_router(part.router)
+    for part in (uploading, asking, proving, predicting, talking, operating):
+        app.include_router(part.router, responses=PROBLEMS)
+    app.include_router(watching.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _nowhere)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
     app.add_middleware(Front, gate=service.gate, rates=service.rates, metrics=service.metrics)
     return app
@@ -114,7 +122,16 @@ async def _gone(_: Request, __: ClientDisconnect) -> Response:
     return Response(status_code=499)
 
 
-async def _invalid(_: Request, problem: RequestValidationError) -> JSONResponse:
+async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
+    """No such call."""
+    told = f"there is no {request.method} of this path: /openapi.json lists all calls."
+    return JSONResponse({"kind": "NotFoundError", "message": told}, problem.status_code, problem.headers)
+
+
+async def _invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
     """What does not fit, without repeating what was sent."""
     told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
-    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {told}."}, 422)
+    kind = request.headers.get("content-type", "nothing")
+    json = kind.startswith("application/json") or all(one["loc"] != ("body",) for one in problem.errors())
+    hint = "" if json else " Send JSON, with 'Content-Type: application/json'."
+    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {told}.{hint}"}, 422)

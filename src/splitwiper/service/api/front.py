@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -13,6 +14,8 @@ from splitwiper.errors import (
     BusyError,
     CorruptError,
     DiskFullError,
+    FailingError,
+    ForbiddenError,
     IdentityError,
     InputError,
     NotFoundError,
@@ -30,6 +33,7 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 CALLER = "splitwiper.caller"
 _log = logging.getLogger("splitwiper.service")
 _ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
+    (ForbiddenError, 403),
     (IdentityError, 401),
     (QuotaError, 429),
     (WithdrawnError, 503),
@@ -39,6 +43,15 @@ _ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (BusyError, 409),
     (CorruptError, 500),
     (StoreError, 500),
+)
+_RETRY = {429: 1, 503: 1, 507: 30}
+_NO_ROOM = (
+    "the server has no room left on its disk; its operator was told. Nothing acknowledged was lost: make the same call "
+    "again when there is room."
+)
+_BROKEN = (
+    "the server cannot do this just now; what is wrong is in its log, for its operator. Nothing acknowledged was lost: "
+    "make the same call again later."
 )
 _EVERYBODY = ("/v1/federation", "/v1/initial")
 _OPERATORS = ("/v1/status", "/v1/operator", "/metrics")
@@ -63,12 +76,12 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status = time.perf_counter(), 500
+        start, status, begun = time.perf_counter(), 500, False
 
         async def noted(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
             await send(message)
 
         try:
@@ -77,6 +90,11 @@ class Front:
             await self._app(scope, receive, noted)
         except SplitWiperError as problem:
             await answer(problem)(scope, receive, noted)
+        except Exception as problem:
+            if begun:  # the answer was under way: all that is left is to break off
+                raise
+            _log.exception("a call went wrong")
+            await unforeseen(problem)(scope, receive, noted)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             took = round(time.perf_counter() - start, 6)
@@ -88,20 +106,32 @@ class Front:
         """Who calls.
 
         Raises:
-            IdentityError: nobody, or somebody this is not for.
+            IdentityError: nobody that is known.
+            ForbiddenError: somebody this is not for.
             QuotaError: too often.
         """
         caller, path = self._gate.principal(scope), scope["path"]
         self._rates.take(f"{caller.kind} {caller.name}")
         if not path.startswith(_EVERYBODY) and path.startswith(_OPERATORS) != (caller.kind == "operator"):
-            raise IdentityError(f"{caller.kind} {caller.name!r} may not do this.")
+            whom = "operators" if path.startswith(_OPERATORS) else "clients"
+            raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}.")
         return caller
 
 
 def answer(problem: SplitWiperError) -> JSONResponse:
-    """An error as an answer."""
+    """An error as an answer. Trouble of the server's own is told to its operator, and to callers without its paths."""
     status = next((code for kind, code in _ANSWERS if isinstance(problem, kind)), 500)
-    if status == 500:
+    if status in (500, 507):
         _log.error("%s: %s", type(problem).__name__, problem)
-    headers = {"Retry-After": "1"} if status in (429, 503) else {}
+        problem = FailingError(_NO_ROOM if status == 507 else _BROKEN)
+    headers = {"Retry-After": str(_RETRY[status])} if status in _RETRY else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse({"kind": type(problem).__name__, "message": str(problem)}, status, headers)
+
+
+def unforeseen(problem: Exception) -> JSONResponse:
+    """An error that nobody thought of, as an answer; a full disk shows itself in many ways."""
+    if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return answer(DiskFullError(problem.errno, str(problem)))
+    return answer(StoreError(f"{type(problem).__name__}: {problem}"))

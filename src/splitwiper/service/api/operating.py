@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -12,7 +12,7 @@ from pydantic import Field
 from splitwiper.errors import NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.api.asking import told
-from splitwiper.service.api.shapes import Shape, TicketShape
+from splitwiper.service.api.shapes import Problem, Shape, TicketShape
 from splitwiper.service.api.shared import service_of
 
 router = APIRouter(prefix="/v1/operator", tags=["operator"])
@@ -26,14 +26,23 @@ class Keep(Shape):
     reason: Annotated[str, Field(min_length=8, max_length=1000)]
 
 
-@router.post("/keep-serving", status_code=201)
-async def keep_serving(request: Request, body: Keep) -> dict[str, Any]:
+class Kept(Shape):
+    """That an operator let the model answer on: who, when and why."""
+
+    ticket: str
+    operator: str
+    reason: str
+    time: str
+
+
+@router.post("/keep-serving", status_code=201, responses={404: {"model": Problem, "description": "No open request."}})
+async def keep_serving(request: Request, body: Keep) -> Kept:
     """Let the model answer on although a request to forget waits. Who did so, and why, is kept for ever."""
     service = service_of(request)
     operator = service.client(request)
     made = await service.office.run(lambda s: service.overrides.add(s.tree, body.ticket, operator, body.reason))
     _log.warning("an operator lets the model answer on", extra={"operator": operator, "ticket": body.ticket})
-    return asdict(made)
+    return Kept(**asdict(made))
 
 
 class Drop(Shape):
@@ -43,7 +52,7 @@ class Drop(Shape):
     reason: Annotated[str, Field(min_length=8, max_length=1000)]
 
 
-@router.post("/drop-key", status_code=204)
+@router.post("/drop-key", status_code=204, responses={404: {"model": Problem, "description": "No such key."}})
 async def drop_key(request: Request, body: Drop) -> None:
     """Forget the key that a client signs requests with, say because its home was lost; its next one is remembered."""
     service = service_of(request)
@@ -67,7 +76,7 @@ async def requests(request: Request) -> list[TicketShape]:
 
 
 @router.get("/overrides")
-async def overrides(request: Request) -> list[dict[str, Any]]:
+async def overrides(request: Request) -> list[Kept]:
     """Every time that an operator let the model answer on."""
     service = service_of(request)
-    return await service.office.run(lambda _: [asdict(one) for one in service.overrides.listed()])
+    return await service.office.run(lambda _: [Kept(**asdict(one)) for one in service.overrides.listed()])

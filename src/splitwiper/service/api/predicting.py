@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fastapi import APIRouter, Request
@@ -13,10 +13,12 @@ from safetensors.torch import load, save
 
 from splitwiper.errors import DataError, NotFoundError, WithdrawnError
 from splitwiper.server import Server
+from splitwiper.service.api.shapes import Problem
 from splitwiper.service.api.shared import service_of
 from splitwiper.wire import Label, Scores
 
 if TYPE_CHECKING:
+    from splitwiper.service.access import Keeping
     from splitwiper.service.api.app import Service
 
 router = APIRouter(prefix="/v1", tags=["predictions"])
@@ -24,9 +26,25 @@ TENSORS = "application/vnd.safetensors"
 LABELS, CODEBOOK = "X-Labels", "X-Codebook"
 """Headers: what columns stand for, and the codebook they are codes of."""
 _MOST = 1 << 30
+_BINARY = {"type": "string", "format": "binary"}
+_FILE: dict[str, Any] = {
+    "description": "A safetensors file.",
+    "content": {TENSORS: {"schema": _BINARY}},
+    "headers": {
+        LABELS: {"description": "What outputs stand for: a JSON list.", "schema": {"type": "string"}},
+        CODEBOOK: {"description": "The codebook that they are codes of, if any.", "schema": {"type": "string"}},
+    },
+}
+_NONE: dict[str, Any] = {"model": Problem, "description": "There is no model, or it is not handed out."}
+_WITHDRAWN: dict[str, Any] = {"model": Problem, "description": "The model is forgetting; ask again later."}
 
 
-@router.post("/predict", response_class=Response, responses={200: {"content": {TENSORS: {}}}})
+@router.post(
+    "/predict",
+    response_class=Response,
+    responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN},
+    openapi_extra={"requestBody": {"required": True, "content": {TENSORS: {"schema": _BINARY}}}},
+)
 async def predict(request: Request) -> Response:
     """Run the server half on activations, given as a safetensors file.
 
@@ -34,15 +52,25 @@ async def predict(request: Request) -> Response:
     """
     service = service_of(request)
     client = service.client(request)
+    with service.held.keeping() as held:
+        return await _answered(service, client, await _body(request, held))
+
+
+async def _body(request: Request, held: Keeping) -> bytes:
+    """All that is sent, as far as there is memory for it and what others send just now."""
     body = bytearray()
     async for piece in request.stream():
-        body += piece
-        if len(body) > _MOST:
+        if len(body) + len(piece) > _MOST:
             raise DataError(f"a prediction may take {_MOST:,} bytes; ask in parts.")
+        held.take(len(piece))
+        body += piece
+    return bytes(body)
 
+
+async def _answered(service: Service, client: str, body: bytes) -> Response:
     def answer(server: Server) -> Response:
         check_serving(server, service)
-        boundary = _tensors(bytes(body), service.config.rows)
+        boundary = _tensors(body, service.config.rows)
         scores = _asked(server, client, boundary)
         tensors = (
             {"logits": scores.logits.contiguous()}
@@ -55,7 +83,7 @@ async def predict(request: Request) -> Response:
     return await service.oracle.run(answer)
 
 
-@router.get("/model", response_class=Response, responses={200: {"content": {TENSORS: {}}}})
+@router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
 async def model(request: Request) -> Response:
     """The server half as it is, as a safetensors file, for clients that predict at home."""
     service = service_of(request)

@@ -85,13 +85,16 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
     found = await service.office.run(lambda _: service.uploads.find(client, upload))
 
     def accept(server: Server) -> AcceptedShape:
+        service.uploads.find(client, upload)  # another shard may have been taken while this one waited for its turn
         digest = service.uploads.digest(found)
         if digest != body.digest:
             service.uploads.end(found)
             raise DataError("what arrived is not what was sent: its digest differs. Send it again.")
         try:
             _check(found)
-            return AcceptedShape.of(server.upload(client, found.path, found.statement, digest=digest))
+            accepted = AcceptedShape.of(server.upload(client, found.path, found.statement, digest=digest))
+            service.uploads.end_all(client)
+            return accepted
         finally:
             service.uploads.end(found)
 
@@ -114,7 +117,12 @@ async def withdraw(request: Request, body: StatementShape) -> None:
     """Erase the client's shard; nothing replaces it."""
     service = service_of(request)
     client = service.client(request)
-    await service.dock.run(lambda server: server.withdraw(client, body.statement()))
+
+    def take_away(server: Server) -> None:
+        server.withdraw(client, body.statement())
+        service.uploads.end_all(client)
+
+    await service.dock.run(take_away)
 
 
 def _check(upload: Upload) -> None:

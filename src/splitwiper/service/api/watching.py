@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Literal
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi import APIRouter, Request, Response
 
 from splitwiper import __version__
+from splitwiper.errors import SplitWiperError
 from splitwiper.server import Server
+from splitwiper.service.api.document import PROBLEMS
+from splitwiper.service.api.shapes import Problem, Shape
 from splitwiper.service.api.shared import service_of
-from splitwiper.service.metrics import CONTENT
+from splitwiper.service.metrics import CONTENT, LITTLE, room
 
 router = APIRouter(tags=["state"])
+_log = logging.getLogger("splitwiper.service")
+
+
+class Ready(Shape):
+    """The service can do its work."""
+
+    status: Literal["ready"]
+    model: bool
+    room: bool
+
+
+class Member(Shape):
+    """A client: how often it sent a shard, and how many rows the server holds of it."""
+
+    generation: int
+    rows: int
+
+
+class Waiting(Shape):
+    """A request to forget that is not settled."""
+
+    ticket: str
+    client: str
+    state: str
+    deadline: str
+
+
+class Status(Shape):
+    """What an operator may know."""
+
+    version: str
+    clients: dict[str, Member]
+    current: bool
+    model: bool
+    open: list[Waiting]
+    free_bytes: int
 
 
 @router.get("/healthz")
@@ -21,42 +60,53 @@ async def alive() -> dict[str, str]:
     return {"status": "alive", "version": __version__}
 
 
-@router.get("/readyz", responses={503: {"description": "not ready"}})
-async def ready(request: Request) -> JSONResponse:
-    """The store can be read."""
+@router.get("/readyz", responses={503: {"model": Problem, "description": "The store cannot be read."}})
+async def ready(request: Request, response: Response) -> Ready | Problem:
+    """The store can be read. Whether there is a model yet, and room on the disk, is said; it is ready without."""
     service = service_of(request)
 
-    def look(server: Server) -> dict[str, Any]:
-        return {"status": "ready", "model": server.tree.model() is not None}
+    def look(server: Server) -> Ready:
+        return Ready(status="ready", model=server.tree.model() is not None, room=room(service.root) >= LITTLE)
 
-    return JSONResponse(await service.office.run(look))
+    try:
+        return await service.office.run(look)
+    except SplitWiperError as problem:
+        _log.error("not ready: %s", problem)
+        response.status_code = 503
+        return Problem(kind="FailingError", message="the store cannot be read; its operator finds why in the log.")
 
 
-@router.get("/metrics", response_class=Response, tags=["operator"])
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={**PROBLEMS, 200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
+    tags=["operator"],
+)
 async def metrics(request: Request) -> Response:
     """Counts for Prometheus; it needs an operator's certificate, or token."""
     service = service_of(request)
     return Response(await service.office.run(service.metrics.text), media_type=CONTENT)
 
 
-@router.get("/v1/status", tags=["operator"])
-async def status(request: Request) -> dict[str, Any]:
+@router.get("/v1/status", responses=PROBLEMS, tags=["operator"])
+async def status(request: Request) -> Status:
     """What an operator may know: clients, rows, open requests; no label, no content."""
     service = service_of(request)
 
-    def look(server: Server) -> dict[str, Any]:
+    def look(server: Server) -> Status:
         tree = server.tree
-        shards = {shard.client: {"generation": shard.generation, "rows": shard.rows} for shard in tree.shards()}
-        open_ = [ticket for ticket in tree.tickets() if ticket.state != "settled"]
-        return {
-            "version": __version__,
-            "clients": {name: shards.get(name, {"generation": n, "rows": 0}) for name, n in tree.clients().items()},
-            "current": tree.is_current(),
-            "model": tree.model() is not None,
-            "open": [
-                {"ticket": t.id, "client": t.client, "state": t.state, "deadline": service.deadline(t.received)}
-                for t in open_
+        held = {shard.client: shard.rows for shard in tree.shards()}
+        return Status(
+            version=__version__,
+            clients={name: Member(generation=n, rows=held.get(name, 0)) for name, n in tree.clients().items()},
+            current=tree.is_current(),
+            model=tree.model() is not None,
+            open=[
+                Waiting(ticket=t.id, client=t.client, state=t.state, deadline=service.deadline(t.received))
+                for t in tree.tickets()
+                if t.state != "settled"
             ],
-        }
+            free_bytes=room(service.root),
+        )
 
     return await service.office.run(look)

@@ -1,0 +1,63 @@
+"""The OpenAPI document, completed: who may call, what goes wrong and how that is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from splitwiper.service.api.shapes import Problem
+
+_ABOUT = """Every call but the probes needs an identity: a client's or operator's certificate (mutual TLS), or, where a
+proxy terminates TLS, a token. What goes wrong is told in one shape: a kind, and a message that says what to do. Every
+call may be made again: repeating one changes nothing."""
+_SCHEMES = {
+    "certificate": {"type": "mutualTLS", "description": "A certificate that 'splitwiper certs' made."},
+    "token": {"type": "http", "scheme": "bearer", "description": "A token that 'splitwiper certs token' made."},
+}
+_TAGS = {
+    "shards": "Joining, and shards in pieces. For clients.",
+    "requests": "Asking to be forgotten, and where that stands. For clients.",
+    "proof": "Certificates, the keys that sign them, and the ledger. For clients.",
+    "predictions": "The model's answers, and the model. For clients.",
+    "board": "Sealed messages between clients.",
+    "state": "For probes: no identity beyond that of the connection is asked for.",
+    "operator": "For operators.",
+}
+_OFTEN = {
+    401: "Nobody that the service knows: no certificate or token, or one that was revoked or has run out.",
+    403: "Known, and this is not for them: some calls are for clients, others for operators.",
+    422: "What was sent does not fit.",
+    429: "Too often, or too much: wait as long as Retry-After says.",
+    507: "The server's disk is full. Nothing acknowledged was lost; its operator was told.",
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem, "description": why} for code, why in _OFTEN.items()
+}
+"""Answers that every call of clients and operators may get."""
+
+
+class Described(FastAPI):
+    """An application whose document also says who may call."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(
+            description=_ABOUT,
+            openapi_tags=[{"name": name, "description": told} for name, told in _TAGS.items()],
+            generate_unique_id_function=_name,
+            docs_url=None,  # these pages have browsers run scripts of others
+            redoc_url=None,
+            **given,
+        )
+
+    def openapi(self) -> dict[str, Any]:
+        """The document."""
+        made = super().openapi()
+        made.setdefault("components", {})["securitySchemes"] = _SCHEMES
+        made["security"] = [{name: []} for name in _SCHEMES]
+        return made
+
+
+def _name(route: APIRoute) -> str:
+    return route.name

@@ -1,0 +1,116 @@
+"""The server's clock is set a year ahead or back, in the middle of things: nothing is lost, and nobody is shut out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from service.conftest import said, shard
+from service.processes import Running
+from service.serving import link_of
+from splitwiper.errors import NotFoundError
+from splitwiper.service.access import Rates
+from splitwiper.service.identity import Trust
+from splitwiper.store import ServerTree
+from splitwiper.wire import Request
+
+YEAR = 365 * 86_400.0
+JUMPS = pytest.mark.parametrize("seconds", [YEAR, -YEAR])
+
+
+@pytest.fixture
+def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set the clock on the wall; the one that nobody sets goes on."""
+    real = time.time
+
+    def by(seconds: float) -> None:
+        when = datetime.now(UTC) + timedelta(seconds=seconds)
+        monkeypatch.setattr(time, "time", lambda: real() + seconds)
+        monkeypatch.setattr("splitwiper.store.tickets.now", lambda: when.isoformat(timespec="seconds"))
+
+    return by
+
+
+@JUMPS
+def test_in_the_middle_of_an_upload(seconds: float, url: str, certs: Path, run, jump, tmp_path: Path) -> None:
+    """A shard that was acknowledged stays; one that is under way is taken, if need be by beginning again."""
+    link, tree = link_of(url, certs, "north"), ServerTree(run.path / "server")
+    link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 4), said())
+    link.upload("north", shard(tmp_path / "a", 5), said())
+    once = link._once
+
+    def jumping(method: str, place: str, **how: object) -> object:
+        if method == "PATCH":
+            jump(seconds)
+            link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 7), said())  # gives up what is overdue
+        return once(method, place, **how)
+
+    link._once = jumping
+    with suppress(NotFoundError):  # "it was given up; begin again"
+        link.upload("north", shard(tmp_path / "b", 6), said())
+    assert [s.rows for s in tree.shards()] in ([5, 7], [6, 7])
+    link._once = once
+    link.upload("north", shard(tmp_path / "b", 6), said())
+    assert [s.rows for s in tree.shards()] == [6, 7]
+
+
+@JUMPS
+def test_between_asking_and_settling(seconds: float, url: str, certs: Path, run, jump, tmp_path: Path) -> None:
+    link = link_of(url, certs, "north")
+    link.upload("north", shard(tmp_path / "a", 6), said())
+    run._server.train()
+    asked = link.submit(Request("t1", "north", "class"))
+    deadline = link._http.get("/v1/requests").json()[0]["deadline"]
+    jump(seconds)
+    link.upload("north", shard(tmp_path / "b", 4), said("t1"))
+    (receipt,) = run._server.train()
+    assert receipt.exact and link.receipt("t1").ticket == "t1"
+    (told,) = link._http.get("/v1/requests").json()
+    assert (told["received"], told["deadline"], told["state"]) == (asked.received, deadline, "settled")
+    assert link.certificate("t1")["payload"]
+
+
+def test_rates_do_not_look_at_the_clock_on_the_wall(jump) -> None:
+    rates = Rates(rate=1000.0, burst=1)
+    for seconds in (0.0, YEAR, -YEAR):
+        jump(seconds)
+        rates.take("north")
+        time.sleep(0.01)
+
+
+def test_certificates_have_their_time(certs: Path) -> None:
+    der = (certs / "clients" / "north" / "certificate.pem").read_text(encoding="ascii")
+    import ssl
+
+    from splitwiper.errors import IdentityError
+
+    for days, fine in ((0, True), (300, True), (400, False), (-300, False)):
+        trust = Trust(certs / "server", clock=lambda days=days: datetime.now(UTC) + timedelta(days=days))
+        if fine:
+            assert trust.principal(ssl.PEM_cert_to_DER_cert(der)).name == "north"
+        else:
+            with pytest.raises(IdentityError):
+                trust.principal(ssl.PEM_cert_to_DER_cert(der))
+
+
+def test_a_server_that_lost_its_store_stops(tmp_path: Path) -> None:
+    """It was suspended for so long that another one took the store over; there are not two of them then."""
+    from splitwiper.store.book import Book
+
+    running = Running(tmp_path)
+    os.kill(running.process.pid, signal.SIGSTOP)
+    book = Book(tmp_path / "store" / "service.db", "")
+    with book.change() as db:
+        db.execute("UPDATE lease SET since = -1e6, expires = 1")
+    with book.lease("serving"):
+        os.kill(running.process.pid, signal.SIGCONT)
+        assert running.process.wait(30) != 0
+    running.process.stdout.close()
+    assert "another process took over" in (tmp_path / "server.log").read_text(encoding="utf-8")
