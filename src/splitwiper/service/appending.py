@@ -94,12 +94,10 @@ class _Writer:
         if self._broken:
             return
         self._broken = True
-        start = os.fstat(self._target).st_size
+        data, start = b"".join(batch), os.fstat(self._target).st_size
         with files.step("append", self._path):
-            for piece in batch:
-                view = memoryview(piece)
-                while view:
-                    view = view[os.write(self._target, view) :]
-                self._passing.feed(start, piece)
-                start += len(piece)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._target, view) :]
+        self._passing.feed(start, data)
         self._broken = False

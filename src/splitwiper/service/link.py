@@ -52,7 +52,7 @@ class HttpsLink:
         sign: Callable[[Request], dict[str, Any]] | None = None,
     ) -> None:
         self.url = url.rstrip("/")
-        self._tries, self._sign = tries, sign
+        self._tries, self._sign, self._patience = tries, sign, patience
         self.timings: dict[str, float] = {}
         """Seconds of the last upload's parts, for whoever measures."""
         self._http = httpx.Client(
@@ -100,8 +100,16 @@ class HttpsLink:
         """Send what is not there yet, and have the server take it."""
         place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
         start = time.perf_counter()
+        moved = time.monotonic()
         while offset < sending.size:
-            offset = self._sent(place, sending, offset)
+            before, offset = offset, self._sent(place, sending, offset)
+            if offset > before:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > self._patience:
+                raise UnreachableError(
+                    f"{self.url} took nothing more of the shard for {self._patience:g} seconds. What came through is "
+                    "kept there: send it again, and it goes on."
+                )
         self.timings["sent"] = time.perf_counter() - start
         done = self._call("POST", f"{place}/finish", json={"digest": sending.digest()}, timeout=None).json()
         return Accepted(done["digest"], done["generation"])

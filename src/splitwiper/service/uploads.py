@@ -7,6 +7,7 @@ are in memory alone: what is not known of them after a restart is read from the 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -15,7 +16,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from splitwiper.errors import DataError, NotFoundError, QuotaError
+from splitwiper.errors import DataError, DiskFullError, NotFoundError, QuotaError
 from splitwiper.service.appending import append
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.store import files
@@ -70,7 +71,8 @@ class Uploads:
 
         Raises:
             DataError: it is larger than allowed.
-            QuotaError: the client has begun too many, or there is no room for it.
+            QuotaError: the client has begun too many.
+            DiskFullError: there is no room for it.
         """
         if not 0 < size <= self._config.largest:
             raise DataError(f"a shard of {size:,} bytes is not accepted here: the limit is {self._config.largest:,}.")
@@ -88,7 +90,7 @@ class Uploads:
                 )
             free = os.statvfs(self._folder)
             if size > free.f_bavail * free.f_frsize:
-                raise QuotaError(f"there is no room for {size:,} bytes on the server; tell its operator.")
+                raise DiskFullError(errno.ENOSPC, f"there is no room for a shard of {size:,} bytes")
             row = {
                 "id": secrets.token_hex(16),
                 "client": client,

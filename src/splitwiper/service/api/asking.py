@@ -50,9 +50,10 @@ async def ask(request: Request, body: Ask) -> TicketShape:
 
     def submit(server: Server) -> TicketShape:
         mine = server.tickets(client)
-        since = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="seconds")
+        today = datetime.now(UTC)
+        since, until = ((today - timedelta(days=days)).isoformat(timespec="seconds") for days in (1, 0))
         if all(ticket.id != body.ticket for ticket in mine):
-            if sum(ticket.received >= since for ticket in mine) >= service.config.requests:
+            if sum(since <= ticket.received <= until for ticket in mine) >= service.config.requests:
                 raise QuotaError(
                     f"{client!r} made {service.config.requests} requests within a day, which is all that is taken. "
                     "Rows are suppressed at the client already; ask again tomorrow, or tell the operator."

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import FileResponse
 
-from splitwiper.errors import DataError, StoreError
+from splitwiper.errors import DataError, InputError, StoreError
 from splitwiper.server import Server
 from splitwiper.service.api.shapes import AcceptedShape, Begin, Begun, FederationShape, Finish, StatementShape
 from splitwiper.service.api.shared import service_of
@@ -93,10 +93,11 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
         try:
             _check(found)
             accepted = AcceptedShape.of(server.upload(client, found.path, found.statement, digest=digest))
-            service.uploads.end_all(client)
-            return accepted
-        finally:
+        except InputError:  # it will never do; after trouble of the server's own it may be finished again
             service.uploads.end(found)
+            raise
+        service.uploads.end_all(client)
+        return accepted
 
     async with service.sending(found.id):
         return await service.dock.run(accept)
