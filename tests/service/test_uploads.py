@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 from service.conftest import announced, finished, said, shard
 from service.serving import link_of
-from splitwiper.errors import DataError, QuotaError
+from splitwiper.errors import BusyError, DataError, QuotaError
+from splitwiper.service.appending import append
 from splitwiper.store import ServerTree
+from splitwiper.store.pieces import Passing
 
 
 def incoming(run) -> list[str]:
@@ -140,3 +143,34 @@ def test_a_shard_that_cannot_be_used_is_refused(link, run, tmp_path: Path) -> No
     with pytest.raises(DataError):
         link.upload("north", tmp_path / "x", said())
     assert incoming(run) == [] and ServerTree(run.path / "server").shards() == ()
+
+
+def test_what_is_sent_to_an_upload_that_was_given_up_leaves_nothing(url: str, http, link, run, tmp_path: Path) -> None:
+    """Another shard is taken while an upload is being sent: the upload is over, and no file of it stays."""
+    old, new, north = shard(tmp_path / "old", 3000), shard(tmp_path / "new", 6), http(url)
+    data = old.read_bytes()
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(old)).json()['id']}"
+    north.patch(place, content=data[:1000], headers={"Upload-Offset": "0"})
+
+    def slowly():
+        yield data[1000:2000]
+        link.upload("north", new, said())
+        yield data[2000:]
+
+    headers = {"Upload-Offset": "1000", "Content-Length": str(len(data) - 1000)}
+    assert north.patch(place, content=slowly(), headers=headers).status_code == 404
+    assert incoming(run) == [] and ServerTree(run.path / "server").shard("north").rows == 6
+
+
+def test_two_servers_do_not_write_into_one_upload(tmp_path: Path) -> None:
+    path = tmp_path / "s.part"
+
+    async def pieces():
+        yield b"x" * (1 << 20)
+        path.write_bytes(path.read_bytes() + b"another server's")
+        yield b"y" * (1 << 20)
+
+    path.touch()
+    with pytest.raises(BusyError, match="another process writes"):
+        asyncio.run(append(path, pieces(), limit=1 << 30, passing=Passing()))
+    assert b"y" not in path.read_bytes()

@@ -177,15 +177,15 @@ def forget(
 def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
     """Say what is asked of the server, before it is asked."""
     if estimate is None:
-        show.line(show.errors(), "The server cannot be reached now: rows are suppressed here, and it is told later.")
+        show.line(show.errors(), "The server does not say now what it costs: it is asked all the same.")
         return
     seconds = estimate["training_seconds"]
-    took = f"trained for {show.seconds(seconds)} last" if seconds is not None else "has not trained yet"
-    waiting = f", together with {estimate['waiting']} that wait" if estimate["waiting"] else ""
+    took = f"which took {show.seconds(seconds)} last" if seconds is not None else "for the first time"
+    waiting = f", together with {estimate['waiting']} requests that wait" if estimate["waiting"] else ""
     show.line(
         show.errors(),
-        f"The server re-trains on {show.count(estimate['rows'])} rows{waiting}; it {took}. No other client is "
-        f"contacted. It is due within {estimate['deadline_days']:g} days.",
+        f"The server re-trains{waiting}, {took}. No other client is contacted. It is due within "
+        f"{estimate['deadline_days']:g} days.",
     )
 
 

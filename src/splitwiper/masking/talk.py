@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from splitwiper.config import to_toml
@@ -145,12 +144,16 @@ class Talk:
     def _say(self, client: str, said: Any) -> bool:
         """Say something, unless somebody else spoke meanwhile: a stranger, or another process in this client's name."""
         body = self._key.seal(said, *self._bound(client, self._place))
-        with suppress(DataError):
-            self._board.post(client, self._topic, self._place, body)
+        place = self._place
+        try:
+            self._board.post(client, self._topic, place, body)
+        except DataError:
             self.listen()
-            return True
+            if self._place == place:  # nobody spoke: it is the word itself that was not taken
+                raise
+            return False
         self.listen()
-        return False
+        return True
 
     @property
     def consensus(self) -> Consensus | None:

@@ -109,7 +109,9 @@ class Server:
                 )
         elif odd := [x.name for x in shard.labels if x.task or x.name not in range(statement.outputs)]:
             raise DataError(f"client {client!r} sent code {odd[0]!r}; its codebook has 0 to {statement.outputs - 1}.")
-        elif self._shared and any(other.codebook != statement.codebook for other in others):
+        elif self._shared and any(
+            (other.codebook, other.outputs) != (statement.codebook, statement.outputs) for other in others
+        ):
             raise DataError(
                 f"client {client!r} hides labels by another codebook than {', '.join(o.client for o in others)}, or "
                 "they hide none: it agreed in another group. Have it join anew, in a new folder, with the group's key "

@@ -168,13 +168,13 @@ class Side:
 
     def _check_heard(self, roster: Sequence[str], how: Gathering) -> None:
         for sender, place in self._talk.unread.items():
-            if sender in roster and sender != self._client.name:
+            if sender == (self._talk.speaker or roster[0]) and sender != self._client.name:
                 raise CorruptError(
                     f"{unreadable(sender, place)} Compare the files of the group key; who has another one joins again "
                     "with the right one, and the talk goes on."
                 )
             if sender != self._client.name:
-                self._tell(f"{sender!r}, who is not to agree on labels, said what cannot be read: passed over", how)
+                self._tell(f"{sender!r} said what cannot be read: passed over", how)
 
     def _check_strangers(self) -> None:
         """Where nobody was named, whoever cannot be read may be one of the group.

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from splitwiper.errors import DataError
+from splitwiper.errors import BusyError, DataError
 from splitwiper.store import files
 from splitwiper.store.pieces import Passing
 
@@ -49,6 +49,7 @@ class _Writer:
         self._target, self._path, self._passing = target, path, passing
         self._gathered: list[bytes] = []
         self._size = self._unsynced = 0
+        self._end = os.fstat(target).st_size
         self._broken = False
         self._writing: asyncio.Future[None] | None = None
         self._syncing: asyncio.Future[None] | None = None
@@ -94,10 +95,13 @@ class _Writer:
         if self._broken:
             return
         self._broken = True
-        data, start = b"".join(batch), os.fstat(self._target).st_size
+        data, start = b"".join(batch), self._end
+        if os.fstat(self._target).st_size != start:  # another server has taken over meanwhile
+            raise BusyError("another process writes to this upload: look where it stands.")
         with files.step("append", self._path):
             view = memoryview(data)
             while view:
                 view = view[os.write(self._target, view) :]
+        self._end += len(data)
         self._passing.feed(start, data)
         self._broken = False

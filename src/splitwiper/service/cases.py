@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from splitwiper.errors import DataError, FormatError, IdentityError
+from splitwiper.errors import DataError, ForbiddenError, FormatError, NotFoundError
 from splitwiper.service.certificate.request import SignedRequest, read_request
 from splitwiper.store.book import Book
 from splitwiper.store.tickets import now
@@ -23,6 +23,7 @@ CREATE TABLE cases (
   ticket TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, received TEXT NOT NULL, signed TEXT);
 CREATE INDEX cases_by_client ON cases (client);
 CREATE TABLE client_keys (client TEXT PRIMARY KEY, key TEXT NOT NULL, since TEXT NOT NULL);
+CREATE TABLE dropped_keys (client TEXT NOT NULL, operator TEXT NOT NULL, reason TEXT NOT NULL, time TEXT NOT NULL);
 """
 
 
@@ -62,7 +63,7 @@ class Cases:
 
         Raises:
             DataError: it is not signed, or what is signed is something else.
-            IdentityError: another key signed than the client's.
+            ForbiddenError: another key signed than the client's.
         """
         if signed is None:
             if must:
@@ -93,7 +94,7 @@ class Cases:
         with self._book.change() as db:
             db.execute("INSERT OR IGNORE INTO client_keys VALUES (?, ?, ?)", (made.client, made.key, now()))
         if self.key(made.client) != made.key:
-            raise IdentityError(
+            raise ForbiddenError(
                 f"requests of {made.client!r} are signed with another key since its first one. Restore request-key.pem "
                 "in the client's home, or have the operator drop the key that is remembered, once it is sure who asks."
             )
@@ -103,10 +104,16 @@ class Cases:
         row = self._book.one("SELECT key FROM client_keys WHERE client = ?", (client,))
         return None if row is None else str(row["key"])
 
-    def drop_key(self, client: str) -> bool:
-        """Forget a client's key; the next one that it signs with is remembered. False where there was none."""
+    def drop_key(self, client: str, operator: str, reason: str) -> None:
+        """Forget a client's key; the next one that it signs with is remembered. Who did so, and why, is kept.
+
+        Raises:
+            NotFoundError: there is none.
+        """
         with self._book.change() as db:
-            return bool(db.execute("DELETE FROM client_keys WHERE client = ?", (client,)).rowcount)
+            if not db.execute("DELETE FROM client_keys WHERE client = ?", (client,)).rowcount:
+                raise NotFoundError(f"no key of client {client!r} is remembered.")
+            db.execute("INSERT INTO dropped_keys VALUES (?, ?, ?, ?)", (client, operator, reason, now()))
 
     def find(self, ticket: str) -> Case | None:
         """A request."""

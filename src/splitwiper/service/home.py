@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import torch
 from safetensors.torch import load
@@ -21,7 +22,7 @@ from safetensors.torch import load
 from splitwiper.client import Added, Client
 from splitwiper.config import ClientConfig, Config, config_digest, from_dict, read_toml, to_toml
 from splitwiper.data.rows import as_rows
-from splitwiper.errors import BusyError, InputError, NotFoundError, UnreachableError
+from splitwiper.errors import BusyError, InputError, NotFoundError, SplitWiperError, UnreachableError
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
 from splitwiper.seeding import seeded_key
@@ -109,10 +110,11 @@ class Home:
         return added
 
     def estimate(self) -> dict[str, Any] | None:
-        """What a request would take the server, before it is made; None where the server cannot be reached."""
+        """What a request would take the server, before it is made; None where it does not say at once."""
         try:
-            return self.link.estimate()
-        except UnreachableError:
+            found = self.link.estimate()
+            return {name: found[name] for name in ("training_seconds", "waiting", "deadline_days")}
+        except (SplitWiperError, httpx.HTTPError, KeyError, TypeError, ValueError):
             return None
 
     def forget(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,17 @@ from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request
 _TRIES = 5
 _UNLIKELY = -30.0
 """The logit of labels that the server did not name the most likely one."""
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, name)
+    ),
+]
+"""A server that is gone is noticed within a minute, also by a call that may take as long as it likes."""
+_SOON = 3.0
+"""Seconds for what is nice to know."""
 _T = TypeVar("_T")
 
 
@@ -57,7 +69,9 @@ class HttpsLink:
         """Seconds of the last upload's parts, for whoever measures."""
         self._http = httpx.Client(
             base_url=self.url,
-            verify=context if context is not None else True,
+            transport=httpx.HTTPTransport(
+                verify=context if context is not None else True, socket_options=_KEEPALIVE, trust_env=False
+            ),
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(patience, connect=min(patience, 10.0)),
             trust_env=False,
@@ -118,7 +132,8 @@ class HttpsLink:
         """Send from a place to the end; what came through before an interruption counts."""
         try:
             headers = {"Upload-Offset": str(offset), "Content-Length": str(sending.size - offset)}
-            answer = self._once("PATCH", place, content=sending.pieces(offset), headers=headers, timeout=None)
+            patience = httpx.Timeout(None, connect=10.0, write=self._patience)
+            answer = self._once("PATCH", place, content=sending.pieces(offset), headers=headers, timeout=patience)
             return int(answer.json()["offset"])
         except (httpx.TransportError, errors.BusyError, errors.DataError):
             there = int(self._call("GET", place).json()["offset"])
@@ -147,7 +162,7 @@ class HttpsLink:
 
     def estimate(self) -> dict[str, Any]:
         """What a request would take the server, and until when it is due."""
-        found: dict[str, Any] = self._call("GET", "/v1/estimate").json()
+        found: dict[str, Any] = self._once("GET", "/v1/estimate", timeout=_SOON).json()
         return found
 
     def certificate(self, ticket: str) -> dict[str, Any]:
@@ -201,8 +216,11 @@ class HttpsLink:
 
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
         """The messages of a topic, from a place on."""
-        found = self._call("GET", "/v1/board/messages", params={"topic": topic, "since": since}).json()
-        return tuple(Posted(m["place"], m["sender"], base64.b64decode(m["body"])) for m in found)
+        out: list[Posted] = []
+        while found := self._call("GET", "/v1/board/messages", params={"topic": topic, "since": since}).json():
+            out += [Posted(m["place"], m["sender"], base64.b64decode(m["body"])) for m in found]
+            since = out[-1].place + 1
+        return tuple(out)
 
     # --- calls ---------------------------------------------------------------------------------------------
 

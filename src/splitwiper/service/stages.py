@@ -13,6 +13,11 @@ from splitwiper.wire import Ticket
 Stage = Literal["received", "accepted", "erased", "retrained", "certified"]
 
 
+def begun(ticket: Ticket, case: Case | None) -> str:
+    """When the time to answer a request began: when it was received, however long it took to accept it."""
+    return case.received if case is not None else ticket.received
+
+
 def stages(tree: ServerTree, ticket: Ticket | None, case: Case | None) -> dict[Stage, str]:
     """The stages that a request has reached, in order, and when it did.
 
@@ -23,7 +28,7 @@ def stages(tree: ServerTree, ticket: Ticket | None, case: Case | None) -> dict[S
     """
     found: dict[Stage, str] = {}
     if case is not None or ticket is not None:
-        found["received"] = case.received if case else ticket.received if ticket else ""
+        found["received"] = begun(ticket, case) if ticket else case.received if case else ""
     if ticket is None:
         return found
     found["accepted"] = ticket.received

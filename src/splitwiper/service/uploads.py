@@ -113,6 +113,18 @@ class Uploads:
             raise NotFoundError(f"there is no upload {upload!r}: it was finished, cancelled or given up; begin again.")
         return self._upload(dict(row))
 
+    def still(self, upload: Upload) -> None:
+        """See that an upload was not given up while it was sent to; what came of it goes, if it was.
+
+        Raises:
+            NotFoundError: it was.
+        """
+        try:
+            self.find(upload.client, upload.id)
+        except NotFoundError:
+            self.end(upload)
+            raise
+
     def _upload(self, row: dict[str, object]) -> Upload:
         said = json.loads(str(row["statement"]))
         statement = Statement(**{**said, "tickets": tuple(said["tickets"]), "spent": Spent(**said["spent"])})

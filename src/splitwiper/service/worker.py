@@ -9,8 +9,8 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from splitwiper.service.cases import Cases
 from splitwiper.service.certificate import Keyring, certify
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.shared_book import service_book
+from splitwiper.service.stages import begun
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree, manifest_digest
 from splitwiper.wire import Request
@@ -75,21 +76,30 @@ def _catch_up(server: Server, deadline: float) -> None:
     with closing(service_book(server.tree.root)) as book:
         for case in Cases(book).every():
             if case.ticket not in known:
-                server.submit(Request(case.ticket, case.client, case.level))
+                with _going_on():
+                    server.submit(Request(case.ticket, case.client, case.level))
     settled = [ticket.id for ticket in tickets if ticket.state == "settled"]
     _certify(server, [ticket for ticket in settled if not kept_at(server.tree, ticket).exists()], deadline)
 
 
 def _certify(server: Server, tickets: Sequence[str], deadline: float) -> None:
     """Sign what was just settled, while all that a certificate can show is still there."""
-    if not tickets:
-        return
-    key = Keyring.of(server.tree).key()
     with closing(service_book(server.tree.root)) as book:
         for ticket in tickets:
-            received = datetime.fromisoformat(server.tree.ticket(ticket).received)
-            due, case = received + timedelta(days=deadline), Cases(book).find(ticket)
-            certify(server.tree, ticket, key, due=due, request=case.signed if case else None)
+            with _going_on():
+                case = Cases(book).find(ticket)
+                due = datetime.fromisoformat(begun(server.tree.ticket(ticket), case)) + timedelta(days=deadline)
+                signed = case.signed if case else None
+                certify(server.tree, ticket, Keyring.of(server.tree).key(), due=due, request=signed)
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    """What is wrong with one request keeps nobody else's from being carried out."""
+    try:
+        yield
+    except SplitWiperError as problem:
+        _log.error("%s: %s", type(problem).__name__, problem)
 
 
 def _quiet(server: Server, seconds: float, stop: threading.Event) -> bool:
@@ -97,7 +107,7 @@ def _quiet(server: Server, seconds: float, stop: threading.Event) -> bool:
     seen, since = None, time.monotonic()
     latest = since + 10 * seconds  # others go on asking: those who asked first do not wait for ever
     while not stop.is_set():
-        now = (manifest_digest(server.tree.shards()), tuple(t.state for t in server.tree.tickets()))
+        now = (manifest_digest(server.tree.shards()), tuple((t.id, t.state) for t in server.tree.waiting()))
         if now != seen:
             seen, since = now, time.monotonic()
         if time.monotonic() - since >= seconds or time.monotonic() >= latest:

@@ -41,10 +41,7 @@ CREATE TABLE model (
     + board.SCHEMA
 )
 _SHARDS = "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client"
-_TICKETS = (
-    "SELECT id, client, level, state, received, COALESCE(erased, ''), COALESCE(json_extract(receipt, '$.settled'), '') "
-    "FROM tickets"
-)
+_TICKETS = "SELECT id, client, level, state, received, COALESCE(erased, ''), COALESCE(settled, '') FROM tickets"
 
 
 class ServerTree:
@@ -329,6 +326,10 @@ class ServerTree:
         """All tickets, or those of one client, oldest first."""
         chosen, values = ("", ()) if client is None else (" WHERE client = ?", (client,))
         return tuple(Ticket(*row) for row in self.book.read(f"{_TICKETS}{chosen} ORDER BY rowid", values))
+
+    def waiting(self) -> tuple[Ticket, ...]:
+        """Tickets that are not settled, oldest first."""
+        return tuple(Ticket(*row) for row in self.book.read(f"{_TICKETS} WHERE state != 'settled' ORDER BY rowid"))
 
     def receipt(self, ticket: str) -> Receipt:
         """The receipt of a settled ticket."""

@@ -18,7 +18,7 @@ from splitwiper.wire import Receipt, Request, Spent, Statement
 SCHEMA = """
 CREATE TABLE tickets (
   id TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, state TEXT NOT NULL, received TEXT NOT NULL,
-  before TEXT NOT NULL, statement TEXT, receipt TEXT, erased TEXT);
+  before TEXT NOT NULL, statement TEXT, receipt TEXT, erased TEXT, settled TEXT);
 CREATE INDEX tickets_by_client ON tickets (client);
 CREATE TABLE spent (client TEXT PRIMARY KEY, seconds REAL, bytes_up INTEGER, bytes_down INTEGER);
 """
@@ -45,7 +45,7 @@ def submit(db: sqlite3.Connection, request: Request) -> None:
     if db.execute("SELECT 1 FROM tickets WHERE id = ?", (request.ticket,)).fetchone() is None:
         before = json.dumps(commitments(db, request.client))
         db.execute(
-            "INSERT INTO tickets VALUES (?, ?, ?, 'accepted', ?, ?, NULL, NULL, NULL)",
+            "INSERT INTO tickets VALUES (?, ?, ?, 'accepted', ?, ?, NULL, NULL, NULL, NULL)",
             (request.ticket, request.client, request.level, now(), before),
         )
         ledger.append(db, {"kind": "accepted", "ticket": request.ticket, "client": request.client})
@@ -118,8 +118,8 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row) -> Receipt:
     entry = ledger.append(db, {"kind": "settled", "ticket": row["id"], "receipt": receipt_digest(receipt)})
     final = Receipt.from_dict({**receipt.to_dict(), "ledger": entry})
     db.execute(
-        "UPDATE tickets SET state = 'settled', statement = NULL, receipt = ? WHERE id = ?",
-        (json.dumps(final.to_dict()), row["id"]),
+        "UPDATE tickets SET state = 'settled', statement = NULL, receipt = ?, settled = ? WHERE id = ?",
+        (json.dumps(final.to_dict()), final.settled, row["id"]),
     )
     return final
 

@@ -47,6 +47,7 @@ class Service:
         self.overrides = overrides.Overrides(self.book)
         self.cases = cases.Cases(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
+        self.uploads.expire()
 
         def server() -> Server:
             return Server(ServerTree(root), half, shared=True)

@@ -12,7 +12,7 @@ from splitwiper.server import Server
 from splitwiper.service.api.shapes import Ask, TicketShape
 from splitwiper.service.api.shared import service_of
 from splitwiper.service.cases import Case
-from splitwiper.service.stages import stages
+from splitwiper.service.stages import begun, stages
 from splitwiper.store import ServerTree
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request as Asked
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1", tags=["requests"])
 
 def told(service: Service, tree: ServerTree, ticket: Ticket, case: Case | None) -> TicketShape:
     """A request as clients and operators see it."""
-    reached, deadline = stages(tree, ticket, case), service.deadline(ticket.received)
+    reached, deadline = stages(tree, ticket, case), service.deadline(begun(ticket, case))
     ended = ticket.settled or now()
     return TicketShape(
         id=ticket.id,
@@ -71,16 +71,14 @@ async def ask(request: Request, body: Ask) -> TicketShape:
 
 @router.get("/estimate")
 async def estimate(request: Request) -> dict[str, Any]:
-    """What a request will take the server: the last training's time, and how many rows it was of."""
+    """What a request will take the server: the last training's time. It tells nothing of what others hold."""
     service = service_of(request)
 
     def told(server: Server) -> dict[str, Any]:
         model = server.tree.model()
-        waiting = sum(ticket.state != "settled" for ticket in server.tree.tickets())
         return {
             "training_seconds": model.seconds if model else None,
-            "rows": sum(shard.rows for shard in server.tree.shards()),
-            "waiting": waiting,
+            "waiting": len(server.tree.waiting()),
             "deadline_days": service.config.deadline,
         }
 

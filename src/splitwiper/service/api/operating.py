@@ -9,7 +9,6 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from splitwiper.errors import NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.api.asking import told
 from splitwiper.service.api.shapes import Problem, Shape, TicketShape
@@ -57,8 +56,7 @@ async def drop_key(request: Request, body: Drop) -> None:
     """Forget the key that a client signs requests with, say because its home was lost; its next one is remembered."""
     service = service_of(request)
     operator = service.client(request)
-    if not await service.office.run(lambda _: service.cases.drop_key(body.client)):
-        raise NotFoundError(f"no key of client {body.client!r} is remembered.")
+    await service.office.run(lambda _: service.cases.drop_key(body.client, operator, body.reason))
     _log.warning(
         "an operator dropped a client's key", extra={"operator": operator, "client": body.client, "reason": body.reason}
     )

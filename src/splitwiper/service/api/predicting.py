@@ -108,7 +108,7 @@ def check_serving(server: Server, service: Service) -> None:
     """
     if not service.config.withdraw:
         return
-    waiting = {ticket.id for ticket in server.tree.tickets() if ticket.state != "settled"}
+    waiting = {ticket.id for ticket in server.tree.waiting()}
     if waiting and (waiting := waiting - service.overrides.tickets()):
         raise WithdrawnError(
             f"the model is withdrawn: {len(waiting)} requests to forget are being carried out. It answers again when "

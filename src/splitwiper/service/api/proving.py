@@ -11,6 +11,7 @@ from splitwiper.errors import DataError, NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.api.shared import service_of
 from splitwiper.service.certificate import Keyring, Log, certify
+from splitwiper.service.stages import begun
 
 router = APIRouter(prefix="/v1", tags=["proof"])
 Size = Annotated[int, Query(ge=1, le=1 << 40)]
@@ -26,8 +27,8 @@ async def certificate(request: Request, ticket: str) -> dict[str, Any]:
         mine = [one for one in server.tickets(client) if one.id == ticket]
         if not mine:
             raise NotFoundError(f"there is no ticket {ticket!r} of {client!r}.")
-        due = datetime.fromisoformat(mine[0].received) + timedelta(days=service.config.deadline)
         case = service.cases.find(ticket)
+        due = datetime.fromisoformat(begun(mine[0], case)) + timedelta(days=service.config.deadline)
         return certify(
             server.tree, ticket, Keyring.of(server.tree).key(), due=due, request=case.signed if case else None
         )

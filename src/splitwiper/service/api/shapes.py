@@ -11,6 +11,8 @@ from splitwiper.wire import Accepted, Spent, Statement
 from splitwiper.wire.messages import TicketState
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Plain = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[ -~]+$")]
+"""A word that a certificate can repeat."""
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Level = Literal["class", "sample", "client"]
 
@@ -32,10 +34,10 @@ class SpentShape(Shape):
 class StatementShape(Shape):
     """What a client says with an upload: HMACs of its context, its numerics, and the tickets it answers."""
 
-    config: Annotated[str, Field(max_length=128)]
-    initial: Annotated[str, Field(max_length=128)]
-    key: Annotated[str, Field(max_length=128)]
-    fingerprint: Annotated[dict[str, Annotated[str, Field(max_length=500)]], Field(max_length=64)]
+    config: Plain
+    initial: Plain
+    key: Plain
+    fingerprint: Annotated[dict[Plain, Annotated[str, Field(max_length=500)]], Field(max_length=64)]
     tickets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=1000)] = []
     spent: SpentShape = SpentShape()
     codebook: Annotated[str, Field(max_length=128)] = ""

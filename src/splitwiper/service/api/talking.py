@@ -10,10 +10,13 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 
 from splitwiper.errors import DataError
+from splitwiper.server import Server
 from splitwiper.service.api.shapes import PostedShape, Shape
 from splitwiper.service.api.shared import service_of
 
 router = APIRouter(prefix="/v1/board", tags=["board"])
+_MOST = 1 << 20
+"""Bytes of messages in one answer, unless a single one is longer."""
 Topic = Annotated[str, Query(max_length=64, pattern=r"^labels/[0-9]{1,9}$")]
 
 
@@ -34,10 +37,19 @@ async def topic(request: Request) -> dict[str, str]:
 async def messages(
     request: Request, topic: Topic, since: Annotated[int, Query(ge=0, le=1 << 31)] = 0
 ) -> list[PostedShape]:
-    """The messages of a topic, from a place on."""
+    """The messages of a topic, from a place on: the first of them, if they are long. Ask until none come."""
     service = service_of(request)
-    found = await service.office.run(lambda server: server.posted(topic, since))
-    return [PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()) for m in found]
+
+    def first(server: Server) -> list[PostedShape]:
+        out, size = list[PostedShape](), 0
+        for m in server.posted(topic, since):
+            size += len(m.body)
+            if out and size > _MOST:
+                break
+            out.append(PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()))
+        return out
+
+    return await service.office.run(first)
 
 
 @router.put("/messages/{place}", status_code=204)

@@ -70,11 +70,12 @@ async def send(request: Request, upload: str, offset: Offset) -> Begun:
     """Append to an upload what the body holds, of any length. It goes straight to disk."""
     service = service_of(request)
     client = service.client(request)
-    found = await service.office.run(lambda _: service.uploads.find(client, upload))
-    async with service.sending(found.id):
+    async with service.sending(upload):
+        found = await service.office.run(lambda _: service.uploads.find(client, upload))
         there = await service.uploads.receive(found, offset, request.stream())
-        service.metrics.received.inc(there - offset)
-    return _begun(found)
+        service.metrics.received.inc(max(0, there - offset))
+        await service.office.run(lambda _: service.uploads.still(found))
+        return _begun(found)
 
 
 @router.post("/uploads/{upload}/finish")
