@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from federation.runs import halves, settings
+from service.processes import Running
 from service.serving import certificates, link_of, opened, service_over
 from splitwiper import Federation, Label
 from splitwiper.service.identity import client_context
@@ -33,6 +34,15 @@ def _closed() -> Iterator[None]:
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority that no test changes."""
     return certificates(tmp_path_factory.mktemp("authority") / "ca")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Running]:
+    """A server that is a process."""
+    running = Running(tmp_path)
+    yield running
+    if running.process.poll() is None:
+        running.stop()
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ import numpy as np
 from federation.runs import FEATURES, Table, three
 from service.serving import certificates
 from splitwiper.config import ClientConfig, ModelConfig
+from splitwiper.seeding import state_digest
 from splitwiper.service.home import Home, HomeConfig, join
+from splitwiper.store import ServerTree
 
 MODEL = {
     "factory": "splitwiper.models:mlp",
@@ -108,6 +110,21 @@ class Running:
         )
         own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1, keys=keys, **client)
         return join(folder or self.folder / "homes" / name, config, own, invitation=invitation)
+
+
+def settled(store: Path) -> ServerTree:
+    """The server's tree, once its model is that of its shards."""
+    tree, end = ServerTree(store), time.monotonic() + 60
+    while not tree.is_current() or tree.model() is None:
+        assert time.monotonic() < end, "the worker did not finish"
+        time.sleep(0.05)
+    return tree
+
+
+def weights(store: Path) -> str:
+    """The digest of the model's weights."""
+    tree = ServerTree(store)
+    return state_digest(tree.weights(tree.model()))
 
 
 def data() -> dict[str, Table]:

@@ -59,14 +59,6 @@ def together(homes: Mapping[str, Home], rows: Mapping[str, Table], *, members: t
     return calls
 
 
-def settled(store: Path) -> ServerTree:
-    tree, end = ServerTree(store), time.monotonic() + 60
-    while not tree.is_current() or tree.model() is None:
-        assert time.monotonic() < end, "the worker did not finish"
-        time.sleep(0.05)
-    return tree
-
-
 def shards(store: Path) -> dict[str, bytes]:
     tree = ServerTree(store)
     return {s.client: (store / "shards" / s.file).read_bytes() for s in tree.shards()}

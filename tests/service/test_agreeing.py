@@ -7,16 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from service.processes import ENVIRONMENT, MODEL, Running
+from service.processes import ENVIRONMENT, MODEL, Running, settled
 from service.serving import link_of
-from service.talking import PARTITION, SECRET, homes, settled, together, wards
+from service.talking import PARTITION, SECRET, homes, together, wards
 from splitwiper.config import Masking
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError, InputError, QuotaError
 from splitwiper.federation.agreeing import draw
@@ -25,14 +24,6 @@ from splitwiper.masking.talk import Talk
 from splitwiper.service.agreeing import Gathering, Side
 from splitwiper.service.home import Home
 from splitwiper.store import ServerTree
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Running]:
-    running = Running(tmp_path)
-    yield running
-    if running.process.poll() is None:
-        running.stop()
 
 
 def at_once(*members: str, **how: object) -> Gathering:

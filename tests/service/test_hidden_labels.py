@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import shutil
 import stat
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from service.processes import MODEL, Running, answers
-from service.talking import NAMES, PARTITION, SECRET, homes, overheard, settled, shards, together, wards
+from service.processes import MODEL, Running, answers, settled, weights
+from service.talking import NAMES, PARTITION, SECRET, homes, overheard, shards, together, wards
 from splitwiper import Config, Federation, ServerConfig
 from splitwiper.config import ClientConfig, Masking, ModelConfig
 from splitwiper.errors import ConfigError, DataError
-from splitwiper.seeding import state_digest
 from splitwiper.service.home import Home
-from splitwiper.store import ServerTree
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Running]:
-    running = Running(tmp_path)
-    yield running
-    if running.process.poll() is None:
-        running.stop()
-
-
-def weights(store: Path) -> str:
-    tree = ServerTree(store)
-    return state_digest(tree.weights(tree.model()))
 
 
 def in_one_process(path: Path, masking: Masking) -> Federation:

@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from service.processes import MODEL, Running, answers, data
+from service.processes import MODEL, Running, answers, data, settled, weights
 from splitwiper import Config, Federation, ServerConfig
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import BusyError, ConfigError, ForkError, InputError, UnreachableError
-from splitwiper.seeding import state_digest
 from splitwiper.service.home import Home, HomeConfig, join
-from splitwiper.store import ServerTree
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Running]:
-    running = Running(tmp_path)
-    yield running
-    if running.process.poll() is None:
-        running.stop()
-
-
-def weights(store: Path) -> str:
-    tree = ServerTree(store)
-    return state_digest(tree.weights(tree.model()))
-
-
-def settled(store: Path) -> ServerTree:
-    tree, end = ServerTree(store), time.monotonic() + 60
-    while not tree.is_current() or tree.model() is None:
-        assert time.monotonic() < end, "the worker did not finish"
-        time.sleep(0.05)
-    return tree
 
 
 def test_learn_forget_and_prove_it(server: Running, tmp_path: Path) -> None:

@@ -11,16 +11,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from splitwiper.errors import BusyError, SplitWiperError, TrainingError
 from splitwiper.server import Server
 from splitwiper.service.cases import Cases
-from splitwiper.service.certificate import Keyring, certify
 from splitwiper.service.certificate.issuing import kept_at
+from splitwiper.service.certifying import certified
 from splitwiper.service.shared_book import service_book
-from splitwiper.service.stages import begun
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree, manifest_digest
 from splitwiper.wire import Request
@@ -87,10 +85,7 @@ def _certify(server: Server, tickets: Sequence[str], deadline: float) -> None:
     with closing(service_book(server.tree.root)) as book:
         for ticket in tickets:
             with _going_on():
-                case = Cases(book).find(ticket)
-                due = datetime.fromisoformat(begun(server.tree.ticket(ticket), case)) + timedelta(days=deadline)
-                signed = case.signed if case else None
-                certify(server.tree, ticket, Keyring.of(server.tree).key(), due=due, request=signed)
+                certified(server.tree, Cases(book), ticket, days=deadline)
 
 
 @contextmanager

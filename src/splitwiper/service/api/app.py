@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -16,11 +15,13 @@ from starlette.requests import ClientDisconnect
 from splitwiper import __version__
 from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
-from splitwiper.service import cases, overrides
+from splitwiper.service import overrides
 from splitwiper.service.access import Gate, Held, Rates
 from splitwiper.service.api import asking, operating, predicting, proving, talking, uploading, watching
 from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
+from splitwiper.service.cases import Case, Cases
+from splitwiper.service.certifying import due
 from splitwiper.service.desk import Desk
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
@@ -29,6 +30,7 @@ from splitwiper.service.shared_book import service_book
 from splitwiper.service.uploads import Uploads
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree
+from splitwiper.wire import Ticket
 
 _MEMORY = 2 << 30
 """Bytes that all predictions under way may take."""
@@ -45,7 +47,7 @@ class Service:
         self.book = service_book(root)
         self.book.create({})
         self.overrides = overrides.Overrides(self.book)
-        self.cases = cases.Cases(self.book)
+        self.cases = Cases(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
         self.uploads.expire()
 
@@ -77,9 +79,9 @@ class Service:
         caller: Principal = request.scope[CALLER]
         return caller.name
 
-    def deadline(self, received: str) -> str:
+    def deadline(self, ticket: Ticket, case: Case | None) -> str:
         """When a request is to be settled."""
-        return (datetime.fromisoformat(received) + timedelta(days=self.config.deadline)).isoformat(timespec="seconds")
+        return due(ticket, case, self.config.deadline).isoformat(timespec="seconds")
 
     def close(self) -> None:
         """Finish what was begun."""

@@ -12,7 +12,7 @@ from splitwiper.server import Server
 from splitwiper.service.api.shapes import Ask, TicketShape
 from splitwiper.service.api.shared import service_of
 from splitwiper.service.cases import Case
-from splitwiper.service.stages import begun, stages
+from splitwiper.service.stages import stages
 from splitwiper.store import ServerTree
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request as Asked
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1", tags=["requests"])
 
 def told(service: Service, tree: ServerTree, ticket: Ticket, case: Case | None) -> TicketShape:
     """A request as clients and operators see it."""
-    reached, deadline = stages(tree, ticket, case), service.deadline(begun(ticket, case))
+    reached, deadline = stages(tree, ticket, case), service.deadline(ticket, case)
     ended = ticket.settled or now()
     return TicketShape(
         id=ticket.id,

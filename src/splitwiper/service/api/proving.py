@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -10,8 +9,8 @@ from fastapi import APIRouter, Query, Request
 from splitwiper.errors import DataError, NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.api.shared import service_of
-from splitwiper.service.certificate import Keyring, Log, certify
-from splitwiper.service.stages import begun
+from splitwiper.service.certificate import Keyring, Log
+from splitwiper.service.certifying import certified
 
 router = APIRouter(prefix="/v1", tags=["proof"])
 Size = Annotated[int, Query(ge=1, le=1 << 40)]
@@ -24,14 +23,9 @@ async def certificate(request: Request, ticket: str) -> dict[str, Any]:
     client = service.client(request)
 
     def found(server: Server) -> dict[str, Any]:
-        mine = [one for one in server.tickets(client) if one.id == ticket]
-        if not mine:
+        if all(one.id != ticket for one in server.tickets(client)):
             raise NotFoundError(f"there is no ticket {ticket!r} of {client!r}.")
-        case = service.cases.find(ticket)
-        due = datetime.fromisoformat(begun(mine[0], case)) + timedelta(days=service.config.deadline)
-        return certify(
-            server.tree, ticket, Keyring.of(server.tree).key(), due=due, request=case.signed if case else None
-        )
+        return certified(server.tree, service.cases, ticket, days=service.config.deadline)
 
     return await service.dock.run(found)
 

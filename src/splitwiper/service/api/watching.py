@@ -102,9 +102,10 @@ async def status(request: Request) -> Status:
             current=tree.is_current(),
             model=tree.model() is not None,
             open=[
-                Waiting(ticket=t.id, client=t.client, state=t.state, deadline=service.deadline(t.received))
-                for t in tree.tickets()
-                if t.state != "settled"
+                Waiting(
+                    ticket=t.id, client=t.client, state=t.state, deadline=service.deadline(t, service.cases.find(t.id))
+                )
+                for t in tree.waiting()
             ],
             free_bytes=room(service.root),
         )
