@@ -18,6 +18,7 @@ from splitwiper.errors import ConfigError, IdentityError, InputError, NotFoundEr
 from splitwiper.federation.sources import NAME
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
 from splitwiper.service.identity.folders import certificates
+from splitwiper.service.identity.journal import Journal
 from splitwiper.service.identity.keys import PASSPHRASE
 
 SECRET = "correct horse battery staple"
@@ -239,6 +240,24 @@ def test_several_at_once(authority: Authority, certs: Path) -> None:
     listed = Authority(certs).listed()
     assert {f"c{number}" for number in range(12)} <= {one.name for one in listed}
     assert len({one.serial for one in listed}) == len(listed) == 16
+
+
+def test_one_more_is_issued_while_the_index_is_read(
+    authority: Authority, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Journal.read
+    begun: list[Path] = []
+
+    def slowly(path: Path) -> Journal:
+        journal, first = read(path), not begun
+        begun.append(path)
+        if first:
+            authority.issue_client("meanwhile")
+        return journal
+
+    monkeypatch.setattr(Journal, "read", slowly)
+    assert "meanwhile" in {one.name for one in Authority(certs).listed()}
+    assert len(begun) > 2
 
 
 def test_another_there_already(certs: Path, tmp_path: Path) -> None:

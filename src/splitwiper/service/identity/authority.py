@@ -210,9 +210,7 @@ class Authority:
         return publishing.folder_of(self.folder, one.kind, one.name)
 
     def _read(self) -> Journal:
-        journal = Journal.read(self.folder / AUTHORITY / INDEX)
-        publishing.check_whole(self.folder, journal)
-        return journal
+        return publishing.whole_index(self.folder, self.folder / AUTHORITY / INDEX)
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[Journal, list[Signer]]]:

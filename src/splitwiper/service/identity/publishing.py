@@ -80,21 +80,25 @@ def publish(root: Path, journal: Journal, signers: list[Signer], now: datetime) 
         folders.write_changed(path, data)
 
 
-def check_whole(root: Path, journal: Journal) -> None:
-    """Notice an index that is older than the lists made from it.
+def whole_index(root: Path, path: Path) -> Journal:
+    """The index, if it is not older than the lists made from it. Others may add to it meanwhile.
 
     Raises:
-        CorruptError: it is.
+        CorruptError: it is older.
     """
+    journal = Journal.read(path)
     number = _number(root / AUTHORITY)
     with suppress(SplitWiperError):  # what is wrong with the server's copy is put right with the next change
         number = max(number, _number(root / SERVER, journal))
+    if number > len(journal):
+        journal = Journal.read(path)  # an entry and its list may have come since it was read; entries never go
     if number > len(journal):
         raise CorruptError(
             f"{journal.path} has {len(journal)} entries, and a revocation list in {root} was made from {number}: the "
             "end is missing, or it is from an old backup. Restore the newest one; certificates that were revoked since "
             "would be accepted again."
         )
+    return journal
 
 
 def _handed_out(root: Path) -> list[Path]:
