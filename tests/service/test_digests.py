@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import random
 import threading
 import time
@@ -168,6 +169,25 @@ def test_a_disk_that_fills_leaves_a_beginning(tmp_path: Path) -> None:
     there = path.read_bytes()
     assert there == data[: len(there)] and 0 < len(there) < len(data)
     asyncio.run(append(path, come(len(there)), limit=len(data), passing=passing))
+    assert path.read_bytes() == data and passing.digest(path) == file_digest(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("most", [10, 149, 10_000])
+@pytest.mark.usefixtures("small")
+def test_a_system_that_takes_less_than_it_is_given(tmp_path: Path, monkeypatch, most: int) -> None:
+    data = random.Random(7).randbytes(2_345)
+    (tmp_path / "whole").write_bytes(data)
+    writev, write = os.writev, os.write
+    monkeypatch.setattr(appending.os, "writev", lambda to, pieces: writev(to, [b"".join(pieces)[:most]]))
+    monkeypatch.setattr(appending.os, "write", lambda to, rest: write(to, rest[:most]))
+    monkeypatch.setattr(appending, "_VECTOR", 7)
+
+    async def come() -> AsyncIterator[bytes]:
+        for place in range(0, len(data), 11):
+            yield data[place : place + 11]
+
+    path, passing = tmp_path / "part", Passing()
+    asyncio.run(append(path, come(), limit=len(data), passing=passing))
     assert path.read_bytes() == data and passing.digest(path) == file_digest(tmp_path / "whole")
 
 

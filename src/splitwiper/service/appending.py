@@ -14,6 +14,8 @@ from splitwiper.store.pieces import Passing
 
 _BATCH = 1 << 20
 """Bytes that are written in one go. So many, and as many again that are gathered meanwhile, are in memory."""
+_VECTOR = 512
+"""Pieces of a batch that are written by one call; systems take 1,024 at least."""
 _SYNC = 1 << 25
 """Bytes after which the disk is set to work; what is left to wait for in the end is less than twice this."""
 
@@ -95,13 +97,21 @@ class _Writer:
         if self._broken:
             return
         self._broken = True
-        data, start = b"".join(batch), self._end
-        if os.fstat(self._target).st_size != start:  # another server has taken over meanwhile
+        if os.fstat(self._target).st_size != self._end:  # another server has taken over meanwhile
             raise BusyError("another process writes to this upload: look where it stands.")
         with files.step("append", self._path):
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._target, view) :]
-        self._end += len(data)
-        self._passing.feed(start, data)
+            for first in range(0, len(batch), _VECTOR):
+                _write_all(self._target, batch[first : first + _VECTOR])
+        for piece in batch:
+            self._passing.feed(self._end, piece)
+            self._end += len(piece)
         self._broken = False
+
+
+def _write_all(target: int, pieces: Sequence[bytes]) -> None:
+    """Write pieces one after another, without joining them where the system takes them all."""
+    written, left = os.writev(target, pieces), sum(map(len, pieces))
+    if written < left:
+        rest = memoryview(b"".join(pieces))[written:]
+        while rest:
+            rest = rest[os.write(target, rest) :]
