@@ -213,6 +213,20 @@ def test_half_finished_results_are_shown_with_what_is_missing(collected: Collect
         readme(one.experiment, one.results)
 
 
+def test_what_was_not_measured_is_not_drawn(collected: Collected) -> None:
+    (full,) = (one for one in collected.measured if one.experiment.id == "time-epochs")
+    first, *_, last = full.results
+    assert (first.cell.system, last.cell.system) == ("U-shaped", "γ = 1")
+    part = Measured(full.experiment, [first, last])
+    assert [(c.name, c.only) for c in part.there.experiment.conditions] == [
+        (one.cell.condition, (one.cell.system,)) for one in (first, last)
+    ]
+    assert [s.name for s in part.there.experiment.systems] == ["U-shaped", "γ = 1"]
+    page = whole(render(replace(collected, measured=(part,))))
+    missing = page.text.count("Vanilla: 0 of 1")
+    assert missing == 3 and page.text.count("Vanilla") == missing
+
+
 def test_a_damaged_line_is_named(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "smoke" / "kmeans.jsonl"
     path.parent.mkdir()

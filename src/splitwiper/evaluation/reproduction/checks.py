@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 
 from splitwiper.errors import ConfigError, nearest
@@ -77,6 +77,10 @@ def _percent(value: float) -> str:
 # --- forgetting ----------------------------------------------------------------------------------------------
 
 
+def _in_each(cells: Sized) -> str:
+    return f"in each of {len(cells)} cells" if len(cells) > 1 else "in the one cell there is"
+
+
 def _forgotten_zero(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
     found = over_seeds(experiment, results)
     worst = {key: mean(found[key], "unlearned.forgotten") for key in _each(experiment, found, experiment.systems)}
@@ -84,7 +88,7 @@ def _forgotten_zero(experiment: Experiment, results: Sequence[Result]) -> Iterab
         if share:
             yield False, f"{condition}, {system}: {_percent(share)}"
     if worst and not any(worst.values()):
-        yield True, f"0.00 % in each of {len(worst)} cells"
+        yield True, f"0.00 % {_in_each(worst)}"
 
 
 def _others_nothing(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
@@ -95,7 +99,7 @@ def _others_nothing(experiment: Experiment, results: Sequence[Result]) -> Iterab
         if any(mean(found[key], name) for name in what) or mean(found[key], "unlearned.took_part") != 1:
             yield False, f"{', '.join(key)}: others worked"
     if every:
-        yield True, f"0 s, 0 operations, 0 bytes in each of {len(every)} cells"
+        yield True, f"0 s, 0 operations, 0 bytes {_in_each(every)}"
 
 
 def _exact(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
@@ -105,7 +109,7 @@ def _exact(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[
         if mean(found[key], "exact") != 1:
             yield False, f"{', '.join(key)}: not exact"
     if every:
-        yield True, f"recomputed, bit for bit, in each of {len(every)} cells"
+        yield True, f"recomputed, bit for bit, {_in_each(every)}"
 
 
 def _retained_better(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,19 @@ class Measured:
     def wanted(self) -> int:
         """Cells in all."""
         return sum(covered.wanted for covered in self.covered)
+
+    @property
+    def there(self) -> Measured:
+        """The same without conditions and systems of which nothing was measured: what there is to draw."""
+        found = {(result.cell.condition, result.cell.system) for result in self.results}
+        names = [s.name for s in self.experiment.systems]
+        only = {c.name: tuple(name for name in names if (c.name, name) in found) for c in self.experiment.conditions}
+        trimmed = replace(
+            self.experiment,
+            conditions=tuple(replace(c, only=only[c.name]) for c in self.experiment.conditions if only[c.name]),
+            systems=tuple(s for s in self.experiment.systems if any(name == s.name for _, name in found)),
+        )
+        return replace(self, experiment=trimmed)
 
     def seeds(self) -> str:
         """Seeds of the cells that are there."""

@@ -31,7 +31,7 @@ def experiment_section(number: int, measured: Measured) -> Markup:
     if experiment.notes:
         parts.append(el("p", experiment.notes, class_="note"))
     if measured.results:
-        parts += [_body(measured), _verdicts(measured), _made(measured)]
+        parts += [_body(measured.there), _verdicts(measured), _made(measured)]
     else:
         parts.append(el("p", f"Not measured yet at scale {experiment.scale}.", class_="empty none-yet"))
     parts += [_covered(measured), el("pre", command(measured), tabindex=0)]
