@@ -1,6 +1,7 @@
 """Imports go one way, and the client's and the server's side meet in `wire` alone."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,20 @@ def test_imports_point_to_the_foundation(path: Path) -> None:
     for other in imports(path) - {room}:
         assert ORDER.index(other) < ORDER.index(room), f"{room} may not import {other}"
         assert (room, other) not in APART, f"{room} and {other} share only wire"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "service").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_service_keeps_both_sides_apart(path: Path) -> None:
+    """Homes know nothing of the server's parts, nor these of homes; both have identities and certificates."""
+    side = path.relative_to(ROOT / "service").parts[0]
+    text = path.read_text(encoding="utf-8")
+    if side == "home":
+        assert "server" not in imports(path)
+        parts = set(re.findall(r"splitwiper\.service\.(\w+)", text))
+        assert parts <= {"home", "identity", "certificate"}, f"a home has no need of {parts}"
+    elif side != "identity":
+        assert not imports(path) & {"client", "masking", "privacy"}
+        assert "service.home" not in text
 
 
 def test_the_check_sees_a_wrong_import(tmp_path: Path) -> None:

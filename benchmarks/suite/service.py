@@ -22,8 +22,8 @@ import torch
 
 from benchmarks.harness import ROOT, Check, Result
 from splitwiper import Label
+from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, client_context, server_context
-from splitwiper.service.link import HttpsLink
 from splitwiper.wire import Column, Spent, Statement, write_shard
 
 WIDTH = 1024

@@ -16,9 +16,9 @@ from federation.runs import halves, settings
 from service.processes import Running
 from service.serving import certificates, link_of, opened, service_over
 from splitwiper import Federation, Label
+from splitwiper.service.home.link import HttpsLink
+from splitwiper.service.home.sending import Sending
 from splitwiper.service.identity import client_context
-from splitwiper.service.link import HttpsLink
-from splitwiper.service.sending import Sending
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Column, Spent, Statement, write_shard
 
@@ -104,7 +104,7 @@ def said(*tickets: str) -> Statement:
 
 def announced(path: Path, **changed: Any) -> dict[str, Any]:
     """What begins an upload."""
-    from splitwiper.service.link import _plain
+    from splitwiper.service.home.link import _plain
 
     return {"size": path.stat().st_size, "mark": Sending(path).mark(), "statement": _plain(said()), **changed}
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
+from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
-from splitwiper.service.link import HttpsLink
 from splitwiper.service.running import PeerProtocol
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import ServerHalf

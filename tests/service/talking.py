@@ -15,9 +15,9 @@ from federation.runs import Table, table
 from service.processes import Running
 from splitwiper.config import Masking
 from splitwiper.errors import AbsentClientError
-from splitwiper.service.agreeing import Gathering
 from splitwiper.service.home import Home
-from splitwiper.service.link import HttpsLink
+from splitwiper.service.home.agreeing import Gathering
+from splitwiper.service.home.link import HttpsLink
 from splitwiper.store import ServerTree
 
 SECRET = "a secret that was passed by telephone"

@@ -13,8 +13,8 @@ from service.conftest import announced, finished, said, shard
 from service.serving import certificates, link_of
 from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
 from splitwiper.service.access import Held
+from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import Authority
-from splitwiper.service.own_key import OwnKey
 from splitwiper.wire import Request
 
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}

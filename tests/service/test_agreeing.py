@@ -21,8 +21,8 @@ from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, Data
 from splitwiper.federation.agreeing import draw
 from splitwiper.masking.consensus import Participant
 from splitwiper.masking.talk import Talk
-from splitwiper.service.agreeing import Gathering, Side
 from splitwiper.service.home import Home
+from splitwiper.service.home.agreeing import Gathering, Side
 from splitwiper.store import ServerTree
 
 

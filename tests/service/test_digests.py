@@ -22,8 +22,8 @@ from splitwiper.errors import DiskFullError
 from splitwiper.server import Server
 from splitwiper.service import appending
 from splitwiper.service.appending import append
+from splitwiper.service.home.sending import Sending
 from splitwiper.service.identity import client_context
-from splitwiper.service.sending import Sending
 from splitwiper.store import ServerTree, files, pieces
 from splitwiper.store.files import file_digest
 from splitwiper.store.pieces import Passing

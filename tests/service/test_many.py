@@ -8,8 +8,8 @@ from pathlib import Path
 
 from service.conftest import said, shard
 from service.serving import certificates, service_over
+from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import client_context
-from splitwiper.service.link import HttpsLink
 from splitwiper.store import ServerTree
 
 

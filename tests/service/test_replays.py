@@ -13,7 +13,7 @@ from service.conftest import said, shard
 from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import UnreachableError
-from splitwiper.service.link import HttpsLink
+from splitwiper.service.home.link import HttpsLink
 from splitwiper.store import ServerTree
 from splitwiper.wire import Request
 

@@ -18,7 +18,7 @@ from splitwiper.errors import DataError, IdentityError, NotFoundError
 from splitwiper.service.cases import Cases
 from splitwiper.service.certificate import Keyring, SignedRequest, SigningKey, check, followed, read_request
 from splitwiper.service.certificate.keys import read_public
-from splitwiper.service.own_key import OwnKey
+from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.shared_book import service_book
 from splitwiper.store import ServerTree
 from splitwiper.wire import Request

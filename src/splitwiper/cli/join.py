@@ -67,9 +67,9 @@ def join(
       splitwiper join north.toml --home homes/north --group ward.group --with south --with west
     """
     from splitwiper.data.files import read_data
-    from splitwiper.service.agreeing import Gathering
     from splitwiper.service.home import join as make
-    from splitwiper.service.invited import read_secret
+    from splitwiper.service.home.agreeing import Gathering
+    from splitwiper.service.home.invited import read_secret
 
     look_here()
     gathering = Gathering(members=members or (), anew=anew, patience=patience, told=_told)
@@ -105,7 +105,7 @@ def group(
     Example:
       splitwiper group ward.group
     """
-    from splitwiper.service.invited import make_secret
+    from splitwiper.service.home.invited import make_secret
 
     make_secret(file)
     show.line(show.output(), f"{file} has the group's key. Give it to the other clients, and never to the server.")

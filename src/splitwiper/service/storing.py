@@ -7,9 +7,8 @@ from pathlib import Path
 
 from splitwiper.config import Config, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError, nearest
-from splitwiper.federation.build import build_halves
+from splitwiper.federation.build import build_halves, client_architecture
 from splitwiper.federation.folder import remembered
-from splitwiper.seeding import digest
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerTree
@@ -74,14 +73,8 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
     return halves
 
 
-def architecture(halves: Halves) -> str:
-    """What both sides must have alike: the client half. How many labels there are is no matter of the server's."""
-    shapes = sorted((name, tuple(t.shape)) for name, t in halves.client.state_dict().items())
-    return digest(str(shapes), str([(s.name, str(s.dtype), tuple(s.shape)) for s in halves.boundary]))
-
-
 def _remembered(halves: Halves, settings: ServerSettings) -> dict[str, str]:
-    return remembered(halves, settings.config, codec=settings.service.codec, architecture=architecture(halves))
+    return remembered(halves, settings.config, codec=settings.service.codec, architecture=client_architecture(halves))
 
 
 def _make(tree: ServerTree, halves: Halves, settings: ServerSettings) -> None:

@@ -9,9 +9,9 @@ from splitwiper.config import ModelConfig
 from splitwiper.config.settings import typed
 from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
+from splitwiper.service.home.link import HttpsLink
+from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import client_context
-from splitwiper.service.link import HttpsLink
-from splitwiper.service.own_key import OwnKey
 
 FILE = "home.toml"
 

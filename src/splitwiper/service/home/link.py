@@ -20,7 +20,7 @@ from torch import Tensor
 from splitwiper import errors
 from splitwiper.errors import SplitWiperError, UnreachableError
 from splitwiper.service.certificate import Head, PublicKey
-from splitwiper.service.sending import Sending
+from splitwiper.service.home.sending import Sending
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
 
 _TRIES = 5
@@ -50,7 +50,7 @@ class HttpsLink:
         token: sent with every call, where tokens are used.
         patience: seconds to wait for an answer.
         tries: how often a call is tried that got no answer; every one may be repeated.
-        sign: signs requests to forget, see `splitwiper.service.own_key`.
+        sign: signs requests to forget, see `splitwiper.service.home.own_key`.
     """
 
     def __init__(

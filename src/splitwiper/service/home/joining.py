@@ -1,0 +1,85 @@
+"""Join a federation: ask its server what it was made with, and make the client's home."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load
+
+from splitwiper.config import ClientConfig, Config, config_digest, to_toml
+from splitwiper.errors import InputError
+from splitwiper.federation.build import build_halves, client_architecture
+from splitwiper.seeding import seeded_key
+from splitwiper.service.home.config import FILE, HomeConfig, connect
+from splitwiper.service.home.home import Home, Progress
+from splitwiper.service.home.invited import first_key, take_key
+from splitwiper.splitting import Halves
+from splitwiper.store import ClientTree, files
+
+
+def join(
+    folder: Path,
+    config: HomeConfig,
+    client: ClientConfig,
+    *,
+    invitation: str | None = None,
+    progress: Progress | None = None,
+) -> Home:
+    """Make a client's home, or open the one that is there.
+
+    Args:
+        folder: the home.
+        config: server, certificates, model. Its seed is taken from the server.
+        client: the client's own settings, which the server never learns.
+        invitation: the group's secret, where labels are hidden, as all clients have it and the server does not. A home
+            that joined with another one takes this, as long as it has not agreed on labels.
+        progress: told of long work.
+
+    Raises:
+        ConfigError: labels are to be hidden, and there is no secret; or there is one, and they are not.
+        InputError: the client's half is not what the federation was made with.
+    """
+    if (folder / FILE).exists():
+        home = Home(folder, progress)
+        if invitation is not None:
+            take_key(home.client, invitation)
+        return home
+    link = connect(folder, config)
+    try:
+        told, first = link.federation(), load(link.initial())
+    finally:
+        link.close()
+    config = dataclasses.replace(config, seed=int(told["seed"]))
+    halves = build_halves(Config(seed=config.seed, model=config.model))
+    _check(halves, told, client)
+    group = first_key(client, invitation, federation=str(told["run"]), seed=config.seed)
+    files.make_folder(folder)
+    ClientTree(folder / config.name).create(
+        config=to_toml(client),
+        initial=first,
+        meta={
+            "name": config.name,
+            "task": config.task,
+            "seed": str(config.seed),
+            "config": config_digest(client, seed=config.seed),
+            "federation": str(told["run"]),
+            "columns": json.dumps(told["columns"]),
+        },
+        key=seeded_key(config.seed, config.name) if client.keys == "seeded" else None,
+        group=group,
+    )
+    files.write_bytes(folder / FILE, to_toml(config).encode())
+    return Home(folder, progress)
+
+
+def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:
+    if told["at"] != halves.at or told["architecture"] != client_architecture(halves):
+        raise InputError(
+            f"the client half is not what the federation was made with (the cut is at {told['at']!r} there, at "
+            f"{halves.at!r} here): take the model's settings from its operator."
+        )
+    if told["codec"] != client.codec:
+        raise InputError(f"this federation's activations are written as {told['codec']!r}: set client.codec to that.")
