@@ -29,9 +29,20 @@ def test_readmes_are_written_when_asked(tmp_path: Path, call, monkeypatch) -> No
     shutil.copytree(FOLDER, tmp_path / "experiments", ignore=shutil.ignore_patterns("README.md"))
     call("report")
     assert not list(tmp_path.glob("experiments/*/README.md"))
+    assert "no results of scale full" in call("report", "--readmes", code=2).stderr
+    assert not list(tmp_path.glob("experiments/*/README.md"))
+    shutil.copytree(FOLDER.parent / "results" / "reproduce", tmp_path / "results" / "reproduce")
     told = json.loads(call("report", "--readmes", "--json").stdout)
     assert len(told["readmes"]) == len(list(tmp_path.glob("experiments/*/README.md"))) == len(told["experiments"])
     assert json.loads(call("report", "--readmes", "--json").stdout)["readmes"] == []
+
+
+def test_verdicts_are_of_the_results_that_are_named(tmp_path: Path, call, monkeypatch) -> None:
+    monkeypatch.chdir(FOLDER.parent)  # where results of other commands lie
+    (tmp_path / "mine").mkdir()
+    for more in (("--scale", "cpu"), ("--results", tmp_path / "mine")):
+        told = json.loads(call("report", *more, "--out", tmp_path / "page.html", "--json").stdout)
+        assert {claim["verdict"] for claim in told["claims"]} == {"not measured yet"}
 
 
 def test_bad_input(tmp_path: Path, call, monkeypatch) -> None:

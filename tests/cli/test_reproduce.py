@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 
+from splitwiper.errors import InputError
+from splitwiper.evaluation.reproduction import Cell, Result
+from splitwiper.evaluation.reproduction.sources import check_same, parts
+from splitwiper.evaluation.reproduction.work import scratch
+from splitwiper.store.process import Process
+
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ROOT / "experiments"
 IDS = EXPERIMENTS.joinpath("order.txt").read_text(encoding="utf-8").split()
@@ -99,7 +105,47 @@ def test_pieces(call_json, tmp_path: Path) -> None:
 
 def test_no_time_measures_nothing(call, tmp_path: Path) -> None:
     call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", tmp_path, "--minutes", 0)
-    assert not (tmp_path / "smoke").exists()
+    assert list(tmp_path.rglob("*.jsonl")) == []
+    told = call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", tmp_path, "--minutes", 0, "--json")
+    assert {cell["done"] for cell in json.loads(told.stdout)["cells"]} == {0}
+
+
+def test_a_result_without_its_figures_is_named(call, tmp_path: Path) -> None:
+    call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", tmp_path)
+    path = tmp_path / "smoke" / "consensus.jsonl"
+    first, second, *rest = path.read_text(encoding="utf-8").splitlines()
+    broken = json.dumps({**json.loads(second), "values": {"seconds": "x"}})
+    path.write_text("\n".join([first, broken, *rest]) + "\n", encoding="utf-8")
+    said = call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", tmp_path, code=2).stderr
+    assert f"{path}, line 2 is no result" in said and "Take that line away" in said
+
+
+def test_where_results_cannot_be_written_nothing_is_measured(call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    said = call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", tmp_path / "file", code=2).stderr
+    assert "results cannot be written to" in said and "give another --out" in said
+
+
+def test_what_a_killed_measurement_left_is_swept(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine = Process.current()
+    gone, alive = tmp_path / "splitwiper-reproduce-999999999-1-ab", tmp_path / "splitwiper-reproduce-x-y-z"
+    other = tmp_path / f"splitwiper-reproduce-{mine.pid}-{mine.started}-cd"
+    for folder in (gone, alive, other):
+        (folder / "run").mkdir(parents=True)
+    with scratch() as room:
+        assert not gone.exists() and alive.exists() and other.exists()
+        assert room.is_dir() and room.parent == tmp_path
+    assert not room.exists()
+
+
+def test_results_of_other_data_are_not_gone_on_with(tmp_path: Path) -> None:
+    result = Result(Cell("c", "s", 0, ""), {}, {"data": {"ag_news": [20_000, 7_600]}})
+    check_same([result], {"ag_news": [20_000, 7_600], "mnist": [1, 1]}, tmp_path)
+    with pytest.raises(InputError, match=r"20,000 training and 7,600 test rows of ag_news, and 120,000 .* are here"):
+        check_same([result], {"ag_news": [120_000, 7_600]}, tmp_path)
+    assert parts([result.made]) == ["20,000 of 120,000 training rows of ag_news"]
+    assert parts([{"data": {"cifar10": [50_000, 10_000]}}, {}]) == []
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,34 @@ def test_half_finished_results_are_shown_with_what_is_missing(collected: Collect
         readme(one.experiment, one.results)
 
 
+def test_the_order_of_lines_does_not_matter() -> None:
+    there = read_all(FOLDER, ROOT / "results" / "reproduce", "full")
+    back = tuple(Measured(one.experiment, list(reversed(one.results))) for one in there)
+    assert claims(Collected("full", there)) == claims(Collected("full", back))
+
+
+def test_expanded_labels_are_not_compared_with_baselines() -> None:
+    (one,) = (
+        m
+        for m in read_all(FOLDER, ROOT / "results" / "reproduce", "full")
+        if m.experiment.id == "effectiveness-ag-news"
+    )
+    without = Measured(one.experiment, [r for r in one.results if r.cell.system != "γ = 1"])
+    b, c = (claims(Collected("full", (without,)))[number] for number in (1, 2))
+    assert b.evidence == () and c.evidence == ()
+
+
+def test_a_difference_is_beside_that_of_the_papers_own_table() -> None:
+    (one,) = (
+        m
+        for m in read_all(FOLDER, ROOT / "results" / "reproduce", "full")
+        if m.experiment.id == "effectiveness-ag-news"
+    )
+    said = {e.says: e.paper for e in claims(Collected("full", (one,)))[1].evidence}
+    assert said["Other labels after forgetting, against Vanilla"] == "+0.63 points"
+    assert said["Other labels before forgetting, against Vanilla"] == "−0.52 points"
+
+
 def test_what_was_not_measured_is_not_drawn(collected: Collected) -> None:
     (full,) = (one for one in collected.measured if one.experiment.id == "time-epochs")
     first, *_, last = full.results

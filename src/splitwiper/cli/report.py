@@ -28,7 +28,12 @@ def report(
     scale: Annotated[str, typer.Option("--scale", help="Which results: smoke, cpu or full.")] = "full",
     tradeoff: Annotated[
         Path | None,
-        typer.Option("--tradeoff", metavar="FILE", help="Of 'splitwiper tradeoff', for the plot.", **_HIDDEN),
+        typer.Option(
+            "--tradeoff",
+            metavar="FILE",
+            help="Of 'splitwiper tradeoff', for the plot.",
+            **_HIDDEN,
+        ),
     ] = None,
     compare: Annotated[
         Path | None,
@@ -58,8 +63,13 @@ def report(
         raise InputError(f"there is no scale {scale!r}. Take {', '.join(SCALES)}.")
     _exist(results, tradeoff, compare)
     folder, lines = experiments_folder(experiments), results or RESULTS
+    if results is None and scale == "full":  # what was measured elsewhere says nothing of other results
+        tradeoff, compare = tradeoff or TRADEOFF, compare or COMPARE
     collected = Collected(
-        scale, read_all(folder, lines, scale), read_tradeoff(tradeoff or TRADEOFF), read_comparison(compare or COMPARE)
+        scale,
+        read_all(folder, lines, scale),
+        read_tradeoff(tradeoff) if tradeoff else None,
+        read_comparison(compare) if compare else None,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(render(collected), encoding="utf-8", newline="\n")
@@ -81,8 +91,10 @@ def _readmes(folder: Path, results: Path) -> list[str]:
     """Write every experiment's README; the paths of those that changed."""
     from splitwiper.report.reproduction import read_all, readme
 
-    written = []
-    for one in read_all(folder, results, "full"):
+    found, written = read_all(folder, results, "full"), []
+    if not any(one.results for one in found):
+        raise InputError(f"there are no results of scale full in {results}: READMEs are written from those alone.")
+    for one in found:
         path, text = folder / one.experiment.id / "README.md", readme(one.experiment, one.results)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8", newline="\n")

@@ -77,13 +77,15 @@ def reproduce(
         raise InputError("name a result, or ask for all of them with --list.")
     experiment = read_experiment(folder, name, scale)
     path = results_file(out, experiment)
+    todo = _wanted(experiment, path, only or (), seeds)
     try:
         with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
-            todo = _wanted(experiment, path, only or (), seeds)
             _measure(experiment, todo, path, bars, minutes, data, commit or _commit(folder), jobs)
     finally:
         if path.exists():
             _show(experiment, path, as_json=as_json)
+    if as_json and not path.exists():
+        _show(experiment, path, as_json=True)
 
 
 def experiments_folder(given: Path | None) -> Path:
@@ -116,13 +118,15 @@ def _wanted(experiment: Experiment, path: Path, only: Sequence[str], seeds: int 
 
     Raises:
         InputError: what was asked for is in no cell's name.
+        DataError: a line of the results that are there is damaged.
     """
-    from splitwiper.evaluation.reproduction import missing, read_results
+    from splitwiper.evaluation.reproduction import missing
+    from splitwiper.evaluation.reproduction.outcomes import sound
 
     if not missing(experiment, only=only):
         names = list(dict.fromkeys(cell.title for cell in missing(experiment)))
         raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
-    done = {result.cell for result in read_results(path, experiment)}
+    done = {result.cell for result in sound(path, experiment)}
     return missing(experiment, done, only=only, seeds=seeds)
 
 
@@ -136,23 +140,45 @@ def _measure(
     commit: str,
     jobs: int,
 ) -> None:
-    from splitwiper.evaluation.reproduction import Bench, Result, keep, measured, measured_at_once
+    from splitwiper.evaluation.reproduction import Bench, Result, keep, measured, measured_at_once, read_results
+    from splitwiper.evaluation.reproduction.sources import check_same, rows_here, rows_of
+    from splitwiper.evaluation.reproduction.work import scratch
 
     made = {**_machine(experiment), "commit": commit, **({"beside": jobs - 1} if jobs > 1 else {})}
+    here = rows_here(experiment, todo, data)
+    check_same(read_results(path, experiment), here, path)
+    _check_writable(path.parent)
     end = time.monotonic() + 60 * minutes if minutes is not None else None
 
     def on() -> bool:
         return end is None or time.monotonic() < end
 
-    with tempfile.TemporaryDirectory(prefix="splitwiper-") as scratch, without_warnings_of_seeds():
-        bench = Bench(Path(scratch), data, bars)
+    with scratch() as room, without_warnings_of_seeds():
+        bench = Bench(room, data, bars)
         found = (
             measured(experiment, todo, bench, on=on)
             if jobs == 1
             else measured_at_once(experiment, todo, bench, jobs=jobs, on=on)
         )
         for cell, values in found:
-            keep(path, experiment, Result(cell, values, made))
+            rows = rows_of(experiment, cell, here)
+            keep(path, experiment, Result(cell, values, {**made, "data": rows} if rows else made))
+
+
+def _check_writable(folder: Path) -> None:
+    """See that results can be kept, before any is measured.
+
+    Raises:
+        InputError: they cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        raise InputError(
+            f"results cannot be written to {folder} ({problem.strerror}): give another --out."
+        ) from problem
 
 
 def _machine(experiment: Experiment) -> dict[str, Any]:
@@ -172,9 +198,11 @@ def _machine(experiment: Experiment) -> dict[str, Any]:
 
 
 def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
-    from splitwiper.evaluation.reproduction import coverage, judged, outdated, read_results
+    from splitwiper.evaluation.reproduction import coverage, judged, outdated
+    from splitwiper.evaluation.reproduction.outcomes import sound
+    from splitwiper.evaluation.reproduction.sources import parts
 
-    results = read_results(path, experiment)
+    results = sound(path, experiment)
     verdicts, covered = judged(experiment, results), coverage(experiment, results)
     if as_json:
         show.emit({"id": experiment.id, "scale": experiment.scale, **_told(experiment, results), "verdicts": verdicts})
@@ -186,9 +214,11 @@ def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
         screen.print(table)
         screen.print()
     for verdict in verdicts:
-        show.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.figures}")
+        show.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.told()}".rstrip())
     done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
     show.line(screen, f"{done} of {wanted} cells are there, at scale {experiment.scale}: {path}")
+    for part in parts(result.made for result in results):
+        show.line(screen, f"A part of the data was measured on: {part}.")
     if old := outdated(path, experiment):
         show.line(screen, f"{show.plural(old, 'line')} of that file are of other settings, and left out.")
 

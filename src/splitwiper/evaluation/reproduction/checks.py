@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
+from itertools import pairwise
 
 from splitwiper.errors import ConfigError, nearest
 from splitwiper.evaluation.reproduction.cells import Result
@@ -21,9 +22,6 @@ from splitwiper.evaluation.reproduction.growth import (
 )
 from splitwiper.evaluation.reproduction.outcomes import curves, over_seeds
 
-_MOST = 6
-"""Figures that a verdict tells."""
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -33,13 +31,18 @@ class Verdict:
         name: of the check.
         says: what it says.
         held: whether it holds; None where there are no figures for it yet.
-        figures: those it was judged by.
+        figures: those it was judged by; where it does not hold, those that are not so.
     """
 
     name: str
     says: str
     held: bool | None
-    figures: str
+    figures: tuple[str, ...]
+
+    def told(self, most: int = 6) -> str:
+        """Some of the figures, as a sentence; empty where there are none."""
+        more = (f"and {len(self.figures) - most} more",) if len(self.figures) > most else ()
+        return "; ".join((*self.figures[:most], *more)) + "." if self.figures else ""
 
 
 def judged(experiment: Experiment, results: Sequence[Result], names: Sequence[str] | None = None) -> list[Verdict]:
@@ -56,8 +59,7 @@ def judged(experiment: Experiment, results: Sequence[Result], names: Sequence[st
         found = list(check(experiment, results))
         held = all(ok for ok, _ in found) if found else None
         told = [text for ok, text in found if not ok] or [text for _, text in found]
-        more = f"; and {len(told) - _MOST} more" if len(told) > _MOST else ""
-        out.append(Verdict(name, says, held, "; ".join(told[:_MOST]) + more))
+        out.append(Verdict(name, says, held, tuple(told)))
     return out
 
 
@@ -78,7 +80,7 @@ def _percent(value: float) -> str:
 
 
 def _in_each(cells: Sized) -> str:
-    return f"in each of {len(cells)} cells" if len(cells) > 1 else "in the one cell there is"
+    return f"in each of {len(cells)} combinations" if len(cells) > 1 else "in the one combination there is"
 
 
 def _forgotten_zero(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
@@ -129,7 +131,8 @@ def _samples_decline(experiment: Experiment, results: Sequence[Result]) -> Itera
     for group, system, line in lines(experiment, found, "unlearned.forgotten"):
         if len(line) > 1:
             told = " → ".join(f"{100 * y:.1f}" for _, y in line)
-            yield line[-1][1] < line[0][1], f"{group}, {system}: {told} %"
+            falls = all(after < before for (_, before), (_, after) in pairwise(line))
+            yield falls, f"{group}, {system}: {told} %"
 
 
 def _hit_rate_falls(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:

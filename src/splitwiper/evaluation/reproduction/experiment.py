@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import ConfigError, NotFoundError, nearest
+from splitwiper.errors import ConfigError, InputError, NotFoundError, nearest
 
 FILE = "experiment.toml"
 KINDS = ("compare", "cluster", "converge", "consensus")
@@ -166,9 +166,12 @@ def read_experiment(folder: Path, name: str, scale: str) -> Experiment:
     """An experiment at a scale.
 
     Raises:
+        InputError: there is no such scale.
         NotFoundError: there is none of that name; the message names the nearest.
         ConfigError: its file is wrong.
     """
+    if scale not in SCALES:
+        raise InputError(f"there is no scale {scale!r}. Take {', '.join(SCALES)}.")
     known = experiments(folder)
     if name not in known:
         raise NotFoundError(f"there is no experiment {name!r}.{nearest(name, known) or ' See reproduce --list.'}")
@@ -199,8 +202,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _experiment(name: str, measured_as: str, values: Mapping[str, Any], scale: str) -> Experiment:
     _known(values, _KEYS, "")
-    if scale not in SCALES:
-        raise ConfigError(f"there is no scale {scale!r}. Take {', '.join(SCALES)}.")
     scales = values.get("scales", {})
     _known(scales, SCALES, "scales.")
     overlay = scales.get(scale, {})

@@ -7,14 +7,18 @@ of one other client.
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from splitwiper.baselines import Cost
+from splitwiper.errors import DataError
 from splitwiper.evaluation.comparison import Phase, Record, Spread
 from splitwiper.evaluation.comparison.settings import OURS
-from splitwiper.evaluation.reproduction.cells import Result, groups
+from splitwiper.evaluation.lines import is_whole
+from splitwiper.evaluation.reproduction.cells import Result, groups, read_results
 from splitwiper.evaluation.reproduction.experiment import Experiment
 
 BANDWIDTH = 100e6
@@ -89,15 +93,51 @@ def _clustered(values: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
+def sound(path: Path, experiment: Experiment) -> list[Result]:
+    """An experiment's results, each with what tables and figures are made from.
+
+    Raises:
+        DataError: a line of the file is damaged; the message names both.
+    """
+    found = read_results(path, experiment)
+    for result in found:
+        try:
+            quantities(experiment.kind, result.values)
+            if experiment.kind == "converge":
+                list(zip(*(result.values[what] for what in ("accuracy", "changed")), strict=True))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
+            raise DataError(
+                f"{path}, line {_line(path, result)} is no result ({problem!r}). Take that line away; the cell is then "
+                "measured again."
+            ) from problem
+    return found
+
+
+def _line(path: Path, result: Result) -> int:
+    """The number of a result's line."""
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        values = json.loads(line) if line and is_whole(line) else {}
+        if (values.get("condition"), values.get("system"), values.get("seed")) == result.cell.key:
+            return number
+    return 0
+
+
+def quiet(results: Sequence[Result]) -> list[Result]:
+    """Of each condition and system, the results that ran beside the fewest others: clocks are believed there."""
+    out = []
+    for group in groups(results).values():
+        least = min(beside(result) for result in group)
+        out += [result for result in group if beside(result) == least]
+    return out
+
+
 def over_seeds(experiment: Experiment, results: Sequence[Result]) -> dict[tuple[str, str], dict[str, Spread]]:
     """Every quantity of each condition and system. Times are of results that ran beside the fewest others."""
     out = {}
     for key, group in groups(results).items():
-        each = [quantities(experiment.kind, result.values) for result in group]
-        least = min(beside(result) for result in group)
-        quiet = [one for one, result in zip(each, group, strict=True) if beside(result) == least]
+        every, calm = ([quantities(experiment.kind, r.values) for r in some] for some in (group, quiet(group)))
         out[key] = {
-            name: Spread.of(one.get(name) for one in (quiet if name.endswith(_CLOCKED) else each)) for name in each[0]
+            name: Spread.of(one.get(name) for one in (calm if name.endswith(_CLOCKED) else every)) for name in every[0]
         }
     return out
 

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 
 from splitwiper.errors import ConfigError, nearest
 from splitwiper.evaluation.reproduction.experiment import Condition
+from splitwiper.store.files import owned_name
+from splitwiper.store.process import Process
 from splitwiper.workloads import Workload, workload
 
 Progress = Callable[[str, int, int], None]
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for runs, gone in the end. What measurements left behind that were killed goes too."""
+    place, stem, here = Path(tempfile.gettempdir()), "splitwiper-reproduce", Process.current().place
+    for left in place.glob(f"{stem}-*-*-*"):
+        number, started = left.name.removeprefix(f"{stem}-").split("-")[:2]
+        if number.isdigit() and not Process(int(number), started.removeprefix("0"), here).may_be_alive():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = place / owned_name(stem)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)

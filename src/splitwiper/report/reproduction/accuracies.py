@@ -71,8 +71,10 @@ def kept(measured: Measured) -> list[Markup]:
     drawn = _by_system(measured, what, Axis("accuracy on other labels", share))
     names = dict(what.values()) | _paper(measured)
     legend = key(names, hollow=["before forgetting"], lines=False)
+    paper = " The paper's figure is after forgetting." if _paper(measured) else ""
     caption = (
-        "Accuracy on all labels but the forgotten one. The axis does not begin at 0. Bars: the deviation over seeds."
+        f"Accuracy on all labels but the forgotten one.{paper} The axis does not begin at 0. Bars: the deviation over "
+        "seeds."
     )
     return [_panels(drawn, legend, caption)]
 

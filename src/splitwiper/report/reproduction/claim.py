@@ -73,9 +73,16 @@ class Claim:
 def records_of(measured: Measured) -> dict[str, list[Record]]:
     """The records of a comparing experiment, by condition, in the experiment's order."""
     out: dict[str, list[Record]] = {condition.name: [] for condition in measured.experiment.conditions}
-    for result in sorted(measured.results, key=lambda r: r.cell.seed):
+    place = {system.name: number for number, system in enumerate(measured.experiment.systems)}
+    for result in sorted(measured.results, key=lambda r: (r.cell.seed, place[r.cell.system])):
         out[result.cell.condition].append(Record.from_dict(result.values))
     return {name: records for name, records in out.items() if records}
+
+
+def plain(measured: Measured, records: dict[str, list[Record]]) -> dict[str, list[Record]]:
+    """Without SplitWiper's records where labels are expanded: baselines are compared with SplitWiper as such."""
+    masked = {s.name for s in measured.experiment.systems if s.settings.get("masking")}
+    return {name: kept for name, some in records.items() if (kept := [r for r in some if r.system not in masked])}
 
 
 def seeds_of(groups: Sequence[Sequence[object]]) -> str:

@@ -18,9 +18,9 @@ from splitwiper.evaluation.reproduction import (
     coverage,
     experiments,
     read_experiment,
-    read_results,
 )
-from splitwiper.evaluation.reproduction.outcomes import quantities
+from splitwiper.evaluation.reproduction.outcomes import sound
+from splitwiper.evaluation.reproduction.sources import parts
 from splitwiper.evaluation.tradeoff import Point, settings
 from splitwiper.formats import NONE, moment
 
@@ -125,34 +125,8 @@ def read_all(folder: Path, results: Path, scale: str) -> tuple[Measured, ...]:
     out = []
     for name in experiments(folder):
         experiment = read_experiment(folder, name, scale)
-        path = results_path(results, experiment)
-        found = read_results(path, experiment)
-        for result in found:
-            _check(result, experiment, path)
-        out.append(Measured(experiment, found))
+        out.append(Measured(experiment, sound(results_path(results, experiment), experiment)))
     return tuple(out)
-
-
-def _check(result: Result, experiment: Experiment, path: Path) -> None:
-    """That a result has what tables and figures are made from."""
-    try:
-        quantities(experiment.kind, result.values)
-        if experiment.kind == "converge":
-            list(zip(*(result.values[what] for what in ("accuracy", "changed")), strict=True))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
-        raise DataError(
-            f"{path}, line {_line(path, result)} is no result ({problem!r}). Take that line away; the cell is then "
-            "measured again."
-        ) from problem
-
-
-def _line(path: Path, result: Result) -> int:
-    """The number of a result's line."""
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        values = json.loads(line) if line and is_whole(line) else {}
-        if (values.get("condition"), values.get("system"), values.get("seed")) == result.cell.key:
-            return number
-    return 0
 
 
 def read_tradeoff(path: Path) -> Beside | None:
@@ -230,12 +204,22 @@ def made_told(made: Sequence[Mapping[str, Any]]) -> str:
         return ""
     commits = "" if facts["Commit"] == NONE else f", commit {facts['Commit']}"
     told = f"Measured on {facts['Hardware']} with torch {facts['torch']}{commits}, {facts['Measured']}."
+    return " ".join(part for part in (told, how_told(made)) if part)
+
+
+def how_told(made: Sequence[Mapping[str, Any]]) -> str:
+    """What else is to be known of results: that they are of a part of the data, or that clocks were disturbed."""
+    some = parts(made)
+    told = f"On a part of the data: {'; '.join(some)}. " if some else ""
     shared = sum("beside" in one for one in made)
     if not shared:
-        return told
+        return told.rstrip()
     which = "All" if shared == len(made) else f"{shared} of {len(made)}"
     most = max(int(one.get("beside", 0)) for one in made)
-    return f"{told} {which} cells ran beside up to {most} others on the same machine, which makes their times longer."
+    return (
+        f"{told}{which} cells ran beside up to {most} others on the same machine, which makes their times longer. "
+        "Times are of those seeds that ran beside the fewest."
+    )
 
 
 def _hardware(fingerprint: Mapping[str, Any]) -> str:

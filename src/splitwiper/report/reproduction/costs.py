@@ -8,8 +8,8 @@ from dataclasses import replace
 from splitwiper.evaluation.comparison import Line, Record, Spread, summary
 from splitwiper.evaluation.reproduction import judged
 from splitwiper.evaluation.reproduction.growth import baselines, exponents, ours
-from splitwiper.evaluation.reproduction.outcomes import BANDWIDTH
-from splitwiper.report.reproduction.claim import HOLDS, Claim, Evidence, records_of, seeds_of, span
+from splitwiper.evaluation.reproduction.outcomes import BANDWIDTH, quiet
+from splitwiper.report.reproduction.claim import HOLDS, Claim, Evidence, plain, records_of, seeds_of, span
 from splitwiper.report.reproduction.collected import Collected, Measured
 
 REQUESTER, ALL = 0.97, 0.99
@@ -22,7 +22,13 @@ def cheaper(collected: Collected) -> Claim:
     sources: list[tuple[Mapping[str, Sequence[Record]], str, str]] = []
     for measured in collected.of("time-epochs", "effectiveness-"):
         last = {c.name for c in measured.experiment.conditions if c.x in (None, _most(measured, c.group))}
-        records = {name: every for name, every in records_of(measured).items() if name in last}
+        calm = replace(measured, results=quiet(measured.results))
+        found_in = [plain(one, records_of(one)) for one in (calm, measured)]
+        records = {
+            name: some if _line(some := found_in[0].get(name, [])) else every
+            for name, every in found_in[1].items()
+            if name in last
+        }
         sources.append((records, measured.experiment.id, _codec(measured)))
     if not collected.of("time-epochs") and collected.comparison:
         beside = collected.comparison

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from splitwiper.evaluation.comparison import Record, Spread
-from splitwiper.report.reproduction.claim import NOT, Claim, Evidence, records_of, seeds_of, span, spread_told
-from splitwiper.report.reproduction.collected import Collected
+from splitwiper.evaluation.reproduction.growth import ours
+from splitwiper.report.reproduction.claim import NOT, Claim, Evidence, plain, records_of, seeds_of, span, spread_told
+from splitwiper.report.reproduction.collected import Collected, Measured
+from splitwiper.report.reproduction.quantities import reported
 
 RETAINED = 0.08
 """How much better the paper says that other labels are kept."""
@@ -66,7 +68,7 @@ def _gone(shares: Shares, source: str) -> Evidence:
     cells: dict[str, list[float]] = {}
     for name, _, share in shares:
         cells.setdefault(name, []).append(share)
-    many = f"in each of {len(cells)} cells" if len(cells) > 1 else f"with {where}"
+    many = f"in each of {len(cells)} combinations" if len(cells) > 1 else f"with {where}"
     ours = f"0.00\xa0% {many}" if worst == 0 else f"up to {100 * worst:.2f}\xa0%, with {where}"
     says = "The forgotten label, after forgetting"
     return Evidence(says, ours, "0\xa0%", float(worst == 0), seeds_of(list(cells.values())), source, decisive=True)
@@ -76,7 +78,7 @@ def retained(collected: Collected) -> Claim:
     """(b) Other labels are kept better than by the baselines."""
     found: list[Evidence] = []
     for measured in collected.of("effectiveness-"):
-        found += _against(records_of(measured), measured.experiment.id)
+        found += _against(plain(measured, records_of(measured)), measured.experiment.id, measured)
     compared = collected.comparison
     if compared:
         kept = compared.records if not found else [r for r in compared.records if not _interleaved(r)]
@@ -103,7 +105,9 @@ def _interleaved(record: Record) -> bool:
     return record.kind != "splitwiper" and "turns" not in record.system
 
 
-def _against(conditions: Mapping[str, Sequence[Record]], source: str) -> list[Evidence]:
+def _against(
+    conditions: Mapping[str, Sequence[Record]], source: str, measured: Measured | None = None
+) -> list[Evidence]:
     """SplitWiper without expansion against each baseline that retrains, after forgetting and before."""
     names: dict[str, str] = {}
     for records in conditions.values():
@@ -114,14 +118,14 @@ def _against(conditions: Mapping[str, Sequence[Record]], source: str) -> list[Ev
             by = {c: found for c, records in conditions.items() if (found := _differences(records, name, phase)).count}
             if not by:
                 continue
-            goals = {c: RETAINED if phase == "unlearned" else _gain(c, kind) for c in by}
+            goals = {c: _goal(measured, c, phase, name, kind) for c in by}
             reached = [_reached(spread, goals[c]) for c, spread in by.items()]
             said = sorted({goal for goal in goals.values() if goal})
             out.append(
                 Evidence(
                     f"Other labels {'after' if phase == 'unlearned' else 'before'} forgetting, against {name}",
                     _points(list(by.values())),
-                    span([100 * g for g in said], "+{:.3g}", " points") if said else "",
+                    span([100 * g for g in said], "{:+.3g}", " points") if said else "",
                     1.0 if min(reached) >= 1 else 0.5 if max(reached) > 0 else 0.0,
                     seeds_of([range(spread.count) for spread in by.values()]),
                     source,
@@ -130,7 +134,15 @@ def _against(conditions: Mapping[str, Sequence[Record]], source: str) -> list[Ev
     return out
 
 
-def _gain(condition: str, kind: str) -> float:
+def _goal(measured: Measured | None, condition: str, phase: str, other: str, kind: str) -> float:
+    """How much better the paper says it is: by its own table where its source has one, or as its text says."""
+    mine = next((s.name for s in ours(measured.experiment)), "") if measured else ""
+    if measured:
+        pair = [reported(measured.experiment, condition, f"{phase}.retained", name) for name in (mine, other)]
+        if pair[0] is not None and pair[1] is not None:
+            return round(pair[0] - pair[1], 4) / 100
+    if phase == "unlearned":
+        return RETAINED
     return next((gains[kind] for begins, gains in GAINS.items() if condition.startswith(begins)), 0.0)
 
 

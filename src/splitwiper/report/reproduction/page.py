@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from splitwiper.evaluation.comparison import summary
 from splitwiper.evaluation.recommend import recommendation
-from splitwiper.formats import NONE
+from splitwiper.formats import NONE, plural
 from splitwiper.report import comparison, tradeoff
 from splitwiper.report.markup import Markup, el, join
 from splitwiper.report.page import document
@@ -23,7 +23,7 @@ TITLE = "SplitWiper: the paper's results, measured again"
 SCALES = {
     "smoke": "seconds on a processor; bundled data and small networks. It shows that everything works, and no more.",
     "cpu": "minutes on two cores; parts of the real data and narrower networks.",
-    "full": "one GPU; the paper's data, networks and numbers of epochs.",
+    "full": "one GPU; the paper's networks and numbers of epochs, on real data.",
 }
 """What each scale is."""
 
@@ -47,7 +47,9 @@ def render(collected: Collected) -> str:
 
 def _masthead(collected: Collected) -> Markup:
     done = sum(one.done for one in collected.measured if one.experiment.id == one.experiment.measured_as)
-    what = f"Scale {collected.scale}: {SCALES.get(collected.scale, '')}"
+    wanted = sum(one.wanted for one in collected.measured if one.experiment.id == one.experiment.measured_as)
+    there = f"{done:,} of {plural(wanted, 'cell')} measured; each experiment below says which are missing."
+    what = f"Scale {collected.scale}: {SCALES.get(collected.scale, '')} {there}"
     parts = [
         el("h1", TITLE),
         el(
@@ -59,9 +61,9 @@ def _masthead(collected: Collected) -> Markup:
         el("p", what, class_="when"),
     ]
     if not done:
-        text = (
-            f"No experiment was measured yet at scale {collected.scale}. What there is, is from other commands' files."
-        )
+        text = f"No experiment was measured yet at scale {collected.scale}."
+        if collected.tradeoff or collected.comparison:
+            text += " What there is, is from other commands' files."
         parts.append(el("section", el("p", text), class_="banner"))
     elif collected.scale != "full":
         text = (

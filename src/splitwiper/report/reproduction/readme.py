@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from splitwiper.evaluation.reproduction import Experiment, Result, judged
-from splitwiper.report.reproduction.collected import Measured, made_of
+from splitwiper.report.reproduction.collected import Measured, how_told, made_of
 from splitwiper.report.reproduction.parts import judged_as
 from splitwiper.report.reproduction.quantities import in_words, listing, parts_of
 from splitwiper.report.reproduction.sections import command
@@ -36,9 +36,11 @@ def _results(measured: Measured) -> list[str]:
     covered = f"{measured.done} of {measured.wanted} cells are there; seeds in each: {measured.seeds()}."
     found = judged(measured.experiment, measured.results)
     verdicts = "\n".join(
-        f"- {judged_as(one.held).capitalize()}: {one.says}. {_short(one.figures)}".rstrip() for one in found
+        f"- {judged_as(one.held).capitalize()}: {one.says}. {in_words(one.told(4))}".replace("\xa0", " ").rstrip()
+        for one in found
     )
-    return [part for part in (verdicts, *_tables(measured), _note(measured), covered, made) if part]
+    how = how_told([result.made for result in measured.results])
+    return [part for part in (verdicts, *_tables(measured), _note(measured), _wrapped(how), covered, made) if part]
 
 
 def _reported(measured: Measured) -> list[str]:
@@ -66,12 +68,6 @@ def _note(measured: Measured) -> str:
     if measured.experiment.reported:
         text += " Differences are ours − paper, in points of accuracy or in seconds."
     return text
-
-
-def _short(figures: str) -> str:
-    told = figures.split("; ") if figures else []
-    more = f"; and {len(told) - 4} more" if len(told) > 4 else ""
-    return in_words(f"{'; '.join(told[:4])}{more}.").replace("\xa0", " ") if told else ""
 
 
 def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

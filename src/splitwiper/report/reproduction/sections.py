@@ -20,7 +20,7 @@ _LONG = 3
 
 def command(measured: Measured) -> str:
     """What measures an experiment again."""
-    data = " --data DIR" if measured.experiment.scale == "full" else ""
+    data = "" if measured.experiment.scale == "smoke" else " --data DIR"
     return f"splitwiper reproduce {measured.experiment.id} --scale {measured.experiment.scale}{data}"
 
 
