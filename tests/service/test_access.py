@@ -12,7 +12,6 @@ import pytest
 from service.conftest import announced, finished, said, shard
 from service.serving import certificates, link_of
 from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
-from splitwiper.service.access import Held
 from splitwiper.service.identity import Authority
 from splitwiper.service.own_key import OwnKey
 from splitwiper.wire import Request
@@ -186,14 +185,3 @@ def test_operators_see_every_request_and_drop_lost_keys(serve, certs: Path, tmp_
     dropped = ops.post("/v1/operator/drop-key", json={"client": "north", "reason": "its disk died"})
     assert dropped.status_code == 204
     assert link_of(url, certs, "north", sign=sign).submit(Request("t9", "north", "class")).state == "accepted"
-
-
-def test_predictions_share_a_memory() -> None:
-    held = Held(100)
-    with held.keeping() as first, held.keeping() as second:
-        first.take(60)
-        with pytest.raises(QuotaError, match="60 bytes of memory"):
-            second.take(60)
-        second.take(40)
-    with held.keeping() as third:
-        third.take(100)

@@ -33,7 +33,7 @@ from splitwiper.store import ServerTree
 from splitwiper.wire import Ticket
 
 _MEMORY = 2 << 30
-"""Bytes that all predictions under way may take."""
+"""Bytes that all predictions under way may take; none of a client may take more than are left."""
 
 
 class Service:

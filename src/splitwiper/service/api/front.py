@@ -20,6 +20,7 @@ from splitwiper.errors import (
     InputError,
     NotFoundError,
     QuotaError,
+    SlowError,
     SplitWiperError,
     StoreError,
     WithdrawnError,
@@ -36,6 +37,7 @@ _ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (ForbiddenError, 403),
     (IdentityError, 401),
     (QuotaError, 429),
+    (SlowError, 408),
     (WithdrawnError, 503),
     (DiskFullError, 507),
     (NotFoundError, 404),
@@ -127,6 +129,8 @@ def answer(problem: SplitWiperError) -> JSONResponse:
     headers = {"Retry-After": str(_RETRY[status])} if status in _RETRY else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if status == 408:  # the rest of the body is not waited for
+        headers["Connection"] = "close"
     return JSONResponse({"kind": type(problem).__name__, "message": str(problem)}, status, headers)
 
 
