@@ -37,6 +37,9 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 """Answers that every call of clients and operators may get."""
 
+BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+"""Content that is bytes and nothing more."""
+
 
 class Described(FastAPI):
     """An application whose document also says who may call."""

@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 
 from splitwiper.errors import DataError, NotFoundError, WithdrawnError
 from splitwiper.server import Server
+from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.receiving import received
 from splitwiper.service.api.shapes import Problem
 from splitwiper.service.api.shared import service_of
@@ -27,10 +28,9 @@ LABELS, CODEBOOK = "X-Labels", "X-Codebook"
 """Headers: what columns stand for, and the codebook they are codes of."""
 _MOST = 1 << 30
 """Bytes of a prediction's activations: half of what all have, so that one client may have it."""
-_BINARY = {"type": "string", "format": "binary"}
 _FILE: dict[str, Any] = {
     "description": "A safetensors file.",
-    "content": {TENSORS: {"schema": _BINARY}},
+    "content": {TENSORS: BINARY},
     "headers": {
         LABELS: {"description": "What outputs stand for: a JSON list.", "schema": {"type": "string"}},
         CODEBOOK: {"description": "The codebook that they are codes of, if any.", "schema": {"type": "string"}},
@@ -45,7 +45,7 @@ _WITHDRAWN: dict[str, Any] = {"model": Problem, "description": "The model is for
     "/predict",
     response_class=Response,
     responses={200: _FILE, 404: _NONE, 408: _SLOW, 503: _WITHDRAWN},
-    openapi_extra={"requestBody": {"required": True, "content": {TENSORS: {"schema": _BINARY}}}},
+    openapi_extra={"requestBody": {"required": True, "content": {TENSORS: BINARY}}},
 )
 async def predict(request: Request) -> Response:
     """Run the server half on activations, given as a safetensors file.
