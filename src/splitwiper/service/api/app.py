@@ -49,7 +49,6 @@ class Service:
         self.overrides = overrides.Overrides(self.book)
         self.cases = Cases(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
-        self.uploads.expire()
 
         def server() -> Server:
             return Server(ServerTree(root), half, shared=True)
