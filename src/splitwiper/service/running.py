@@ -46,7 +46,6 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
     gate = Gate(tokens=Tokens(certs)) if tokens else Gate(trust=Trust(certs))
     service = Service(root, halves.server, settings.service, gate)
     with _alone(root) as lost, _worker(root, config):
-        service.uploads.expire()  # not before this process has the store: another's uploads are under way
         server = _Server(
             uvicorn.Config(
                 create_app(service),
