@@ -21,7 +21,8 @@ The tree::
     │   ├── QuotaError                       a client asks for more than its share
     │   └── WithdrawnError                   the model is forgetting; it answers again when it has
     ├── UnreachableError      (ConnectionError) the server cannot be reached
-    │   └── FailingError                     it was reached, and cannot do its work: no room, a damaged store
+    │   ├── FailingError                     it was reached, and cannot do its work: no room, a damaged store
+    │   └── SlowError                        it was reached, and what was sent came too slowly
     ├── TrainingError         (RuntimeError) training ran and went wrong
     └── ForkError             (RuntimeError) the server shows another ledger than it did before
 
@@ -116,6 +117,10 @@ class UnreachableError(SplitWiperError, ConnectionError):
 
 class FailingError(UnreachableError):
     """The server was reached and cannot do its work now: its disk is full, or its store damaged."""
+
+
+class SlowError(UnreachableError):
+    """What was sent came so slowly that the server did not wait for the rest."""
 
 
 class TrainingError(SplitWiperError, RuntimeError):

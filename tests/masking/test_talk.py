@@ -11,7 +11,7 @@ from splitwiper.errors import ConfigError, CorruptError
 from splitwiper.masking.consensus import Participant
 from splitwiper.masking.sealing import SIZE, Draws, GroupKey, invitation
 from splitwiper.masking.talk import Talk
-from splitwiper.wire import Posted
+from splitwiper.wire import Posted, lock_of
 
 SECRET = "a secret passed by telephone"
 SETS = {"north": {Label("", "measles"), Label("", "mumps")}, "south": {Label("", "mumps"), Label("", "rubella")}}
@@ -95,6 +95,61 @@ def test_a_server_that_meddles_is_noticed(how: str) -> None:
         said[1] = Posted(1, "mallory", said[1].body)
     with pytest.raises(CorruptError, match="cannot be read"):
         Talk(board, key(), 1).listen()
+
+
+def shared(board: Paper) -> Talk:
+    talk = Talk(board, key(), 1, strict=False)
+    talk.listen()
+    return talk
+
+
+def said_by(name: str, board: Paper) -> Talk:
+    talk = shared(board)
+    assert talk.speak(Participant(name, SETS[name], Masking(), Random(name)), list(SETS))
+    return talk
+
+
+def erase(board: Paper) -> None:
+    lock = lock_of(shared(board).proof)
+    board.said = [Posted(m.place, m.sender, b"" if m.body.startswith(lock) else m.body) for m in board.said]
+
+
+def test_that_a_talk_was_given_up_is_heard_when_all_else_is_erased() -> None:
+    board = Paper()
+    talks = [said_by("north", board), said_by("south", board)]
+    assert all(talk.leftover for talk in talks)
+    talks[0].give_up("north", ["north", "east"])
+    erase(board)
+    assert [bool(message.body) for message in board.said] == [False, False, True]
+    late = shared(board)
+    for talk in (late, *talks):
+        talk.listen()
+        assert talk.successors == ("north", "east") and talk.consensus is None and not talk.unread
+    assert not late.leftover and late.words == 0
+    board.said[1:] = [Posted(1, "north", board.said[2].body)]  # the server moves it
+    assert shared(board).successors == () and shared(board).unread == {"north": 1}
+
+
+def test_a_talk_that_was_erased_begins_anew_for_those_who_heard_it_too() -> None:
+    board = Paper()
+    heard = [said_by("north", board), said_by("south", board)]
+    erase(board)
+    assert not shared(board).words
+    anew = said_by("north", board)
+    for talk in (anew, *heard):
+        talk.listen()
+        assert talk.words == 1 and talk.roster == tuple(SETS) and talk.speaker == "south" and not talk.unread
+
+
+def test_what_was_agreed_on_does_not_begin_anew() -> None:
+    board = Paper()
+    while (done := shared(board)).consensus is None:
+        said_by(str(done.speaker or "north"), board)
+    found = done.consensus
+    erase(board)
+    said_by("north", board)
+    done.listen()
+    assert done.consensus == found and set(done.unread) == {"north"}
 
 
 def test_a_short_invitation_is_refused_and_a_made_one_is_not() -> None:

@@ -79,7 +79,8 @@ class Calls:
 
     def _headers(self) -> dict[str, str]:
         given = {"Upload-Offset": self._draw.choice(["0", "-1", "abc", str(1 << 60), ""])}
-        given["Content-Type"] = self._draw.choice(["application/json", "text/plain", "application/octet-stream", "x"])
+        kinds = ["application/json", "text/plain", "application/octet-stream", "application/offset+octet-stream", "x"]
+        given["Content-Type"] = self._draw.choice(kinds)
         given["Authorization"] = self._draw.choice(["Bearer x", "Basic eDp4", ""])
         return self._some(given)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -75,6 +77,12 @@ opened: list[HttpsLink] = []
 def link_of(url: str, certs: Path, name: str, *, kind: str = "clients", **more: Any) -> HttpsLink:
     opened.append(HttpsLink(url, client_context(certs / kind / name), **more))
     return opened[-1]
+
+
+def connected(url: str, certs: Path, name: str = "north") -> ssl.SSLSocket:
+    """A client's bare connection, to send on what no proper one would."""
+    plain = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10)
+    return client_context(certs / "clients" / name).wrap_socket(plain, server_hostname="127.0.0.1")
 
 
 class Everybody:

@@ -10,9 +10,8 @@ import httpx
 import pytest
 
 from service.conftest import announced, finished, said, shard
-from service.serving import certificates, link_of
+from service.serving import certificates, connected, link_of
 from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
-from splitwiper.service.access import Held
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import Authority
 from splitwiper.wire import Request
@@ -30,9 +29,10 @@ OPERATOR = {
 
 
 def routes(client: httpx.Client) -> list[tuple[str, str]]:
-    """Every call that the OpenAPI document tells of."""
+    """Every call that the OpenAPI document tells of, and HEAD wherever there is GET."""
     paths = client.get("/openapi.json").json()["paths"]
-    return [(method.upper(), path) for path, methods in paths.items() for method in methods]
+    listed = [(method.upper(), path) for path, methods in paths.items() for method in methods]
+    return listed + [("HEAD", path) for method, path in listed if method == "GET"]
 
 
 def filled(path: str) -> str:
@@ -46,9 +46,29 @@ def test_the_whole_matrix(url: str, http) -> None:
     for method, path in listed:
         for kind, person in people.items():
             status = person.request(method, filled(path), params={"topic": "labels/1"}).status_code
-            allowed = (method, path) in OPEN | ANYBODY or ((method, path) in OPERATOR) == (kind == "operator")
+            call = ("GET" if method == "HEAD" else method, path)
+            allowed = call in OPEN | ANYBODY or (call in OPERATOR) == (kind == "operator")
             assert (status != 403) == allowed, (method, path, kind, status)
             assert status < 500, (method, path, kind, status)
+
+
+def test_head_is_get_without_a_body(url: str, http, certs: Path) -> None:
+    people = {"clients": http(url), "operators": http(url, "ops", "operators")}
+    for method, path in routes(people["clients"]):
+        if method == "GET":
+            for person in people.values():
+                how = {"url": filled(path), "params": {"topic": "labels/1", "old": 0, "new": 0}}
+                whole, bare = person.get(**how), person.head(**how)
+                assert (bare.status_code, bare.content) == (whole.status_code, b"") and whole.content, path
+                assert bare.headers["content-type"] == whole.headers["content-type"], path
+                assert path == "/metrics" or bare.headers["content-length"] == str(len(whole.content)), path
+    assert people["clients"].head("/v1/predict").status_code == 405
+    with connected(url, certs) as peer:  # two calls on one connection, and not a byte between the answers
+        call = b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n%s\r\n"
+        peer.sendall(call % b"" + call % b"Connection: close\r\n")
+        data = b"".join(iter(lambda: peer.recv(4096), b""))
+    first, second, rest = data.split(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 200") and second.startswith(b"HTTP/1.1 200") and not rest
 
 
 def test_nobody_comes_in_without_a_certificate(url: str, certs: Path) -> None:
@@ -186,14 +206,3 @@ def test_operators_see_every_request_and_drop_lost_keys(serve, certs: Path, tmp_
     dropped = ops.post("/v1/operator/drop-key", json={"client": "north", "reason": "its disk died"})
     assert dropped.status_code == 204
     assert link_of(url, certs, "north", sign=sign).submit(Request("t9", "north", "class")).state == "accepted"
-
-
-def test_predictions_share_a_memory() -> None:
-    held = Held(100)
-    with held.keeping() as first, held.keeping() as second:
-        first.take(60)
-        with pytest.raises(QuotaError, match="60 bytes of memory"):
-            second.take(60)
-        second.take(40)
-    with held.keeping() as third:
-        third.take(100)

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +17,9 @@ from service.serving import link_of
 from splitwiper.errors import NotFoundError
 from splitwiper.service.access import Rates
 from splitwiper.service.identity import Trust
+from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.shared_book import service_book
+from splitwiper.service.uploads import Uploads
 from splitwiper.store import ServerTree
 from splitwiper.wire import Request
 
@@ -40,25 +42,89 @@ def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 @JUMPS
 def test_in_the_middle_of_an_upload(seconds: float, url: str, certs: Path, run, jump, tmp_path: Path) -> None:
-    """A shard that was acknowledged stays; one that is under way is taken, if need be by beginning again."""
+    """A shard that was acknowledged stays; one that is under way is taken, without beginning again."""
     link, tree = link_of(url, certs, "north"), ServerTree(run.path / "server")
     link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 4), said())
     link.upload("north", shard(tmp_path / "a", 5), said())
-    once = link._once
+    once, calls = link._once, list[str]()
 
     def jumping(method: str, place: str, **how: object) -> object:
+        calls.append(f"{method} {place}")
         if method == "PATCH":
             jump(seconds)
             link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 7), said())  # gives up what is overdue
+            assert [s.rows for s in tree.shards()] == [5, 7]
         return once(method, place, **how)
 
     link._once = jumping
-    with suppress(NotFoundError):  # "it was given up; begin again"
-        link.upload("north", shard(tmp_path / "b", 6), said())
-    assert [s.rows for s in tree.shards()] in ([5, 7], [6, 7])
-    link._once = once
     link.upload("north", shard(tmp_path / "b", 6), said())
     assert [s.rows for s in tree.shards()] == [6, 7]
+    assert calls.count("POST /v1/uploads") == 1 and len(calls) == 3, calls
+
+
+@pytest.fixture
+def uploads(tmp_path: Path) -> Callable[[], Uploads]:
+    """A server process's uploads; the next call makes those of its successor. Its clock is at ``uploads.now`` hours."""
+    book = service_book(tmp_path)
+    book.create({})
+
+    def process() -> Uploads:
+        clock = lambda: 3600.0 * process.now  # noqa: E731
+        return Uploads(tmp_path / "uploads", book, ServiceConfig(patience=24.0), clock)
+
+    process.now = 1000.0
+    return process
+
+
+def begun(uploads: Uploads, mark: str = "m") -> str:
+    return uploads.begin("north", 100, mark, said()).id
+
+
+def test_an_upload_ends_by_the_clock_that_nobody_sets(uploads, jump) -> None:
+    here = uploads()
+    first = begun(here)
+    for hours, seconds in ((10.0, YEAR), (23.9, -YEAR)):
+        uploads.now = 1000.0 + hours
+        jump(seconds)
+        here.expire()
+        assert here.find("north", first).id == first
+    uploads.now = 1024.1
+    here.expire()
+    with pytest.raises(NotFoundError, match="given up"):
+        here.find("north", first)
+
+
+def test_what_an_earlier_process_left_ends_by_the_clock_on_the_wall_as_it_was_then(uploads, jump) -> None:
+    upload = begun(uploads())
+    uploads.now, here = 5.0, uploads()  # the machine was started again: its own clock says nothing of before
+    jump(20 * 3600.0)
+    here.expire()
+    assert here.find("north", upload).id == upload
+    jump(YEAR)  # set while this process runs: four hours are left all the same
+    uploads.now = 8.9
+    here.expire()
+    assert here.find("north", upload).id == upload
+    uploads.now = 9.1
+    here.expire()
+    with pytest.raises(NotFoundError, match="given up"):
+        here.find("north", upload)
+
+
+def test_what_an_earlier_process_left_is_not_kept_for_ever(uploads, jump) -> None:
+    old, new = uploads(), begun(uploads())
+    jump(25 * 3600.0)
+    uploads().expire()  # a day later
+    with pytest.raises(NotFoundError, match="given up"):
+        old.find("north", new)
+    jump(YEAR)
+    late = begun(uploads())
+    jump(0.0)
+    here = uploads()
+    here.expire()  # the clock was set back: a year is not waited for
+    uploads.now += 24.1
+    here.expire()
+    with pytest.raises(NotFoundError, match="given up"):
+        here.find("north", late)
 
 
 @JUMPS

@@ -23,16 +23,18 @@ def in_one_process(path: Path, masking: Masking) -> Federation:
     return Federation(path, config=Config(seed=5, server=training, client=client, model=ModelConfig(**MODEL)))
 
 
-@pytest.mark.parametrize("mode", ["partition", "keyed"])
+MODES = {mode: Masking(mode=mode, gamma=3) for mode in ("partition", "subclass", "duplicate")} | {
+    "keyed": Masking(mode="keyed")
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_the_same_bits_as_in_one_process(server: Running, tmp_path: Path, mode: str) -> None:
-    masking, rows, store = (
-        Masking(mode=mode, **({"gamma": 3} if mode == "partition" else {})),
-        wards(),
-        tmp_path / "store",
-    )
+    masking, rows, store = MODES[mode], wards(), tmp_path / "store"
     with homes(server, masking=masking) as here:
         assert together(here, rows) > 3
-        settled(store)
+        copies = 3 if mode == "duplicate" else 1
+        assert sum(s.rows for s in settled(store).shards()) == copies * sum(len(y) for _, y in rows.values())
         fed = in_one_process(tmp_path / "one", masking)
         fed.learn(rows)
         assert shards(store) == shards(fed.path / "server") and weights(store) == weights(fed.path / "server")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import time
 from pathlib import Path
@@ -10,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.conftest import said, shard
-from service.serving import link_of
-from splitwiper.service.identity import client_context
+from service.serving import connected, link_of
 from splitwiper.service.protocol import PeerProtocol
 from splitwiper.store import ServerTree
 
@@ -22,11 +20,6 @@ SILENCE = 0.4
 def impatient(monkeypatch: pytest.MonkeyPatch, serve) -> str:
     monkeypatch.setattr(PeerProtocol, "silence", SILENCE)
     return serve()
-
-
-def connected(url: str, certs: Path) -> ssl.SSLSocket:
-    plain = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10)
-    return client_context(certs / "clients" / "north").wrap_socket(plain, server_hostname="127.0.0.1")
 
 
 def ended(peer: ssl.SSLSocket) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from federation.runs import three
-from service.conftest import said, shard
+from service.conftest import announced, finished, said, shard
 from service.serving import link_of
 from splitwiper.service.logs import JsonLines
 from splitwiper.wire import Request
@@ -70,7 +70,29 @@ def test_the_openapi_document_describes_every_call(url: str, http) -> None:
             wrong = [told["responses"][code]["content"] for code in told["responses"] if code >= "400"]
             assert len(wrong) >= 5 or path in ("/healthz", "/readyz"), (method, path)
             assert all(w["application/json"]["schema"]["$ref"].endswith("/Problem") for w in wrong), (method, path)
+            right = {code: answer for code, answer in told["responses"].items() if code < "300"}
+            assert right and all(code == "204" or answer.get("content") for code, answer in right.items()), path
+            assert ("requestBody" in told) == (method in ("post", "put", "patch")), (method, path)
     assert len(set(names)) == len(names) and set(document["components"]["securitySchemes"]) == {"certificate", "token"}
+
+
+def test_the_document_tells_how_pieces_are_sent(url: str, http, tmp_path: Path) -> None:
+    """Send a shard with nothing but what the document says of PATCH, in each of its media types."""
+    north, path = http(url), shard(tmp_path / "s", 50)
+    told = north.get("/openapi.json").json()["paths"]["/v1/uploads/{upload}"]["patch"]
+    (offset,) = (one for one in told["parameters"] if one["in"] == "header")
+    assert offset["required"] and offset["description"] and offset["schema"]["minimum"] == 0
+    body, kinds = told["requestBody"], list(told["requestBody"]["content"])
+    assert body["required"] and set(kinds) == {"application/octet-stream", "application/offset+octet-stream"}
+    assert all(one["schema"] == {"type": "string", "format": "binary"} for one in body["content"].values())
+    data, here = path.read_bytes(), 0
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(path)).json()['id']}"
+    for kind, piece in zip(kinds, (data[:100], data[100:]), strict=True):
+        headers = {offset["name"]: str(here), "Content-Type": kind}
+        here = north.patch(place, content=piece, headers=headers).json()["offset"]
+    assert north.post(f"{place}/finish", json=finished(path)).status_code == 200
+    gone = north.patch(place, content=b"x", headers={offset["name"]: "0"})
+    assert str(gone.status_code) in told["responses"] and gone.status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v1/uploads/../../etc/passwd", "/v1/uploads/%2e%2e%2fx", "/nowhere"])

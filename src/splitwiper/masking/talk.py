@@ -2,19 +2,27 @@
 
 Every message is bound to its place, its sender and the hash of all messages before it. A server that shows clients
 different talks, or drops messages, is noticed: what follows cannot be opened, or does not come.
+
+Where strangers can speak, a message begins with a lock that the group alone can open, so that a talk which was given up
+is erased for whoever of the group hears of it, and for nobody else. The word that gives it up stays, and can be read
+when those before it are gone. It names clients, and no labels.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from splitwiper.config import to_toml
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.masking.consensus import Consensus, Conversation, Participant, Turn
 from splitwiper.masking.sealing import GroupKey
-from splitwiper.wire import Label, Posted
+from splitwiper.wire import Label, Posted, lock_of
+
+_GIVEN_UP = b"given up"
+"""What the last word of a talk without an end is bound to, instead of all that was said before."""
 
 
 class Board(Protocol):
@@ -37,13 +45,18 @@ class Talk:
         key: the group's.
         version: of the codebook that is talked about.
         strict: whether a message that cannot be read is an error; else it is passed over, and noted in `unread`. Where
-            strangers can speak on the board, theirs must stop nobody.
+            strangers can speak on the board, theirs must stop nobody, and messages have locks.
     """
 
     def __init__(self, board: Board, key: GroupKey, version: int, *, strict: bool = True) -> None:
         self._board, self._key, self._strict = board, key, strict
-        self.version, self._topic = version, f"labels/{version}"
-        self._heard = hashlib.sha256(key.federation.encode())
+        self.version, self.topic = version, f"labels/{version}"
+        self.proof = key.derive("erase", self.topic)
+        """What has the server erase the talk."""
+        self._lock = b"" if strict else lock_of(self.proof)
+        self.leftover = False
+        """Whether words were heard that the proof has erased."""
+        self._heard = self._nothing()
         self._place = 0
         """The first place of the board that was not looked at."""
         self._said: Conversation | None = None
@@ -81,18 +94,45 @@ class Talk:
         Raises:
             CorruptError: a message cannot be opened, or comes out of turn.
         """
-        for message in self._board.posted(self._topic, self._place):
-            try:
-                said = self._key.open(message.body, *self._bound(message.sender, message.place))
-            except CorruptError as problem:
-                if self._strict:
-                    raise CorruptError(unreadable(message.sender, message.place)) from problem
-                self.unread[message.sender] = message.place
-            else:
-                self._take(message.sender, message.place, said)
-                self._heard.update(message.body)
-                self.unread.pop(message.sender, None)
+        for message in self._board.posted(self.topic, self._place):
+            if message.body:
+                self._hear(message)
             self._place = message.place + 1
+
+    def _hear(self, message: Posted) -> None:
+        try:
+            said = self._opened(message)
+        except CorruptError as problem:
+            if self._strict:
+                raise CorruptError(unreadable(message.sender, message.place)) from problem
+            self.unread[message.sender] = message.place
+            return
+        self._take(message.sender, message.place, said)
+        self._heard.update(message.body)
+        self.leftover |= bool(self._lock) and message.body.startswith(self._lock)
+        self.unread.pop(message.sender, None)
+
+    def _opened(self, message: Posted) -> Any:
+        """What a message says, after all that was said before.
+
+        Or without it: where the talk is given up, and where it begins anew because all before was erased as too old.
+
+        Raises:
+            CorruptError: it cannot be opened.
+        """
+        where, body = (self.topic, message.sender, message.place), message.body.removeprefix(self._lock)
+        for bound in (self._heard.digest(), _GIVEN_UP):
+            with suppress(CorruptError):
+                return self._key.open(body, *where, bound)
+        said = self._key.open(body, *where, self._nothing().digest())
+        if self.consensus is not None:
+            raise CorruptError("a talk that has ended does not begin anew.")
+        self._said, self._heard, self.masking = None, self._nothing(), ""
+        return said
+
+    def _nothing(self) -> hashlib._Hash:
+        """The digest of what was heard before anybody spoke."""
+        return hashlib.sha256(self._key.federation.encode())
 
     def _take(self, sender: str, place: int, said: Any) -> None:
         try:
@@ -130,7 +170,8 @@ class Talk:
         said: dict[str, Any] = {"added": [label.text for label in turn.added], "done": turn.done}
         if self._said is None:  # who takes part, and by which settings, is said once
             said |= {"roster": list(roster), "masking": to_toml(participant.manner)}
-        return self._say(participant.client, said)
+        where = (self.topic, participant.client, self._place)
+        return self._say(participant.client, self._lock + self._key.seal(said, *where, self._heard.digest()))
 
     def give_up(self, client: str, successors: Sequence[str]) -> None:
         """Say that this talk is over without an end, and who takes part in the next one.
@@ -139,14 +180,14 @@ class Talk:
         """
         self.listen()
         while self.consensus is None and not self.successors:
-            self._say(client, {"successors": list(successors)})
+            where = (self.topic, client, self._place)
+            self._say(client, self._key.seal({"successors": list(successors)}, *where, _GIVEN_UP))
 
-    def _say(self, client: str, said: Any) -> bool:
+    def _say(self, client: str, body: bytes) -> bool:
         """Say something, unless somebody else spoke meanwhile: a stranger, or another process in this client's name."""
-        body = self._key.seal(said, *self._bound(client, self._place))
         place = self._place
         try:
-            self._board.post(client, self._topic, place, body)
+            self._board.post(client, self.topic, place, body)
         except DataError:
             self.listen()
             if self._place == place:  # nobody spoke: it is the word itself that was not taken
@@ -159,9 +200,6 @@ class Talk:
     def consensus(self) -> Consensus | None:
         """What was agreed on, once everybody is done."""
         return self._said.consensus if self._said else None
-
-    def _bound(self, sender: str, place: int) -> tuple[str, str, int, bytes]:
-        return self._topic, sender, place, self._heard.digest()
 
 
 def unreadable(sender: str, place: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -68,29 +69,43 @@ class Rates:
 
 
 class Held:
-    """Bytes that calls keep in memory, all callers together."""
+    """Bytes that calls keep in memory.
+
+    No client may hold more than is left free then. So one alone gets half of it all, and however many hold what they
+    may, there is room for the next.
+    """
 
     def __init__(self, most: int) -> None:
-        self._most, self._now = most, 0
+        self._free = most
+        self._mine: Counter[str] = Counter()
 
     @contextmanager
-    def keeping(self) -> Iterator[Keeping]:
-        """Count what one call takes, until it is answered."""
-        mine = Keeping(self)
+    def keeping(self, client: str) -> Iterator[Keeping]:
+        """Count what one call of a client takes, until it is answered."""
+        mine = Keeping(self, client)
         try:
             yield mine
         finally:
-            self._now -= mine.taken
+            self._give(client, mine.taken)
 
-    def take(self, size: int) -> None:
-        """Count bytes.
+    def take(self, client: str, size: int) -> None:
+        """Count bytes of a client.
 
         Raises:
-            QuotaError: there is no memory for more just now.
+            QuotaError: it would have more than is left for others.
         """
-        if self._now + size > self._most:
-            raise QuotaError(f"calls that wait take {self._now:,} bytes of memory already. Wait a little, and go on.")
-        self._now += size
+        if self._mine[client] + size > self._free - size:
+            raise QuotaError(
+                f"predictions of {client!r} that are under way take {self._mine[client]:,} bytes of memory, and "
+                f"{self._free:,} are free for everybody. Wait a little, or ask in smaller parts."
+            )
+        self._give(client, -size)
+
+    def _give(self, client: str, size: int) -> None:
+        self._free += size
+        self._mine[client] -= size
+        if not self._mine[client]:
+            del self._mine[client]
 
 
 @dataclass
@@ -98,6 +113,7 @@ class Keeping:
     """What one call keeps in memory."""
 
     _held: Held
+    _client: str
     taken: int = 0
 
     def take(self, size: int) -> None:
@@ -106,5 +122,5 @@ class Keeping:
         Raises:
             QuotaError: there is no memory for more just now.
         """
-        self._held.take(size)
+        self._held.take(self._client, size)
         self.taken += size

@@ -50,7 +50,7 @@ class ServiceConfig:
     unfinished: int = 2
     """Uploads that a client may have begun and not finished."""
     patience: float = 24.0
-    """Hours after which an upload that was not finished is given up."""
+    """Hours after which an upload that was not finished is given up, and a talk about labels that is silent."""
 
     def __post_init__(self) -> None:
         typed(self)

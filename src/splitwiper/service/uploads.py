@@ -2,7 +2,8 @@
 
 What an upload is (whose, how long, which mark, what is said with it) is in the service's book. How much of it is here
 is the length of its file, so that the two cannot disagree, whatever instant the server dies at. Digests of what came
-are in memory alone: what is not known of them after a restart is read from the file.
+are in memory alone: what is not known of them after a restart is read from the file. So is how much time each has left:
+a clock that is set ends none that is under way.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import json
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from splitwiper.errors import DataError, DiskFullError, NotFoundError, QuotaError
 from splitwiper.service.appending import append
 from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.terms import Terms
 from splitwiper.store import files
 from splitwiper.store.book import Book
 from splitwiper.store.pieces import Passing
@@ -30,7 +32,6 @@ CREATE TABLE uploads (
   expires REAL NOT NULL);
 CREATE INDEX uploads_by_client ON uploads (client);
 """
-_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,20 @@ class Upload:
 
 
 class Uploads:
-    """Uploads that were begun and not finished."""
+    """Uploads that were begun and not finished.
 
-    def __init__(self, folder: Path, book: Book, config: ServiceConfig) -> None:
+    Args:
+        folder: of their files.
+        book: the service's.
+        config: how many there may be, how large, and for how long.
+        clock: one that nobody sets.
+    """
+
+    def __init__(
+        self, folder: Path, book: Book, config: ServiceConfig, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._folder, self._book, self._config = folder, book, config
+        self._terms = Terms(config.patience, clock)
         self._passing: dict[str, Passing] = {}
         files.make_folder(folder)
 
@@ -91,13 +102,14 @@ class Uploads:
             free = os.statvfs(self._folder)
             if size > free.f_bavail * free.f_frsize:
                 raise DiskFullError(errno.ENOSPC, f"there is no room for a shard of {size:,} bytes")
+            upload = secrets.token_hex(16)
             row = {
-                "id": secrets.token_hex(16),
+                "id": upload,
                 "client": client,
                 "size": size,
                 "mark": mark,
                 "statement": said,
-                "expires": time.time() + self._config.patience * _HOUR,
+                "expires": self._terms.begin(upload),
             }
             db.execute("INSERT INTO uploads VALUES (:id, :client, :size, :mark, :statement, :expires)", row)
         return self._upload(row)
@@ -171,8 +183,11 @@ class Uploads:
     def expire(self) -> None:
         """Give up what was not finished in time, and files that no upload is of."""
         with self._book.change() as db:
-            db.execute("DELETE FROM uploads WHERE expires < ?", (time.time(),))
-        known = {row["id"] for row in self._book.read("SELECT id FROM uploads")}
+            rows = db.execute("SELECT id, expires FROM uploads").fetchall()
+            over = {row["id"] for row in rows if self._terms.is_over(row["id"], row["expires"])}
+            db.executemany("DELETE FROM uploads WHERE id = ?", [(name,) for name in over])
+        known = {row["id"] for row in rows} - over
+        self._terms.keep(known)
         for gone in self._passing.keys() - known:
             self._passing.pop(gone, None)
         files.sweep(self._folder, {f"{name}.part" for name in known})

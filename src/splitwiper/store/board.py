@@ -2,7 +2,9 @@
 
 Functions on the server's book, like tickets and ledger. A topic's places are filled one after another, each once. In
 one process a new topic replaces those before it: what clients agreed on earlier is of no use any more. Over a network
-whoever has a certificate can speak, so nobody's words erase another's there, and each has a share of the board.
+whoever has a certificate can speak, so nobody's words erase another's there, and each has a share of the board. A
+message is erased there for who shows what its first bytes are a digest of, which only the group can: the place stays
+taken, and is empty.
 """
 
 from __future__ import annotations
@@ -68,6 +70,16 @@ def _check_share(db: sqlite3.Connection, client: str, size: int) -> None:
         )
 
 
+def erase(db: sqlite3.Connection, topic: str, lock: bytes = b"") -> None:
+    """Erase the messages of a topic that begin with a lock, or all; their places stay taken."""
+    db.execute("UPDATE board SET body = x'' WHERE topic = ? AND substr(body, 1, ?) = ?", (topic, len(lock), lock))
+
+
+def topics(book: Book) -> frozenset[str]:
+    """All that was talked about, and not erased."""
+    return frozenset(str(row["topic"]) for row in book.read("SELECT DISTINCT topic FROM board WHERE body != x''"))
+
+
 def topic(book: Book) -> str:
     """What is being talked about, or was last; empty where nobody ever spoke."""
     row = book.one("SELECT topic FROM board ORDER BY rowid DESC LIMIT 1")
@@ -75,6 +87,6 @@ def topic(book: Book) -> str:
 
 
 def posted(book: Book, topic: str, since: int = 0) -> tuple[Posted, ...]:
-    """The messages of a topic, from a place on."""
+    """The messages of a topic, from a place on; those that were erased are empty."""
     rows = book.read("SELECT * FROM board WHERE topic = ? AND place >= ? ORDER BY place", (topic, since))
     return tuple(Posted(row["place"], row["sender"], row["body"]) for row in rows)

@@ -298,6 +298,15 @@ class ServerTree:
         with self.book.change() as db:
             board.post(db, client, topic, place, body, shared=shared)
 
+    def erase_talk(self, topic: str, lock: bytes = b"") -> None:
+        """Erase the messages of a talk that begin with a lock, or all."""
+        with self.book.change() as db:
+            board.erase(db, topic, lock)
+
+    def topics(self) -> frozenset[str]:
+        """All that was talked about, and not erased."""
+        return board.topics(self.book)
+
     def topic(self) -> str:
         """What is being talked about, or was last."""
         return board.topic(self.book)

@@ -2,7 +2,7 @@
 
 from splitwiper.wire.columns import Column
 from splitwiper.wire.labels import Label
-from splitwiper.wire.link import Accepted, Link, ModelCopy, Posted, Scores
+from splitwiper.wire.link import Accepted, Link, ModelCopy, Posted, Scores, lock_of
 from splitwiper.wire.messages import Receipt, Request, Spent, Statement, Ticket
 from splitwiper.wire.shard import Shard, open_shard, write_shard
 
@@ -20,6 +20,7 @@ __all__ = [
     "Spent",
     "Statement",
     "Ticket",
+    "lock_of",
     "open_shard",
     "write_shard",
 ]

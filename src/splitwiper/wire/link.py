@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +43,16 @@ class ModelCopy:
 
 @dataclass(frozen=True)
 class Posted:
-    """A sealed message between clients, as the server relays it."""
+    """A sealed message between clients, as the server relays it; empty where it was erased."""
 
     place: int
     sender: str
     body: bytes
+
+
+def lock_of(proof: bytes) -> bytes:
+    """What a message begins with that is to be erased for whoever shows the proof, and for nobody else."""
+    return hashlib.sha256(proof).digest()
 
 
 class Link(Protocol):

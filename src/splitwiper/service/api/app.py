@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -27,13 +29,16 @@ from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.shared_book import service_book
+from splitwiper.service.talks import Talks
 from splitwiper.service.uploads import Uploads
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree
 from splitwiper.wire import Ticket
 
+_log = logging.getLogger("splitwiper.service")
+_HOUR = 3600.0
 _MEMORY = 2 << 30
-"""Bytes that all predictions under way may take."""
+"""Bytes that all predictions under way may take; none of a client may take more than are left."""
 
 
 class Service:
@@ -49,7 +54,7 @@ class Service:
         self.overrides = overrides.Overrides(self.book)
         self.cases = Cases(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
-        self.uploads.expire()
+        self.talks = Talks(self.book, ServerTree(root), config.patience)
 
         def server() -> Server:
             return Server(ServerTree(root), half, shared=True)
@@ -83,6 +88,19 @@ class Service:
         """When a request is to be settled."""
         return due(ticket, case, self.config.deadline).isoformat(timespec="seconds")
 
+    def _tidy(self, server: Server) -> None:
+        self.uploads.expire()
+        self.talks.expire(server.tree)
+
+    async def tidying(self) -> None:
+        """Give up what is over, at once and now and then; by a process that has the store, for it may be another's."""
+        while True:
+            try:
+                await self.office.run(self._tidy)
+            except (SplitWiperError, OSError) as problem:  # a full disk, say: it is tried again
+                _log.warning("what is over could not be erased: %s", problem)
+            await asyncio.sleep(max(1.0, min(_HOUR, self.config.patience * _HOUR / 4)))
+
     def close(self) -> None:
         """Finish what was begun."""
         for desk in (self.dock, self.oracle, self.office):
@@ -95,7 +113,11 @@ def create_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
+        tidying = asyncio.create_task(service.tidying())
         yield
+        tidying.cancel()
+        with suppress(asyncio.CancelledError):
+            await tidying
         service.close()
 
     app = Described(

@@ -11,7 +11,7 @@ from splitwiper.service.api.shapes import Problem
 
 _ABOUT = """Every call but the probes needs an identity: a client's or operator's certificate (mutual TLS), or, where a
 proxy terminates TLS, a token. What goes wrong is told in one shape: a kind, and a message that says what to do. Every
-call may be made again: repeating one changes nothing."""
+call may be made again: repeating one changes nothing. Wherever there is GET, HEAD answers the same without a body."""
 _SCHEMES = {
     "certificate": {"type": "mutualTLS", "description": "A certificate that 'splitwiper certs' made."},
     "token": {"type": "http", "scheme": "bearer", "description": "A token that 'splitwiper certs token' made."},
@@ -36,6 +36,9 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": why} for code, why in _OFTEN.items()
 }
 """Answers that every call of clients and operators may get."""
+
+BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+"""Content that is bytes and nothing more."""
 
 
 class Described(FastAPI):

@@ -20,6 +20,7 @@ from splitwiper.errors import (
     InputError,
     NotFoundError,
     QuotaError,
+    SlowError,
     SplitWiperError,
     StoreError,
     WithdrawnError,
@@ -36,6 +37,7 @@ _ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (ForbiddenError, 403),
     (IdentityError, 401),
     (QuotaError, 429),
+    (SlowError, 408),
     (WithdrawnError, 503),
     (DiskFullError, 507),
     (NotFoundError, 404),
@@ -72,16 +74,24 @@ class Front:
         self._app, self._gate, self._rates, self._metrics = app, gate, rates, metrics
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Let a call through, and write a line about it: no label, no data, no token."""
+        """Let a call through, and write a line about it: no label, no data, no token.
+
+        HEAD is GET without the body, for every path that has a GET.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status, begun = time.perf_counter(), 500, False
+        method, start, status, begun = scope["method"], time.perf_counter(), 500, False
+        bare = method == "HEAD"
+        if bare:
+            scope = {**scope, "method": "GET"}
 
         async def noted(message: MutableMapping[str, Any]) -> None:
             nonlocal status, begun
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
+            elif bare and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             await send(message)
 
         try:
@@ -98,9 +108,8 @@ class Front:
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             took = round(time.perf_counter() - start, 6)
-            told = {"method": scope["method"], "route": route, "status": status, "seconds": took}
-            _log.info("call", extra=told)
-            self._metrics.called(scope["method"], route, status, took)
+            _log.info("call", extra={"method": method, "route": route, "status": status, "seconds": took})
+            self._metrics.called(method, route, status, took)
 
     def _caller(self, scope: Scope) -> Principal:
         """Who calls.
@@ -127,6 +136,8 @@ def answer(problem: SplitWiperError) -> JSONResponse:
     headers = {"Retry-After": str(_RETRY[status])} if status in _RETRY else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if status == 408:  # the rest of the body is not waited for
+        headers["Connection"] = "close"
     return JSONResponse({"kind": type(problem).__name__, "message": str(problem)}, status, headers)
 
 

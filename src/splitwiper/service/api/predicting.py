@@ -13,12 +13,13 @@ from safetensors.torch import load, save
 
 from splitwiper.errors import DataError, NotFoundError, WithdrawnError
 from splitwiper.server import Server
+from splitwiper.service.api.document import BINARY
+from splitwiper.service.api.receiving import received
 from splitwiper.service.api.shapes import Problem
 from splitwiper.service.api.shared import service_of
 from splitwiper.wire import Label, Scores
 
 if TYPE_CHECKING:
-    from splitwiper.service.access import Keeping
     from splitwiper.service.api.app import Service
 
 router = APIRouter(prefix="/v1", tags=["predictions"])
@@ -26,24 +27,25 @@ TENSORS = "application/vnd.safetensors"
 LABELS, CODEBOOK = "X-Labels", "X-Codebook"
 """Headers: what columns stand for, and the codebook they are codes of."""
 _MOST = 1 << 30
-_BINARY = {"type": "string", "format": "binary"}
+"""Bytes of a prediction's activations: half of what all have, so that one client may have it."""
 _FILE: dict[str, Any] = {
     "description": "A safetensors file.",
-    "content": {TENSORS: {"schema": _BINARY}},
+    "content": {TENSORS: BINARY},
     "headers": {
         LABELS: {"description": "What outputs stand for: a JSON list.", "schema": {"type": "string"}},
         CODEBOOK: {"description": "The codebook that they are codes of, if any.", "schema": {"type": "string"}},
     },
 }
 _NONE: dict[str, Any] = {"model": Problem, "description": "There is no model, or it is not handed out."}
+_SLOW: dict[str, Any] = {"model": Problem, "description": "The body came too slowly; ask in smaller parts."}
 _WITHDRAWN: dict[str, Any] = {"model": Problem, "description": "The model is forgetting; ask again later."}
 
 
 @router.post(
     "/predict",
     response_class=Response,
-    responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN},
-    openapi_extra={"requestBody": {"required": True, "content": {TENSORS: {"schema": _BINARY}}}},
+    responses={200: _FILE, 404: _NONE, 408: _SLOW, 503: _WITHDRAWN},
+    openapi_extra={"requestBody": {"required": True, "content": {TENSORS: BINARY}}},
 )
 async def predict(request: Request) -> Response:
     """Run the server half on activations, given as a safetensors file.
@@ -52,19 +54,8 @@ async def predict(request: Request) -> Response:
     """
     service = service_of(request)
     client = service.client(request)
-    with service.held.keeping() as held:
-        return await _answered(service, client, await _body(request, held))
-
-
-async def _body(request: Request, held: Keeping) -> bytes:
-    """All that is sent, as far as there is memory for it and what others send just now."""
-    body = bytearray()
-    async for piece in request.stream():
-        if len(body) + len(piece) > _MOST:
-            raise DataError(f"a prediction may take {_MOST:,} bytes; ask in parts.")
-        held.take(len(piece))
-        body += piece
-    return bytes(body)
+    with service.held.keeping(client) as held:
+        return await _answered(service, client, await received(request, held, most=_MOST))
 
 
 async def _answered(service: Service, client: str, body: bytes) -> Response:

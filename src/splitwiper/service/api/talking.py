@@ -13,17 +13,26 @@ from splitwiper.errors import DataError
 from splitwiper.server import Server
 from splitwiper.service.api.shapes import PostedShape, Shape
 from splitwiper.service.api.shared import service_of
+from splitwiper.wire import lock_of
 
 router = APIRouter(prefix="/v1/board", tags=["board"])
 _MOST = 1 << 20
 """Bytes of messages in one answer, unless a single one is longer."""
-Topic = Annotated[str, Query(max_length=64, pattern=r"^labels/[0-9]{1,9}$")]
+_TOPIC = r"^labels/[0-9]{1,9}$"
+Topic = Annotated[str, Query(max_length=64, pattern=_TOPIC)]
 
 
 class Body(Shape):
     """A sealed message, in base64."""
 
     body: Annotated[str, Field(max_length=3 << 20)]
+
+
+class End(Shape):
+    """A talk that has ended; the proof is for messages that begin with its digest, and has them erased."""
+
+    topic: Annotated[str, Field(max_length=64, pattern=_TOPIC)]
+    proof: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
 
 
 @router.get("/topic")
@@ -37,11 +46,15 @@ async def topic(request: Request) -> dict[str, str]:
 async def messages(
     request: Request, topic: Topic, since: Annotated[int, Query(ge=0, le=1 << 31)] = 0
 ) -> list[PostedShape]:
-    """The messages of a topic, from a place on: the first of them, if they are long. Ask until none come."""
+    """The messages of a topic, from a place on: the first of them, if they are long. Ask until none come.
+
+    What was erased has an empty body.
+    """
     service = service_of(request)
 
     def first(server: Server) -> list[PostedShape]:
         out, size = list[PostedShape](), 0
+        service.talks.listened(topic)
         for m in server.posted(topic, since):
             size += len(m.body)
             if out and size > _MOST:
@@ -61,4 +74,27 @@ async def post(request: Request, topic: Topic, place: Annotated[int, Path(ge=0, 
         sealed = base64.b64decode(body.body, validate=True)
     except (binascii.Error, ValueError) as problem:
         raise DataError("the message is not in base64.") from problem
-    await service.office.run(lambda server: server.post(client, topic, place, sealed))
+
+    def said(server: Server) -> None:
+        server.post(client, topic, place, sealed)
+        service.talks.spoken(topic)
+
+    await service.office.run(said)
+
+
+@router.post("/end", status_code=204)
+async def end(request: Request, body: End) -> None:
+    """Tell that a talk has ended: what was agreed on is kept for those who come later.
+
+    Where it was given up, show the proof: messages that begin with the proof's digest are erased. A talk that nobody
+    ends is erased when it has been silent for long.
+    """
+    service = service_of(request)
+
+    def ended(server: Server) -> None:
+        if server.posted(body.topic):
+            service.talks.ended(body.topic)
+            if body.proof:
+                server.tree.erase_talk(body.topic, lock_of(bytes.fromhex(body.proof)))
+
+    await service.office.run(ended)

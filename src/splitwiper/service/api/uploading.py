@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import FileResponse
 
 from splitwiper.errors import DataError, InputError, StoreError
 from splitwiper.server import Server
-from splitwiper.service.api.shapes import AcceptedShape, Begin, Begun, FederationShape, Finish, StatementShape
+from splitwiper.service.api.document import BINARY
+from splitwiper.service.api.shapes import AcceptedShape, Begin, Begun, FederationShape, Finish, Problem, StatementShape
 from splitwiper.service.api.shared import service_of
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import open_shard
 
 router = APIRouter(prefix="/v1", tags=["shards"])
-Offset = Annotated[int, Header(ge=0, le=1 << 50, alias="Upload-Offset")]
+_BYTES = "application/octet-stream"
+_SENT: dict[str, Any] = {
+    "description": "The shard's bytes from Upload-Offset on: all that are left, or as many as you like.",
+    "required": True,
+    "content": {_BYTES: BINARY, "application/offset+octet-stream": BINARY},
+}
+_UPLOAD: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "No such upload of yours: it was finished, cancelled or given up."}
+}
+_ALONE: dict[int | str, dict[str, Any]] = {
+    **_UPLOAD,
+    409: {"model": Problem, "description": "Another call is at this upload: wait for it, and look where it stands."},
+}
+_WHERE = "How many bytes are here, as the server said last: what is sent goes behind them."
+Offset = Annotated[int, Header(ge=0, le=1 << 50, alias="Upload-Offset", description=_WHERE)]
 
 
 @router.get("/federation")
@@ -38,11 +53,15 @@ async def federation(request: Request) -> FederationShape:
     return await service.office.run(told)
 
 
-@router.get("/initial", response_class=FileResponse)
+@router.get(
+    "/initial",
+    response_class=FileResponse,
+    responses={200: {"description": "A safetensors file.", "content": {_BYTES: BINARY}}},
+)
 async def initial(request: Request) -> FileResponse:
     """The client half's first weights, as a safetensors file."""
     service = service_of(request)
-    return FileResponse(service.root / "client-initial.safetensors", media_type="application/octet-stream")
+    return FileResponse(service.root / "client-initial.safetensors", media_type=_BYTES)
 
 
 @router.post("/uploads", status_code=201)
@@ -57,7 +76,7 @@ async def begin(request: Request, body: Begin) -> Begun:
     )
 
 
-@router.get("/uploads/{upload}")
+@router.get("/uploads/{upload}", responses=_UPLOAD)
 async def look(request: Request, upload: str) -> Begun:
     """How much of an upload is here."""
     service = service_of(request)
@@ -65,7 +84,7 @@ async def look(request: Request, upload: str) -> Begun:
     return _begun(await service.office.run(lambda _: service.uploads.find(client, upload)))
 
 
-@router.patch("/uploads/{upload}")
+@router.patch("/uploads/{upload}", responses=_ALONE, openapi_extra={"requestBody": _SENT})
 async def send(request: Request, upload: str, offset: Offset) -> Begun:
     """Append to an upload what the body holds, of any length. It goes straight to disk."""
     service = service_of(request)
@@ -78,7 +97,7 @@ async def send(request: Request, upload: str, offset: Offset) -> Begun:
         return _begun(found)
 
 
-@router.post("/uploads/{upload}/finish")
+@router.post("/uploads/{upload}/finish", responses=_ALONE)
 async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
     """Check an upload that is whole, and make it the client's shard; the one before is erased."""
     service = service_of(request)
@@ -104,7 +123,7 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
         return await service.dock.run(accept)
 
 
-@router.delete("/uploads/{upload}", status_code=204)
+@router.delete("/uploads/{upload}", status_code=204, responses=_ALONE)
 async def cancel(request: Request, upload: str) -> None:
     """Give an upload up."""
     service = service_of(request)

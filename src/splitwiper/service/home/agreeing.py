@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from splitwiper.client import Client
 from splitwiper.config import to_toml
@@ -46,6 +47,14 @@ class Gathering:
     told: Callable[[str], None] | None = None
 
 
+class SharedBoard(Board, Protocol):
+    """A board that strangers can write on too, and that erases what it is told to, or what is old."""
+
+    def ended(self, topic: str, proof: bytes = b"") -> None:
+        """Tell that a talk has ended: it is kept; or, with its proof, erased."""
+        ...
+
+
 class Side:
     """One home's side of an agreement.
 
@@ -54,7 +63,7 @@ class Side:
         board: the link to its server.
     """
 
-    def __init__(self, client: Client, board: Board) -> None:
+    def __init__(self, client: Client, board: SharedBoard) -> None:
         self._client, self._board = client, board
         self._key = client.group.key()
         self._talk = Talk(board, self._key, 1, strict=False)
@@ -108,6 +117,7 @@ class Side:
             self._tell(self._waits(roster), how)
             time.sleep(wait)
             wait = min(1.5 * wait, _LONGEST)
+        self._board.ended(self._talk.topic)  # before it is taken: of what somebody took, nothing may be erased
         self._client.group.take(book, self._client.labels())
 
     # --- who takes part ------------------------------------------------------------------------------------
@@ -115,6 +125,8 @@ class Side:
     def _listen(self) -> None:
         self._talk.listen()
         while self._talk.successors:
+            if self._talk.leftover:
+                self._board.ended(self._talk.topic, self._talk.proof)
             self._roster = self._talk.successors
             self._talk = Talk(self._board, self._key, self._talk.version + 1, strict=False)
             self._talk.listen()

@@ -222,6 +222,10 @@ class HttpsLink:
             since = out[-1].place + 1
         return tuple(out)
 
+    def ended(self, topic: str, proof: bytes = b"") -> None:
+        """Tell that a talk has ended: it is kept; or, with its proof, erased, because it was given up."""
+        self._call("POST", "/v1/board/end", json={"topic": topic, "proof": proof.hex()})
+
     # --- calls ---------------------------------------------------------------------------------------------
 
     def _call(self, method: str, place: str, **how: Any) -> httpx.Response:

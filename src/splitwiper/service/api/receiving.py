@@ -1,0 +1,73 @@
+"""Bodies that are kept in memory: how large they may get, what a client may hold, and how slowly they may come.
+
+A body that drips holds memory for as long as it likes, so the time that it may take goes by what has come of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from splitwiper.errors import DataError, SlowError
+from splitwiper.service.access import Keeping
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a body must come.
+
+    Attributes:
+        grace: seconds that any may take, however small.
+        rate: bytes a second that it must come at beyond these.
+        longest: seconds after which it must be whole.
+    """
+
+    grace: float = 30.0
+    rate: float = 1 << 17
+    longest: float = 600.0
+
+    def allowed(self, size: int) -> float:
+        """Seconds within which more must have come than so many bytes.
+
+        >>> Pace().allowed(1 << 20), Pace().allowed(1 << 30)
+        (38.0, 600.0)
+        """
+        return min(self.grace + size / self.rate, self.longest)
+
+
+PACE = Pace()
+"""A megabit a second, and ten minutes."""
+
+
+async def received(request: Request, held: Keeping, *, most: int) -> bytes:
+    """All that is sent, as far as there is memory for it beside what others send just now.
+
+    Args:
+        request: whose body it is.
+        held: counts what it takes.
+        most: bytes at most.
+
+    Raises:
+        DataError: it is larger.
+        QuotaError: the client has more under way than its share.
+        SlowError: it comes too slowly.
+    """
+    body, loop = bytearray(), asyncio.get_running_loop()
+    begun = loop.time()
+    try:
+        async with asyncio.timeout_at(begun + PACE.allowed(0)) as limit:
+            async for piece in request.stream():
+                if len(body) + len(piece) > most:
+                    raise DataError(f"a prediction may take {most:,} bytes; ask in parts.")
+                held.take(len(piece))
+                body += piece
+                limit.reschedule(begun + PACE.allowed(len(body)))
+    except TimeoutError as problem:
+        raise SlowError(
+            f"{len(body):,} bytes came in {loop.time() - begun:.0f} seconds: after the first {PACE.grace:g} they must "
+            f"come at {PACE.rate / 1024:g} KiB a second, and be whole after {PACE.longest:g}. Ask in smaller parts, or "
+            "over a faster line."
+        ) from problem
+    return bytes(body)

@@ -1,0 +1,210 @@
+"""Sealed words of talks that came to nothing: erased when the talk is given up, or old; what was agreed on stays."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from service.processes import Running, settled
+from service.serving import link_of
+from service.talking import PARTITION, SECRET, homes, together, wards
+from splitwiper import Label
+from splitwiper.errors import AbsentClientError, DataError
+from splitwiper.masking.consensus import Participant
+from splitwiper.masking.sealing import GroupKey
+from splitwiper.masking.talk import Talk
+from splitwiper.service.home.agreeing import Gathering
+from splitwiper.service.home.link import HttpsLink
+from splitwiper.service.shared_book import service_book
+from splitwiper.service.talks import Talks
+from splitwiper.store import ServerTree
+from splitwiper.wire import lock_of
+
+KEY = GroupKey.of(SECRET, federation="f")
+YEAR = 365 * 24.0
+
+
+def bodies(store: Path, topic: str = "labels/1") -> list[bytes]:
+    return [message.body for message in ServerTree(store).posted(topic)]
+
+
+def is_stored(store: Path, words: list[bytes]) -> bool:
+    """Whether any part of words is in a file of the store."""
+    held = b"".join(path.read_bytes() for path in store.rglob("*") if path.is_file())
+    return any(word[place : place + 24] in held for word in words for place in range(0, len(word), 256))
+
+
+def test_a_talk_that_is_given_up_is_erased_at_once(server: Running, tmp_path: Path) -> None:
+    rows, store, all_three = wards(), tmp_path / "store", ("north", "south", "west")
+    with homes(server, ("north", "south"), invitation=SECRET) as here:
+        north, south = here.values()
+        for home in (north, south):
+            with pytest.raises(AbsentClientError):
+                home.learn(rows[home.config.name], gathering=Gathering(members=all_three, patience=0))
+        words = bodies(store)
+        assert len(words) >= 2 and is_stored(store, words)
+        with pytest.raises(AbsentClientError, match="waits for 'north'"):  # west never comes
+            south.learn(rows["south"], gathering=Gathering(members=("north",), anew=True, patience=0))
+        assert [bool(body) for body in bodies(store)] == [False] * len(words) + [True]
+        assert not is_stored(store, words)  # north's too, which has not come again yet
+        together({"north": north, "south": south}, rows)
+        assert all(bodies(store, "labels/2"))
+        book = north.client.group.codebook()
+        assert book.version == 2
+    with closing(server.home("west", masking=PARTITION, invitation=SECRET)) as west:  # it does come
+        with pytest.raises(DataError, match="'scarlatina' is not in the codebook"):
+            west.learn(rows["west"])
+        x, y = rows["west"]
+        west.learn((x[y == "influenza"], y[y == "influenza"]))
+        assert west.client.group.codebook() == book
+    assert [shard.client for shard in settled(store).shards()] == ["north", "south", "west"]
+
+
+# --- without homes: who talks has labels, a key and a link -----------------------------------------------------
+
+
+def person(name: str, *labels: str) -> Participant:
+    return Participant(name, {Label("", label) for label in labels}, PARTITION, Random(name))
+
+
+def talked(url: str, certs: Path, *names: str, words: int = 100) -> dict[str, Talk]:
+    """Let clients talk until so many words were said, or all agree."""
+    talks = {name: Talk(link_of(url, certs, name), KEY, 1, strict=False) for name in names}
+    people = {name: person(name, "measles", name) for name in names}
+    while not any(talk.consensus for talk in talks.values()):
+        for name, talk in talks.items():
+            talk.listen()
+            if talk.words >= words:
+                return talks
+            talk.speak(people[name], names)
+    return talks
+
+
+def test_strangers_erase_their_own_words_alone(url: str, certs: Path, run) -> None:
+    store = run.path / "server"
+    talk = talked(url, certs, "north", "south", words=3)["north"]
+    said, west = bodies(store), link_of(url, certs, "west")
+    own = secrets.token_bytes(32)
+    west.post("west", "labels/1", 3, lock_of(own) + b"its own")
+    west.post("west", "labels/1", 4, said[0])  # another's words, lock and all
+    for proof in (b"", own, secrets.token_bytes(32), said[0][:32]):
+        west.ended("labels/1", proof)
+    assert bodies(store) == [*said, b"", said[0]]
+    west.ended("labels/7", own)
+    late = Talk(west, KEY, 1, strict=False)
+    late.listen()
+    assert late.words == 3 and set(late.unread) == {"west"}
+    west.ended("labels/1", talk.proof)  # one of the group can
+    assert bodies(store) == [b""] * 5 and not is_stored(store, said)
+
+
+def erased(store: Path) -> bool:
+    return not any(bodies(store))
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_an_idle_server_erases_what_nobody_goes_on_with(serve, certs: Path, run) -> None:
+    url, store = serve(patience=5e-4), run.path / "server"
+    talks = talked(url, certs, "north", "south", words=3)
+    said, start = bodies(store), time.monotonic()
+    while time.monotonic() - start < 2.9:  # it is waited for: north listens
+        talks["north"].listen()
+        time.sleep(0.1)
+    assert bodies(store) == said and talks["north"].words == 3
+    until(lambda: erased(store))
+    assert not is_stored(store, said)
+    again = talked(url, certs, "north", "south")  # all anew, at the next place
+    talks["north"].listen()  # also for a process that heard what is gone
+    for talk in again.values():
+        talk.listen()
+    assert talks["north"].consensus == again["south"].consensus is not None
+    link: HttpsLink = link_of(url, certs, "north")
+    link.ended("labels/1")
+    time.sleep(2.9)
+    assert [bool(body) for body in bodies(store)] == [False] * 3 + [True] * (len(bodies(store)) - 3)
+    late = Talk(link_of(url, certs, "west"), KEY, 1, strict=False)
+    late.listen()
+    assert late.consensus == again["south"].consensus
+
+
+@pytest.fixture
+def board(run, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Talks]:
+    """A server process's talks; the next call makes those of its successor. Clocks are at so many hours."""
+    store = run.path / "server"
+    book, real = service_book(store), time.time()
+    book.create({})
+
+    def process() -> Talks:
+        return Talks(book, ServerTree(store), 24.0, lambda: 3600 * process.now)
+
+    process.now, process.wall, process.book, process.tree = 0.0, 0.0, book, ServerTree(store)
+    monkeypatch.setattr(time, "time", lambda: real + 3600 * process.wall)
+    return process
+
+
+def post(board, topic: str, place: int = 0) -> None:
+    board.tree.post("north", topic, place, b"word", shared=True)
+
+
+def test_old_talks_go_by_the_clock_that_nobody_sets(board) -> None:
+    here = board()
+    for topic in ("labels/1", "labels/2", "labels/3"):
+        post(board, topic)
+        here.spoken(topic)
+    here.ended("labels/2")
+    board.now, board.wall = 20.0, YEAR
+    here.expire(board.tree)
+    here.listened("labels/3")
+    here.listened("labels/4")  # there is none
+    assert board.tree.topics() == {"labels/1", "labels/2", "labels/3"}
+    board.now = 24.1
+    here.expire(board.tree)
+    assert board.tree.topics() == {"labels/2", "labels/3"}
+    board.now = 44.1
+    here.expire(board.tree)
+    assert board.tree.topics() == {"labels/2"}
+    post(board, "labels/1", 1)  # begun anew
+    here.spoken("labels/1")
+    here.expire(board.tree)
+    assert board.tree.topics() == {"labels/1", "labels/2"}
+
+
+def test_old_talks_go_after_a_restart_as_well(board) -> None:
+    here = board()
+    post(board, "labels/1")
+    here.spoken("labels/1")
+    post(board, "labels/2")  # and the server was killed before it took note
+    board.now, board.wall = -500.0, 23.0  # another machine's clock, a day later
+    here = board()
+    here.expire(board.tree)
+    assert board.tree.topics() == {"labels/1", "labels/2"}
+    board.now, board.wall = -486.9, 36.1
+    here.expire(board.tree)
+    assert board.tree.topics() == {"labels/2"}
+    board.now = -475.0
+    here.expire(board.tree)
+    assert board.tree.topics() == set()
+
+
+def test_what_was_agreed_on_with_an_older_server_stays(board) -> None:
+    with board.book.change() as db:
+        db.execute("DROP TABLE talks")
+    post(board, "labels/1")
+    here = board()
+    for now in (0.0, 1000.0):
+        board.now = board.wall = now
+        here.expire(board.tree)
+        board().expire(board.tree)
+    assert board.tree.topics() == {"labels/1"}
