@@ -7,6 +7,7 @@ The tree::
     │   ├── ConfigError                      a setting, or a configuration file
     │   ├── CutError                         a cut of the model that cannot work
     │   ├── DataError                        rows, labels, shapes, dtypes
+    │   │   └── LargeError                   more than one call to the server takes
     │   └── RequestError                     an unlearning request that names what is not there
     ├── NotFoundError         (LookupError)  no such run, client, ticket or model
     │   └── AbsentClientError                the client is known, its folder is not here
@@ -57,6 +58,10 @@ class CutError(InputError):
 
 class DataError(InputError):
     """Rows, labels, shapes or dtypes are wrong."""
+
+
+class LargeError(DataError):
+    """More was sent in one call than it takes."""
 
 
 class RequestError(InputError):

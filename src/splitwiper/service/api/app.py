@@ -38,7 +38,7 @@ from splitwiper.wire import Ticket
 _log = logging.getLogger("splitwiper.service")
 _HOUR = 3600.0
 _MEMORY = 2 << 30
-"""Bytes that all predictions under way may take; none of a client may take more than are left."""
+"""Bytes that all bodies under way may take; those of one client no more than are left."""
 
 
 class Service:
@@ -134,7 +134,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _nowhere)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
-    app.add_middleware(Front, gate=service.gate, rates=service.rates, metrics=service.metrics)
+    app.add_middleware(Front, gate=service.gate, rates=service.rates, held=service.held, metrics=service.metrics)
     return app
 
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from splitwiper.errors import (
     BusyError,
@@ -18,6 +19,7 @@ from splitwiper.errors import (
     ForbiddenError,
     IdentityError,
     InputError,
+    LargeError,
     NotFoundError,
     QuotaError,
     SlowError,
@@ -25,7 +27,8 @@ from splitwiper.errors import (
     StoreError,
     WithdrawnError,
 )
-from splitwiper.service.access import Gate, Rates
+from splitwiper.service.access import Gate, Held, Rates
+from splitwiper.service.api.receiving import small
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
 
@@ -41,6 +44,7 @@ _ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (WithdrawnError, 503),
     (DiskFullError, 507),
     (NotFoundError, 404),
+    (LargeError, 413),
     (InputError, 422),
     (BusyError, 409),
     (CorruptError, 500),
@@ -67,11 +71,12 @@ class Front:
         app: what is behind.
         gate: tells who calls.
         rates: how often anybody may.
+        held: what calls keep in memory.
         metrics: count what comes.
     """
 
-    def __init__(self, app: App, gate: Gate, rates: Rates, metrics: Metrics) -> None:
-        self._app, self._gate, self._rates, self._metrics = app, gate, rates, metrics
+    def __init__(self, app: App, gate: Gate, rates: Rates, held: Held, metrics: Metrics) -> None:
+        self._app, self._gate, self._rates, self._held, self._metrics = app, gate, rates, held, metrics
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Let a call through, and write a line about it: no label, no data, no token.
@@ -97,7 +102,13 @@ class Front:
         try:
             if scope["path"].startswith(_GUARDED):
                 scope[CALLER] = self._caller(scope)
-            await self._app(scope, receive, noted)
+            if CALLER not in scope or _streams(scope):
+                await self._app(scope, receive, noted)
+            else:
+                with self._held.keeping(scope[CALLER].name) as held:
+                    await self._app(scope, await small(scope, receive, held), noted)
+        except ClientDisconnect:
+            status = 499
         except SplitWiperError as problem:
             await answer(problem)(scope, receive, noted)
         except Exception as problem:
@@ -127,6 +138,12 @@ class Front:
         return caller
 
 
+def _streams(scope: Scope) -> bool:
+    """Whether a call looks itself at what is sent, as it comes."""
+    path: str = scope["path"]
+    return path == "/v1/predict" or (scope["method"] == "PATCH" and path.startswith("/v1/uploads/"))
+
+
 def answer(problem: SplitWiperError) -> JSONResponse:
     """An error as an answer. Trouble of the server's own is told to its operator, and to callers without its paths."""
     status = next((code for kind, code in _ANSWERS if isinstance(problem, kind)), 500)
@@ -136,7 +153,7 @@ def answer(problem: SplitWiperError) -> JSONResponse:
     headers = {"Retry-After": str(_RETRY[status])} if status in _RETRY else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if status == 408:  # the rest of the body is not waited for
+    if status in (408, 413):  # the rest of the body is not waited for
         headers["Connection"] = "close"
     return JSONResponse({"kind": type(problem).__name__, "message": str(problem)}, status, headers)
 

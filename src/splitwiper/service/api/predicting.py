@@ -55,7 +55,7 @@ async def predict(request: Request) -> Response:
     service = service_of(request)
     client = service.client(request)
     with service.held.keeping(client) as held:
-        return await _answered(service, client, await received(request, held, most=_MOST))
+        return await _answered(service, client, await received(request.stream(), held, most=_MOST))
 
 
 async def _answered(service: Service, client: str, body: bytes) -> Response:

@@ -6,11 +6,13 @@ A body that drips holds memory for as long as it likes, so the time that it may 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from typing import Any
 
-from fastapi import Request
+from starlette.requests import ClientDisconnect
 
-from splitwiper.errors import DataError, SlowError
+from splitwiper.errors import LargeError, SlowError
 from splitwiper.service.access import Keeping
 
 
@@ -41,16 +43,54 @@ PACE = Pace()
 """A megabit a second, and ten minutes."""
 
 
-async def received(request: Request, held: Keeping, *, most: int) -> bytes:
+SMALL = 4 << 20
+"""Bytes of a body that is neither a shard nor a prediction: a sealed message is the longest."""
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+async def small(scope: MutableMapping[str, Any], receive: Receive, held: Keeping) -> Receive:
+    """Take a body in before anybody looks at it, so that none is larger than it may be; what then gives it again.
+
+    Raises:
+        LargeError: it is larger.
+        QuotaError: the client has more under way than its share.
+        SlowError: it comes too slowly.
+        ClientDisconnect: who sent it is gone.
+    """
+    if not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
+        return receive
+    body: bytes | None = await received(_pieces(receive), held, most=SMALL)
+
+    async def again() -> MutableMapping[str, Any]:
+        nonlocal body
+        if body is None:
+            return await receive()
+        given, body = body, None
+        return {"type": "http.request", "body": given, "more_body": False}
+
+    return again
+
+
+async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        more = message.get("more_body", False)
+        yield message.get("body", b"")
+
+
+async def received(pieces: AsyncIterator[bytes], held: Keeping, *, most: int) -> bytes:
     """All that is sent, as far as there is memory for it beside what others send just now.
 
     Args:
-        request: whose body it is.
+        pieces: of the body.
         held: counts what it takes.
         most: bytes at most.
 
     Raises:
-        DataError: it is larger.
+        LargeError: it is larger.
         QuotaError: the client has more under way than its share.
         SlowError: it comes too slowly.
     """
@@ -58,9 +98,9 @@ async def received(request: Request, held: Keeping, *, most: int) -> bytes:
     begun = loop.time()
     try:
         async with asyncio.timeout_at(begun + PACE.allowed(0)) as limit:
-            async for piece in request.stream():
+            async for piece in pieces:
                 if len(body) + len(piece) > most:
-                    raise DataError(f"a prediction may take {most:,} bytes; ask in parts.")
+                    raise LargeError(f"this call takes a body of {most:,} bytes at most: send less in one.")
                 held.take(len(piece))
                 body += piece
                 limit.reschedule(begun + PACE.allowed(len(body)))
