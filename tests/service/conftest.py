@@ -17,7 +17,6 @@ from service.processes import Running
 from service.serving import certificates, link_of, opened, service_over
 from splitwiper import Federation, Label
 from splitwiper.service.home.link import HttpsLink
-from splitwiper.service.home.sending import Sending
 from splitwiper.service.identity import client_context
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Column, Spent, Statement, write_shard
@@ -106,7 +105,7 @@ def announced(path: Path, **changed: Any) -> dict[str, Any]:
     """What begins an upload."""
     from splitwiper.service.home.link import _plain
 
-    return {"size": path.stat().st_size, "mark": Sending(path).mark(), "statement": _plain(said()), **changed}
+    return {"size": path.stat().st_size, "mark": file_digest(path), "statement": _plain(said()), **changed}
 
 
 def finished(path: Path) -> dict[str, Any]:

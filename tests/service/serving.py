@@ -91,8 +91,10 @@ class Everybody:
     def __init__(self, url: str, certs: Path) -> None:
         self.links = {name: link_of(url, certs, name) for name in CLIENTS}
 
-    def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
-        return self.links[client].upload(client, shard, statement)
+    travels = True
+
+    def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
+        return self.links[client].upload(client, shard, statement, digest=digest)
 
     def withdraw(self, client: str, statement: Statement) -> None:
         self.links[client].withdraw(client, statement)

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,11 +19,10 @@ import pytest
 from service.conftest import announced, finished, said, shard
 from service.processes import Running
 from service.serving import link_of
-from splitwiper.errors import DiskFullError
+from splitwiper.errors import DataError, DiskFullError
 from splitwiper.server import Server
 from splitwiper.service import appending
 from splitwiper.service.appending import append
-from splitwiper.service.home.sending import Sending
 from splitwiper.service.identity import client_context
 from splitwiper.store import ServerTree, files, pieces
 from splitwiper.store.files import file_digest
@@ -75,7 +75,7 @@ def test_killed_in_mid_piece(tmp_path: Path) -> None:
     server.start()
     try:
         with closing(link_of(server.url, server.certs, "north")) as link:
-            before = link._begun(Sending(path), said())["offset"]
+            before = link._call("POST", "/v1/uploads", json=announced(path)).json()["offset"]
             assert 2 << 20 <= before < len(data)
             assert link.upload("north", path, said()).digest == file_digest(path)
         taken(tmp_path / "store", path)
@@ -121,31 +121,31 @@ def test_a_client_that_lies_about_the_digest(url: str, http, run, tmp_path: Path
     assert list((run.path / "server" / "uploads").iterdir()) == []
 
 
+def test_a_server_that_says_that_it_has_something_else(url: str, link, tmp_path: Path, monkeypatch) -> None:
+    call = link._call
+
+    def lies(method: str, path: str, **more: Any) -> httpx.Response:
+        answer = call(method, path, **more)
+        if path.endswith("/finish"):
+            return httpx.Response(200, json={**answer.json(), "digest": "0" * 64})
+        return answer
+
+    monkeypatch.setattr(link, "_call", lies)
+    with pytest.raises(DataError, match="says that it has another shard"):
+        link.upload("north", shard(tmp_path / "s"), said())
+
+
 @pytest.mark.parametrize("marks", ["differ", "are one"])
-def test_two_files_of_one_size(url: str, http, link, run, tmp_path: Path, monkeypatch, marks: str) -> None:
-    if marks == "are one":
-        monkeypatch.setattr(Sending, "mark", lambda _: "0" * 64)
+def test_two_files_of_one_size(url: str, http, link, run, tmp_path: Path, marks: str) -> None:
     one, two = shard(tmp_path / "1", 50), shard(tmp_path / "2", 50, value=0.25)
     assert one.stat().st_size == two.stat().st_size
     north = http(url)
-    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(one)).json()['id']}"
+    begin = announced(one) if marks == "differ" else announced(one, mark=file_digest(two))
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=begin).json()['id']}"
     north.patch(place, content=one.read_bytes()[:1500], headers={"Upload-Offset": "0"})
     assert link.upload("north", two, said()).digest == file_digest(two)
     taken(run.path / "server", two)
     assert north.get(place).status_code == 404  # given up: another shard was taken
-
-
-@pytest.mark.parametrize("size", [1, 70_000, 3 << 20])
-def test_a_mark_looks_at_both_ends(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "f"
-    data = bytearray(random.Random(5).randbytes(size))
-    path.write_bytes(data)
-    whole = Sending(path).mark()
-    for place in (0, -1):
-        data[place] ^= 1
-        path.write_bytes(data)
-        assert Sending(path).mark() != whole
-        data[place] ^= 1
 
 
 @pytest.mark.usefixtures("small")

@@ -1,4 +1,4 @@
-"""Bodies that are neither shards nor predictions: taken in before anybody looks at them, and never more than they may be."""
+"""Bodies that are neither shards nor predictions: taken in whole before anybody looks at them, and never too large."""
 
 from __future__ import annotations
 

@@ -340,8 +340,9 @@ class Client:
             if self.config.noise.is_on:  # before it goes out: what may have been seen is counted
                 copies, group = sending.releases
                 record_upload(self.tree, wanted, copies=copies, group=group)
+            written = files.file_digest(outgoing) if self._link.travels else None
             with self.tree.book.change():  # a process that lost its lease must not bring old rows back
-                accepted = self._link.upload(self.name, outgoing, self.statement(tickets))
+                accepted = self._link.upload(self.name, outgoing, self.statement(tickets), digest=written)
         except (DataError, TrainingError, CorruptError):
             if tickets:  # what is left cannot be trained on or sent, but what is to be forgotten goes all the same
                 self._withdraw(tickets)

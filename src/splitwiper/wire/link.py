@@ -58,8 +58,18 @@ def lock_of(proof: bytes) -> bytes:
 class Link(Protocol):
     """What a client can ask of the server. Every call may be repeated: the answer is the same."""
 
-    def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
-        """Hand over a shard; it replaces the client's earlier one, which is erased."""
+    travels: bool
+    """Whether shards go over a network: clients then say what they were when they wrote them."""
+
+    def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
+        """Hand over a shard; it replaces the client's earlier one, which is erased.
+
+        Args:
+            client: whose it is.
+            shard: the file.
+            statement: what the client says with it.
+            digest: of the file, if it was taken when the file was written.
+        """
         ...
 
     def withdraw(self, client: str, statement: Statement) -> None:

@@ -7,8 +7,8 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,10 +20,11 @@ from torch import Tensor
 from splitwiper import errors
 from splitwiper.errors import SplitWiperError, UnreachableError
 from splitwiper.service.certificate import Head, PublicKey
-from splitwiper.service.home.sending import Sending
+from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
 
 _TRIES = 5
+_PIECE = 1 << 20
 _UNLIKELY = -30.0
 """The logit of labels that the server did not name the most likely one."""
 _KEEPALIVE = [
@@ -40,6 +41,21 @@ _SOON = 3.0
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True)
+class _File:
+    """A file that is sent. Its digest is also what an interrupted upload of it is found by."""
+
+    path: Path
+    size: int
+    digest: str
+
+    def pieces(self, offset: int) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            while piece := file.read(_PIECE):
+                yield piece
+
+
 class HttpsLink:
     """A client's connection to a server.
 
@@ -52,6 +68,8 @@ class HttpsLink:
         tries: how often a call is tried that got no answer; every one may be repeated.
         sign: signs requests to forget, see `splitwiper.service.home.own_key`.
     """
+
+    travels = True
 
     def __init__(
         self,
@@ -92,31 +110,35 @@ class HttpsLink:
         """The client half's first weights, as a safetensors file."""
         return self._call("GET", "/v1/initial").content
 
-    def upload(self, client: str, shard: Path, statement: Statement) -> Accepted:
-        """Hand over a shard; after an interruption it goes on where it was."""
-        begun = self._begun(sending := Sending(shard), statement)
+    def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
+        """Hand over a shard; after an interruption it goes on where it was.
+
+        Raises:
+            DataError: the server does not take it, or has not what was sent.
+        """
+        file = _File(shard, shard.stat().st_size, digest or file_digest(shard))
+        begun = self._begun(file, statement)
         try:
-            return self._finished(sending, begun)
+            return self._finished(file, begun)
         except errors.DataError:
             if not begun["offset"]:
                 raise
         except errors.NotFoundError:  # it was given up meanwhile, or the answer to finishing it was lost
             pass
-        sending = Sending(shard)  # what was there may have been the beginning of another file: once more, from nothing
-        return self._finished(sending, self._begun(sending, statement))
+        return self._finished(file, self._begun(file, statement))  # once more, from nothing
 
-    def _begun(self, sending: Sending, statement: Statement) -> dict[str, Any]:
-        announced = {"size": sending.size, "mark": sending.mark(), "statement": _plain(statement)}
+    def _begun(self, file: _File, statement: Statement) -> dict[str, Any]:
+        announced = {"size": file.size, "mark": file.digest, "statement": _plain(statement)}
         begun: dict[str, Any] = self._call("POST", "/v1/uploads", json=announced).json()
         return begun
 
-    def _finished(self, sending: Sending, begun: Mapping[str, Any]) -> Accepted:
+    def _finished(self, file: _File, begun: Mapping[str, Any]) -> Accepted:
         """Send what is not there yet, and have the server take it."""
         place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
         start = time.perf_counter()
         moved = time.monotonic()
-        while offset < sending.size:
-            before, offset = offset, self._sent(place, sending, offset)
+        while offset < file.size:
+            before, offset = offset, self._sent(place, file, offset)
             if offset > before:
                 moved = time.monotonic()
             elif time.monotonic() - moved > self._patience:
@@ -125,15 +147,17 @@ class HttpsLink:
                     "kept there: send it again, and it goes on."
                 )
         self.timings["sent"] = time.perf_counter() - start
-        done = self._call("POST", f"{place}/finish", json={"digest": sending.digest()}, timeout=None).json()
+        done = self._call("POST", f"{place}/finish", json={"digest": file.digest}, timeout=None).json()
+        if done["digest"] != file.digest:
+            raise errors.DataError(f"{self.url} says that it has another shard than was sent: tell its operator.")
         return Accepted(done["digest"], done["generation"])
 
-    def _sent(self, place: str, sending: Sending, offset: int) -> int:
+    def _sent(self, place: str, file: _File, offset: int) -> int:
         """Send from a place to the end; what came through before an interruption counts."""
         try:
-            headers = {"Upload-Offset": str(offset), "Content-Length": str(sending.size - offset)}
+            headers = {"Upload-Offset": str(offset), "Content-Length": str(file.size - offset)}
             patience = httpx.Timeout(None, connect=10.0, write=self._patience)
-            answer = self._once("PATCH", place, content=sending.pieces(offset), headers=headers, timeout=patience)
+            answer = self._once("PATCH", place, content=file.pieces(offset), headers=headers, timeout=patience)
             return int(answer.json()["offset"])
         except (httpx.TransportError, errors.BusyError, errors.DataError):
             there = int(self._call("GET", place).json()["offset"])
