@@ -12,7 +12,7 @@ from splitwiper.errors import BusyError, DataError
 from splitwiper.store import files
 from splitwiper.store.pieces import Passing
 
-_BATCH = 1 << 20
+_BATCH = 1 << 21
 """Bytes that are written in one go. So many, and as many again that are gathered meanwhile, are in memory."""
 _VECTOR = 512
 """Pieces of a batch that are written by one call; systems take 1,024 at least."""
