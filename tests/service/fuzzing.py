@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import struct
@@ -85,7 +86,7 @@ class Calls:
         return self._some(given)
 
     def _value(self) -> Any:
-        return self._draw.choice(VALUES)
+        return copy.deepcopy(self._draw.choice(VALUES))  # it may be put into another, and changed there
 
     def _body(self) -> dict[str, Any]:
         kind = self._draw.randrange(5)
