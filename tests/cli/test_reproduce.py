@@ -12,6 +12,7 @@ from splitwiper.errors import InputError
 from splitwiper.evaluation.reproduction import Cell, Result
 from splitwiper.evaluation.reproduction.sources import check_same, parts
 from splitwiper.evaluation.reproduction.work import scratch
+from splitwiper.seeding import digest
 from splitwiper.store.process import Process
 
 ROOT = Path(__file__).parents[2]
@@ -115,6 +116,7 @@ def test_a_result_without_its_figures_is_named(call, tmp_path: Path) -> None:
     path = tmp_path / "smoke" / "consensus.jsonl"
     first, second, *rest = path.read_text(encoding="utf-8").splitlines()
     broken = json.dumps({**json.loads(second), "values": {"seconds": "x"}})
+    first = json.dumps({**json.loads(second), "settings": "of an older experiment"})
     path.write_text("\n".join([first, broken, *rest]) + "\n", encoding="utf-8")
     said = call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", tmp_path, code=2).stderr
     assert f"{path}, line 2 is no result" in said and "Take that line away" in said
@@ -129,12 +131,20 @@ def test_where_results_cannot_be_written_nothing_is_measured(call, tmp_path: Pat
 def test_what_a_killed_measurement_left_is_swept(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     mine = Process.current()
-    gone, alive = tmp_path / "splitwiper-reproduce-999999999-1-ab", tmp_path / "splitwiper-reproduce-x-y-z"
-    other = tmp_path / f"splitwiper-reproduce-{mine.pid}-{mine.started}-cd"
-    for folder in (gone, alive, other):
+    stem = f"splitwiper-reproduce-{digest(mine.place)[:8]}"
+    gone, odd, other, elsewhere = (
+        tmp_path / name
+        for name in (
+            f"{stem}-999999999-1-ab",
+            f"{stem}-x-y-z",
+            f"{stem}-{mine.pid}-{mine.started}-cd",
+            "splitwiper-reproduce-01234567-999999999-1-ab",
+        )
+    )
+    for folder in (gone, odd, other, elsewhere):
         (folder / "run").mkdir(parents=True)
     with scratch() as room:
-        assert not gone.exists() and alive.exists() and other.exists()
+        assert not gone.exists() and odd.exists() and other.exists() and elsewhere.exists()
         assert room.is_dir() and room.parent == tmp_path
     assert not room.exists()
 

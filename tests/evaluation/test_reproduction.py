@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from splitwiper.errors import ConfigError, DataError, NotFoundError, TrainingError
+from splitwiper.evaluation.lines import append_line
 from splitwiper.evaluation.reproduction import (
     SCALES,
     Bench,
@@ -401,3 +403,17 @@ def test_results_are_plain_json(compared: Experiment, tmp_path: Path) -> None:
         "scale": "full",
         "seed": 0,
     }
+
+
+def _append(path: Path, name: str) -> None:
+    for number in range(40):
+        append_line(path, json.dumps({"by": name, "number": number}))
+
+
+def test_two_writers_take_turns_at_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"cut', encoding="utf-8")
+    with ThreadPoolExecutor(2) as writers:  # each opens the file itself, as processes do
+        list(writers.map(lambda name: _append(path, name), "ab"))
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert sorted((line["by"], line["number"]) for line in lines) == [(name, n) for name in "ab" for n in range(40)]

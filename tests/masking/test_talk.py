@@ -117,7 +117,6 @@ def erase(board: Paper) -> None:
 def test_that_a_talk_was_given_up_is_heard_when_all_else_is_erased() -> None:
     board = Paper()
     talks = [said_by("north", board), said_by("south", board)]
-    assert all(talk.leftover for talk in talks)
     talks[0].give_up("north", ["north", "east"])
     erase(board)
     assert [bool(message.body) for message in board.said] == [False, False, True]
@@ -125,7 +124,7 @@ def test_that_a_talk_was_given_up_is_heard_when_all_else_is_erased() -> None:
     for talk in (late, *talks):
         talk.listen()
         assert talk.successors == ("north", "east") and talk.consensus is None and not talk.unread
-    assert not late.leftover and late.words == 0
+    assert late.words == 0
     board.said[1:] = [Posted(1, "north", board.said[2].body)]  # the server moves it
     assert shared(board).successors == () and shared(board).unread == {"north": 1}
 
@@ -139,6 +138,18 @@ def test_a_talk_that_was_erased_begins_anew_for_those_who_heard_it_too() -> None
     for talk in (anew, *heard):
         talk.listen()
         assert talk.words == 1 and talk.roster == tuple(SETS) and talk.speaker == "south" and not talk.unread
+
+
+def test_who_slept_while_a_talk_was_erased_speaks_of_the_new_one() -> None:
+    board = Paper()
+    said_by("north", board)
+    slept = shared(board)  # it is south's turn, and it is suspended
+    erase(board)
+    assert not slept.speak(Participant("south", SETS["south"], Masking(), Random(1)), list(SETS))  # north begins
+    said_by("north", board)
+    assert slept.speak(Participant("south", SETS["south"], Masking(), Random(1)), list(SETS))
+    for talk in (slept, shared(board)):
+        assert talk.words == 2 and not talk.unread
 
 
 def test_what_was_agreed_on_does_not_begin_anew() -> None:

@@ -66,6 +66,19 @@ def test_a_talk_that_is_given_up_is_erased_at_once(server: Running, tmp_path: Pa
     assert [shard.client for shard in settled(store).shards()] == ["north", "south", "west"]
 
 
+def test_a_talk_in_which_nobody_spoke_still_leads_to_the_next(server: Running, tmp_path: Path) -> None:
+    rows, store = wards(), tmp_path / "store"
+    with homes(server, ("north",), invitation=SECRET) as here:
+        north = here["north"]
+        for members, anew in (("south",), False), (("east",), True), (("south",), True):
+            with pytest.raises(AbsentClientError):
+                north.learn(rows["north"], gathering=Gathering(members=members, anew=anew, patience=0))
+    assert [len(bodies(store, f"labels/{number}")) for number in (1, 2, 3)] == [2, 1, 1]  # east would have begun
+    with closing(service_book(store)) as book:
+        ended = {row["topic"]: row["ended"] for row in book.read("SELECT * FROM talks")}
+    assert ended == {"labels/1": 1, "labels/2": 1, "labels/3": 0}
+
+
 # --- without homes: who talks has labels, a key and a link -----------------------------------------------------
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line; what is left of one that was cut short is taken away."""
+    """Add a line; what is left of one that was cut short is taken away. Processes take turns."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    there = path.read_bytes() if path.exists() else b""
-    last = there[there.rfind(b"\n") + 1 :]
     with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        there = path.read_bytes()
+        last = there[there.rfind(b"\n") + 1 :]
         if last and is_whole(last):
             file.write(b"\n")
         elif last:

@@ -54,11 +54,11 @@ class Talk:
         self.proof = key.derive("erase", self.topic)
         """What has the server erase the talk."""
         self._lock = b"" if strict else lock_of(self.proof)
-        self.leftover = False
-        """Whether words were heard that the proof has erased."""
         self._heard = self._nothing()
         self._place = 0
         """The first place of the board that was not looked at."""
+        self._last: int | None = None
+        """The place of the last word that was heard."""
         self._said: Conversation | None = None
         """None until somebody spoke."""
         self.unread: dict[str, int] = {}
@@ -109,7 +109,7 @@ class Talk:
             return
         self._take(message.sender, message.place, said)
         self._heard.update(message.body)
-        self.leftover |= bool(self._lock) and message.body.startswith(self._lock)
+        self._last = message.place
         self.unread.pop(message.sender, None)
 
     def _opened(self, message: Posted) -> Any:
@@ -127,8 +127,11 @@ class Talk:
         said = self._key.open(body, *where, self._nothing().digest())
         if self.consensus is not None:
             raise CorruptError("a talk that has ended does not begin anew.")
-        self._said, self._heard, self.masking = None, self._nothing(), ""
+        self._forget()
         return said
+
+    def _forget(self) -> None:
+        self._said, self._heard, self.masking = None, self._nothing(), ""
 
     def _nothing(self) -> hashlib._Hash:
         """The digest of what was heard before anybody spoke."""
@@ -165,6 +168,10 @@ class Talk:
         talk = self._said or Conversation(roster)
         if talk.speaker != participant.client or self.successors:
             return False
+        if self._is_gone():  # this process was suspended for so long that the talk was erased: hear it all again
+            self._forget()
+            self._place, self._last = 0, None
+            return self.speak(participant, roster)
         talk.check_length()
         turn = participant.speak(talk.pool)
         said: dict[str, Any] = {"added": [label.text for label in turn.added], "done": turn.done}
@@ -172,6 +179,13 @@ class Talk:
             said |= {"roster": list(roster), "masking": to_toml(participant.manner)}
         where = (self.topic, participant.client, self._place)
         return self._say(participant.client, self._lock + self._key.seal(said, *where, self._heard.digest()))
+
+    def _is_gone(self) -> bool:
+        """Whether the last word that was heard was erased since."""
+        if self._strict or self._last is None:
+            return False
+        there = self._board.posted(self.topic, self._last)
+        return not there or not there[0].body
 
     def give_up(self, client: str, successors: Sequence[str]) -> None:
         """Say that this talk is over without an end, and who takes part in the next one.

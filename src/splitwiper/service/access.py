@@ -96,8 +96,8 @@ class Held:
         """
         if self._mine[client] + size > self._free - size:
             raise QuotaError(
-                f"predictions of {client!r} that are under way take {self._mine[client]:,} bytes of memory, and "
-                f"{self._free:,} are free for everybody. Wait a little, or ask in smaller parts."
+                f"what {client!r} sends just now takes {self._mine[client]:,} bytes of memory, and {self._free:,} are "
+                "free for everybody. Wait a little, or send it in smaller parts."
             )
         self._give(client, -size)
 

@@ -18,7 +18,7 @@ from splitwiper.errors import DataError
 from splitwiper.evaluation.comparison import Phase, Record, Spread
 from splitwiper.evaluation.comparison.settings import OURS
 from splitwiper.evaluation.lines import is_whole
-from splitwiper.evaluation.reproduction.cells import Result, groups, read_results
+from splitwiper.evaluation.reproduction.cells import Cell, Result, groups, read_results
 from splitwiper.evaluation.reproduction.experiment import Experiment
 
 BANDWIDTH = 100e6
@@ -117,7 +117,7 @@ def _line(path: Path, result: Result) -> int:
     """The number of a result's line."""
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         values = json.loads(line) if line and is_whole(line) else {}
-        if (values.get("condition"), values.get("system"), values.get("seed")) == result.cell.key:
+        if values and Cell(*(values[key] for key in ("condition", "system", "seed", "settings"))) == result.cell:
             return number
     return 0
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from splitwiper.errors import ConfigError, nearest
 from splitwiper.evaluation.reproduction.experiment import Condition
+from splitwiper.seeding import digest
 from splitwiper.store.files import owned_name
 from splitwiper.store.process import Process
 from splitwiper.workloads import Workload, workload
@@ -22,7 +23,8 @@ Progress = Callable[[str, int, int], None]
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A folder for runs, gone in the end. What measurements left behind that were killed goes too."""
-    place, stem, here = Path(tempfile.gettempdir()), "splitwiper-reproduce", Process.current().place
+    place, here = Path(tempfile.gettempdir()), Process.current().place
+    stem = f"splitwiper-reproduce-{digest(here)[:8]}"  # processes elsewhere may have the same folder and other numbers
     for left in place.glob(f"{stem}-*-*-*"):
         number, started = left.name.removeprefix(f"{stem}-").split("-")[:2]
         if number.isdigit() and not Process(int(number), started.removeprefix("0"), here).may_be_alive():

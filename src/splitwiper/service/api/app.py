@@ -38,7 +38,9 @@ from splitwiper.wire import Ticket
 _log = logging.getLogger("splitwiper.service")
 _HOUR = 3600.0
 _MEMORY = 2 << 30
-"""Bytes that all bodies under way may take; those of one client no more than are left."""
+"""Bytes that all predictions under way may take; those of one client no more than are left."""
+_SMALL = 256 << 20
+"""The same of all other bodies, so that nobody's predictions keep anybody from asking to be forgotten."""
 
 
 class Service:
@@ -47,7 +49,7 @@ class Service:
     def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Gate) -> None:
         self.root, self.config, self.gate = root, config, gate
         self.rates = Rates(config.rate, config.burst)
-        self.held = Held(_MEMORY)
+        self.held, self.small = Held(_MEMORY), Held(_SMALL)
         self.metrics = Metrics()
         self.book = service_book(root)
         self.book.create({})
@@ -134,7 +136,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _nowhere)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
-    app.add_middleware(Front, gate=service.gate, rates=service.rates, held=service.held, metrics=service.metrics)
+    app.add_middleware(Front, gate=service.gate, rates=service.rates, held=service.small, metrics=service.metrics)
     return app
 
 

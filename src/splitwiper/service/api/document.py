@@ -28,6 +28,7 @@ _TAGS = {
 _OFTEN = {
     401: "Nobody that the service knows: no certificate or token, or one that was revoked or has run out.",
     403: "Known, and this is not for them: some calls are for clients, others for operators.",
+    408: "The body came too slowly.",
     413: "More was sent than one call takes.",
     422: "What was sent does not fit.",
     429: "Too often, or too much: wait as long as Retry-After says.",

@@ -71,7 +71,7 @@ class Front:
         app: what is behind.
         gate: tells who calls.
         rates: how often anybody may.
-        held: what calls keep in memory.
+        held: what small bodies take in memory.
         metrics: count what comes.
     """
 

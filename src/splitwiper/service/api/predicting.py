@@ -37,14 +37,13 @@ _FILE: dict[str, Any] = {
     },
 }
 _NONE: dict[str, Any] = {"model": Problem, "description": "There is no model, or it is not handed out."}
-_SLOW: dict[str, Any] = {"model": Problem, "description": "The body came too slowly; ask in smaller parts."}
 _WITHDRAWN: dict[str, Any] = {"model": Problem, "description": "The model is forgetting; ask again later."}
 
 
 @router.post(
     "/predict",
     response_class=Response,
-    responses={200: _FILE, 404: _NONE, 408: _SLOW, 503: _WITHDRAWN},
+    responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN},
     openapi_extra={"requestBody": {"required": True, "content": {TENSORS: BINARY}}},
 )
 async def predict(request: Request) -> Response:

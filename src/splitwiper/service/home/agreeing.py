@@ -125,8 +125,7 @@ class Side:
     def _listen(self) -> None:
         self._talk.listen()
         while self._talk.successors:
-            if self._talk.leftover:
-                self._board.ended(self._talk.topic, self._talk.proof)
+            self._board.ended(self._talk.topic, self._talk.proof)  # its last word stays: it leads to the next talk
             self._roster = self._talk.successors
             self._talk = Talk(self._board, self._key, self._talk.version + 1, strict=False)
             self._talk.listen()
