@@ -72,7 +72,7 @@ def run(*, quick: bool) -> Iterator[Result]:
         with _server(root, "store") as (url, process):
             yield _memory(root, url, process, sizes[1])
             yield _many(root, url, names)
-            yield _predictions(root, url, sizes[0], asked)
+            yield _predictions(root, url, sizes[0], asked, calm=0.2 if quick else 3.0)
 
 
 @contextmanager
@@ -188,11 +188,11 @@ def _speed(root: Path, url: str, size: int, rounds: int) -> Result:
             def to_bare(path: Path) -> None:
                 (root / "bare").unlink(missing_ok=True)  # cutting an old file off would be counted
                 headers = {"Content-Length": str(path.stat().st_size)}
-                bare.append(_timed(lambda: http.patch("/", content=_pieces(path), headers=headers)))
+                bare.append(_timed(lambda: http.patch("/", content=_pieces(path), headers=headers), path))
 
             def to_ours(path: Path) -> None:
                 written = file_digest(path)  # as a client does when it writes a shard
-                whole.append(_timed(lambda: link.upload("client-0", path, _said(), digest=written)))
+                whole.append(_timed(lambda: link.upload("client-0", path, _said(), digest=written), path))
                 ours.append(link.timings["sent"])
 
             for number in range(rounds + 1):
@@ -214,9 +214,10 @@ def _speed(root: Path, url: str, size: int, rounds: int) -> Result:
     return Result({"bytes": size}, {"ours": ours, "whole": whole, "bare": bare}, checks)
 
 
-def _timed(work: Callable[[], object]) -> float:
-    """Seconds that something takes, once what was written before is on the disk."""
-    os.sync()
+def _timed(work: Callable[[], object], path: Path) -> float:
+    """Seconds that something takes, once the file that it is about is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
@@ -287,7 +288,7 @@ def _many(root: Path, url: str, names: list[str]) -> Result:
     return Result({"clients": len(names)}, {"seconds": took, "errors": errors[:5]}, [check])
 
 
-def _predictions(root: Path, url: str, size: int, count: int) -> Result:
+def _predictions(root: Path, url: str, size: int, count: int, calm: float) -> Result:
     """The slowest hundredth of small predictions, while nothing else happens and during an upload."""
     with closing(_link(root, url, "client-1")) as link:
         rows = {"activation": torch.ones(4, WIDTH)}
@@ -300,7 +301,7 @@ def _predictions(root: Path, url: str, size: int, count: int) -> Result:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.2)
-        time.sleep(3)
+        time.sleep(calm)
         idle = _asked(link, rows, count)
         path, stop = _shard(root / "again", size, 9), threading.Event()
 
