@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SUITE = sorted(path.stem for path in (ROOT / "benchmarks" / "suite").glob("[!_]*.py"))
+LONG = ("clients", "masking", "memory", "service")
+"""They take ten seconds and more, quick as they are."""
 FIELDS = {"name", "title", "quick", "parameters", "values", "checks", "hardware", "versions", "commit", "date"}
 
 
@@ -29,7 +31,7 @@ def lines(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("name", SUITE)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.soak) if n in LONG else n for n in SUITE])
 def test_a_benchmark_keeps_what_it_measured(tmp_path: Path, name: str) -> None:
     said = bench(name, "--quick", "--out", tmp_path)
     kept = lines(tmp_path, name)
