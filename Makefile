@@ -36,7 +36,7 @@ format: $(READY)
 $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("SplitWiper needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -q --no-compile -r requirements/dev.txt
+	$(BIN)/pip install --disable-pip-version-check -q -r requirements/dev.txt
 	$(BIN)/pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
 	@touch $@
 
