@@ -69,8 +69,7 @@ def uploads(tmp_path: Path) -> Callable[[], Uploads]:
     book.create({})
 
     def process() -> Uploads:
-        clock = lambda: 3600.0 * process.now  # noqa: E731
-        return Uploads(tmp_path / "uploads", book, ServiceConfig(patience=24.0), clock)
+        return Uploads(tmp_path / "uploads", book, ServiceConfig(patience=24.0), lambda: 3600.0 * process.now)
 
     process.now = 1000.0
     return process

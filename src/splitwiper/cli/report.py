@@ -28,12 +28,7 @@ def report(
     scale: Annotated[str, typer.Option("--scale", help="Which results: smoke, cpu or full.")] = "full",
     tradeoff: Annotated[
         Path | None,
-        typer.Option(
-            "--tradeoff",
-            metavar="FILE",
-            help="Of 'splitwiper tradeoff', for the plot.",
-            **_HIDDEN,
-        ),
+        typer.Option("--tradeoff", metavar="FILE", help="Of 'splitwiper tradeoff', for the plot.", **_HIDDEN),
     ] = None,
     compare: Annotated[
         Path | None,

@@ -82,10 +82,8 @@ def reproduce(
         with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
             _measure(experiment, todo, path, bars, minutes, data, commit or _commit(folder), jobs)
     finally:
-        if path.exists():
+        if as_json or path.exists():
             _show(experiment, path, as_json=as_json)
-    if as_json and not path.exists():
-        _show(experiment, path, as_json=True)
 
 
 def experiments_folder(given: Path | None) -> Path:
