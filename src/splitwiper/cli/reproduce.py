@@ -68,6 +68,8 @@ def reproduce(
       splitwiper reproduce effectiveness-vgg --scale full --minutes 9 --data DIR
     """
     from splitwiper.evaluation.reproduction import read_experiment
+    from splitwiper.evaluation.reproduction.outcomes import sound
+    from splitwiper.evaluation.reproduction.sources import check_same, rows_here
 
     folder = experiments_folder(experiments)
     if listed:
@@ -77,10 +79,13 @@ def reproduce(
         raise InputError("name a result, or ask for all of them with --list.")
     experiment = read_experiment(folder, name, scale)
     path = results_file(out, experiment)
-    todo = _wanted(experiment, path, only or (), seeds)
+    there = sound(path, experiment)
+    todo = _wanted(experiment, there, only or (), seeds)
+    here = rows_here(experiment, todo, data)
+    check_same(there, here, path)
     try:
         with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
-            _measure(experiment, todo, path, bars, minutes, data, commit or _commit(folder), jobs)
+            _measure(experiment, todo, here, path, bars, minutes, data, commit or _commit(folder), jobs)
     finally:
         if as_json or path.exists():
             _show(experiment, path, as_json=as_json)
@@ -111,26 +116,24 @@ def _commit(folder: Path) -> str:
     return told[0] + ("+" if told[1] else "")
 
 
-def _wanted(experiment: Experiment, path: Path, only: Sequence[str], seeds: int | None) -> list[Cell]:
+def _wanted(experiment: Experiment, there: Sequence[Result], only: Sequence[str], seeds: int | None) -> list[Cell]:
     """The cells to measure: those asked for that are not there.
 
     Raises:
         InputError: what was asked for is in no cell's name.
-        DataError: a line of the results that are there is damaged.
     """
     from splitwiper.evaluation.reproduction import missing
-    from splitwiper.evaluation.reproduction.outcomes import sound
 
     if not missing(experiment, only=only):
         names = list(dict.fromkeys(cell.title for cell in missing(experiment)))
         raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
-    done = {result.cell for result in sound(path, experiment)}
-    return missing(experiment, done, only=only, seeds=seeds)
+    return missing(experiment, {result.cell for result in there}, only=only, seeds=seeds)
 
 
 def _measure(
     experiment: Experiment,
     todo: Sequence[Cell],
+    here: Mapping[str, list[int]],
     path: Path,
     bars: Bars,
     minutes: float | None,
@@ -138,13 +141,11 @@ def _measure(
     commit: str,
     jobs: int,
 ) -> None:
-    from splitwiper.evaluation.reproduction import Bench, Result, keep, measured, measured_at_once, read_results
-    from splitwiper.evaluation.reproduction.sources import check_same, rows_here, rows_of
+    from splitwiper.evaluation.reproduction import Bench, Result, keep, measured, measured_at_once
+    from splitwiper.evaluation.reproduction.sources import rows_of
     from splitwiper.evaluation.reproduction.work import scratch
 
     made = {**_machine(experiment), "commit": commit, **({"beside": jobs - 1} if jobs > 1 else {})}
-    here = rows_here(experiment, todo, data)
-    check_same(read_results(path, experiment), here, path)
     _check_writable(path.parent)
     end = time.monotonic() + 60 * minutes if minutes is not None else None
 

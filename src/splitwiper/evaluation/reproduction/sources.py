@@ -24,7 +24,7 @@ def rows_here(experiment: Experiment, wanted: Iterable[Cell], folder: Path | Non
     return {one.name: [one.train, one.test] for one in found if one.problem is None}
 
 
-def rows_of(experiment: Experiment, cell: Cell, here: Rows) -> Rows:
+def rows_of(experiment: Experiment, cell: Cell, here: Mapping[str, list[int]]) -> Rows:
     """Those that one cell is measured on."""
     (condition,) = (c for c in experiment.conditions if c.name == cell.condition)
     return {name: here[name] for name in _sets(condition) if name in here}
