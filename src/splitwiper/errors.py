@@ -13,6 +13,7 @@ The tree::
     │   └── AbsentClientError                the client is known, its folder is not here
     ├── StoreError            (OSError)      the run folder
     │   ├── CorruptError                     bytes that are not what was written
+    │   ├── SealError                        the key is gone that could show whether anybody altered it
     │   ├── FormatError                      another or a newer format, unknown feature flags
     │   └── DiskFullError                    no room; nothing acknowledged was lost
     ├── IdentityError         (PermissionError) a certificate, token or passphrase that is not accepted
@@ -82,6 +83,10 @@ class StoreError(SplitWiperError, OSError):
 
 class CorruptError(StoreError):
     """Stored bytes are not what was written."""
+
+
+class SealError(StoreError):
+    """The key is gone by which edits of a database are noticed."""
 
 
 class FormatError(StoreError):

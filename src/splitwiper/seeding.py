@@ -102,9 +102,11 @@ def isolated_rng(stream: Stream) -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-def state_digest(state: Mapping[str, Tensor]) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of tensors, independent of the mapping's order."""
+def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes of tensors, and over metadata, independent of the mappings' order."""
     out = hashlib.sha256()
+    for key, value in sorted((metadata or {}).items()):
+        out.update(encode(["metadata", key, value]))
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
         out.update(encode([name, str(tensor.dtype), *tensor.shape]))

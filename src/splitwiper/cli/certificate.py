@@ -76,5 +76,5 @@ def _refuse_receipt(file: Path, data: bytes) -> None:
         values = json.loads(data)
     except (ValueError, RecursionError):
         return
-    if isinstance(values, dict) and {"ticket", "spent"} <= values.keys():
+    if isinstance(values, dict) and {"ticket", "others", "context"} <= values.keys():
         raise InputError(f"{file} is a receipt, which takes its run: splitwiper verify RUN {file}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from splitwiper.errors import BusyError, InputError, NotFoundError, RequestError
 
 if TYPE_CHECKING:
     from splitwiper.federation import Federation
-    from splitwiper.wire import Receipt, Ticket
+    from splitwiper.wire import Receipt, Spent, Ticket
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -83,7 +83,7 @@ def unlearn(
     mine = next((r for r in settled if r.ticket == ticket.id), None)
     if receipt is not None and mine is not None:
         _save(mine, receipt)
-    _tell(run, ticket, mine, settled, receipt, as_json=as_json)
+    _tell(run, ticket, mine, settled, receipt, spent=federation.spent, as_json=as_json)
 
 
 def confirm(what: str) -> None:
@@ -121,7 +121,7 @@ def settle(run: Run, as_json: Json = False) -> None:
     if not settled:
         show.line(out, f"No request was open; the model of {run} is {state}.")
         return
-    _print_receipts(run, settled)
+    _print_receipts(run, settled, federation.spent)
 
 
 def receipt(
@@ -272,6 +272,7 @@ def _tell(
     settled: Sequence[Receipt],
     path: Path | None,
     *,
+    spent: Mapping[str, Spent],
     as_json: bool,
 ) -> None:
     if as_json:
@@ -281,14 +282,16 @@ def _tell(
         show.emit(found)
         return
     if mine is not None:
-        _print_receipts(run, settled, path)
+        _print_receipts(run, settled, spent, path)
         return
     show.line(show.output(), f"Accepted: ticket {ticket.id}.")
     show.line(show.output(), f"The rows are suppressed. Have them forgotten with: splitwiper settle {run}")
 
 
-def _print_receipts(run: Path, settled: Sequence[Receipt], path: Path | None = None) -> None:
-    """The receipts, and what the one re-training that answers them all cost everyone."""
+def _print_receipts(
+    run: Path, settled: Sequence[Receipt], costs: Mapping[str, Spent], path: Path | None = None
+) -> None:
+    """Print the receipts, and what the one re-training that answers them all cost everyone."""
     out = show.output()
     out.print(
         show.table(
@@ -300,7 +303,7 @@ def _print_receipts(run: Path, settled: Sequence[Receipt], path: Path | None = N
     last = settled[-1]
     rows = [
         (name, show.seconds(spent.seconds), show.size(spent.bytes_up + spent.bytes_down))
-        for name, spent in last.spent.items()
+        for name, spent in costs.items()
     ]
     rows.append(("server", show.seconds(last.server_seconds), ""))
     out.print(show.table(("spent by", ">time", ">sent"), rows, last="total"))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 
-import safetensors
-
 from splitwiper.client.pretrain import Checkpoint
 from splitwiper.errors import CorruptError
 from splitwiper.seeding import state_digest
 from splitwiper.store import ClientTree
-from splitwiper.store.tensors import load_state
+from splitwiper.store.tensors import read_state
 from splitwiper.wire import Label
 
 
@@ -26,7 +24,7 @@ class Recorder:
 
     def save(self, number: int, key: str, checkpoint: Checkpoint) -> None:
         """Remember a checkpoint's digest."""
-        self.digests[number] = state_digest(checkpoint.state)
+        self.digests[number] = state_digest(checkpoint.state, _metadata(checkpoint))
 
 
 class TreeShelf:
@@ -42,14 +40,16 @@ class TreeShelf:
             return None
         path = self._tree.root / "checkpoints" / record.file
         try:
-            state = load_state(path, record.digest)
+            state, metadata = read_state(path, record.digest)
         except CorruptError:
             return None  # it can be computed again
-        with safetensors.safe_open(path, framework="numpy") as file:
-            labels = tuple(Label.parse(text) for text in json.loads(file.metadata()["labels"]))
-        return Checkpoint(state, labels)
+        return Checkpoint(state, tuple(Label.parse(text) for text in json.loads(metadata["labels"])))
 
     def save(self, number: int, key: str, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint."""
-        labels = json.dumps([label.text for label in checkpoint.labels])
-        self._tree.put_checkpoint(number, key, checkpoint.state, {"labels": labels})
+        self._tree.put_checkpoint(number, key, checkpoint.state, _metadata(checkpoint))
+
+
+def _metadata(checkpoint: Checkpoint) -> dict[str, str]:
+    """What the header of a checkpoint's file says, and its digest covers."""
+    return {"labels": json.dumps([label.text for label in checkpoint.labels])}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -26,10 +27,18 @@ from splitwiper.client.hiding import Hiding, label_mac
 from splitwiper.client.holdings import Added, Holdings
 from splitwiper.client.prediction import answers, answers_at_home, fitting, unmasked
 from splitwiper.client.selection import Choice, select
-from splitwiper.client.spending import record_prediction, record_upload, spent
+from splitwiper.client.spending import record_prediction, record_upload, spent, without_names
 from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
 from splitwiper.data.rows import Rows
-from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, TrainingError
+from splitwiper.errors import (
+    AbsentClientError,
+    CorruptError,
+    DataError,
+    NotFoundError,
+    SealError,
+    SplitWiperError,
+    TrainingError,
+)
 from splitwiper.loop import Pausing, finish
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.modes import mode_for
@@ -37,6 +46,7 @@ from splitwiper.privacy import Spending
 from splitwiper.seeding import digest, mac
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ClientTree, files
+from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Column, Label, Link, Request, Scores, Shard, Spent, Statement, Ticket
 from splitwiper.wire.labels import in_order
@@ -80,6 +90,8 @@ class Client:
         Raises:
             CorruptError: it is, or they were.
         """
+        with suppress(SealError):  # without its key a client can still be looked at
+            self.tree.book.check()
         owner = self.tree.book.meta("name")
         if owner != self.name:
             raise CorruptError(
@@ -144,11 +156,12 @@ class Client:
         named = {Label(self.task, name) for name in self.config.labels}
         return in_order({label for _, label in self.holdings.surviving()} | named | self.group.wished())
 
-    def statement(self, tickets: Sequence[str] = (), *, coded: bool = True) -> Statement:
+    def statement(self, tickets: Sequence[str] = (), *, salt: str = "", coded: bool = True) -> Statement:
         """What the server is told with an upload: nothing it could read the client's settings from.
 
         Args:
             tickets: those that are answered.
+            salt: of the commitment to the shard.
             coded: name the codebook, where there is one; to withdraw rows none is needed.
         """
         key = self._key()
@@ -163,6 +176,7 @@ class Client:
             spent=self.take_spent() + Spent(seconds=self.tree.asking_seconds(tickets)),
             codebook=book.id if book else "",
             outputs=book.outputs if book else 0,
+            salt=salt,
         )
 
     @contextmanager
@@ -243,10 +257,10 @@ class Client:
     def forget(self, choice: Choice) -> Request:
         """Suppress rows at once and for ever, and make the request that tells the server. `sync` does the rest."""
         with self._timed():
-            request = Request(secrets.token_hex(16), self.name, choice.level)
-            labels, seconds = self._wholly(choice.macs), self.take_spent().seconds
-            self.tree.forget(request.ticket, choice.level, choice.macs, seconds=seconds, labels=labels)
-        return request
+            ticket, labels = secrets.token_hex(16), self._wholly(choice.macs)
+            seconds = self.take_spent().seconds
+            committed = self.tree.forget(ticket, choice.level, choice.macs, seconds=seconds, labels=labels)
+        return Request(ticket, self.name, choice.level, committed)
 
     def _wholly(self, macs: Sequence[bytes]) -> list[bytes]:
         """HMACs of labels that no row is left of once these are gone."""
@@ -260,7 +274,7 @@ class Client:
         """Hand open requests to the server; returns every ticket that still waits to be answered."""
         with self._timed():
             for row in self.tree.requests("open"):
-                self._link.submit(Request(row["ticket"], self.name, row["level"]))
+                self._link.submit(Request(row["ticket"], self.name, row["level"], row["commitment"]))
                 self.tree.mark([row["ticket"]], "sent")
             return [row["ticket"] for row in self.tree.requests("sent")]
 
@@ -286,7 +300,8 @@ class Client:
             )
         for ticket in unknown:
             everything = [value for value, _ in self.holdings.surviving()]
-            self.tree.forget(ticket.id, ticket.level, everything, seconds=0.0, labels=self._wholly(everything))
+            labels = self._wholly(everything)
+            self.tree.forget(ticket.id, ticket.level, everything, seconds=0.0, labels=labels, committed=False)
             self.tree.mark([ticket.id], "sent" if ticket.state == "accepted" else "done")
 
     # --- keeping up ----------------------------------------------------------------------------------------
@@ -328,7 +343,7 @@ class Client:
             sent = bool(tickets) or bool(self.tree.book.meta("uploaded"))
             if sent:
                 self._withdraw(tickets)
-            self._done(tickets, "", "")
+            self._done(tickets)
             return sent
         try:
             recipe = self._recipe()
@@ -339,18 +354,30 @@ class Client:
             outgoing, sending = self._shard(recipe, state, slices)
             if self.config.noise.is_on:  # before it goes out: what may have been seen is counted
                 copies, group = sending.releases
-                record_upload(self.tree, wanted, copies=copies, group=group)
+                record_upload(
+                    self.tree, wanted, copies=copies, group=group if self.config.noise.reading == "mean" else 1
+                )
             written = files.file_digest(outgoing) if self._link.travels else None
+            salt = self.tree.shard_salt(wanted)
+            statement = self.statement(tickets, salt=salt)
             with self.tree.book.change():  # a process that lost its lease must not bring old rows back
-                accepted = self._link.upload(self.name, outgoing, self.statement(tickets), digest=written)
-        except (DataError, TrainingError, CorruptError):
+                accepted = self._link.upload(self.name, outgoing, statement, digest=written)
+        except (DataError, TrainingError, CorruptError) as problem:
             if tickets:  # what is left cannot be trained on or sent, but what is to be forgotten goes all the same
                 self._withdraw(tickets)
-                self.tree.mark(tickets, "done")
+                self._stuck(tickets, problem)
             raise
         files.erase(outgoing)
-        self._done(tickets, wanted, accepted.digest)
+        self._done(tickets, uploaded=wanted, accepted=written or accepted.digest, accepted_salt=salt)
         return True
+
+    def _stuck(self, tickets: Sequence[str], problem: SplitWiperError) -> None:
+        """Note that the server holds nothing because the rows that are left cannot be trained on."""
+        self._done(tickets)
+        if isinstance(problem, CorruptError):  # it may be mended: try again
+            self.tree.remember(unsent="rows")
+        else:
+            self.tree.remember(untrainable=str(problem))
 
     def _withdraw(self, tickets: Sequence[str]) -> None:
         with self.tree.book.change():  # nobody takes over between the fence and the server's word
@@ -382,9 +409,17 @@ class Client:
         sending = embed(path, recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
         return path, sending
 
-    def _done(self, tickets: Sequence[str], uploaded: str, accepted: str) -> None:
+    def _done(self, tickets: Sequence[str], *, uploaded: str = "", accepted: str = "", accepted_salt: str = "") -> None:
+        """Note what the server holds now, and erase the names of what it held before."""
         self.tree.mark(tickets, "done")
-        self.tree.remember(uploaded=uploaded, accepted=accepted, unsent="")
+        half = self.tree.half()
+        self.tree.remember(
+            uploaded=uploaded,
+            accepted=accepted,
+            accepted_salt=accepted_salt,
+            unsent="",
+            **without_names(self.tree, shard=uploaded, half=half[0].key if half else ""),
+        )
 
     def reupload(self) -> None:
         """Send the shard again, whatever the server said before."""
@@ -397,12 +432,25 @@ class Client:
             self.holdings.audit(recipe.key)
             shelf = Recorder()
             state = finish(self._frozen(recipe, slices, shelf))
-            if shelf.digests != {n: record.digest for n, record in self.tree.checkpoints().items()}:
+            kept = self.tree.checkpoints()
+            if shelf.digests != {n: record.digest for n, record in kept.items()}:
                 raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
-            path, _ = self._shard(recipe, state, slices)
-            value = files.file_digest(path)
-            files.erase(path)
+            for record in kept.values():
+                load_state(self.tree.root / "checkpoints" / record.file, record.digest)
+            with TemporaryDirectory(prefix="splitwiper-") as folder:  # not in the tree: it may be on a read-only disk
+                path = Path(folder) / "shard.safetensors"
+                embed(path, recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
+                value = files.file_digest(path)
         return state, value
+
+    def pin(self, head: Head) -> None:
+        """Remember how far the server's ledger had come: it may only grow from there."""
+        self.tree.remember(head=f"{head}")
+
+    def pinned(self) -> Head | None:
+        """The ledger's head that this client remembers."""
+        kept = self.tree.book.meta("head")
+        return Head.parse(kept) if kept else None
 
     def sent(self) -> Sending:
         """What its shard is made of: for judging attacks on it; it is never sent.
@@ -439,7 +487,7 @@ class Client:
         else:
             group = self._typical() if self.config.noise.reading == "mean" else 1
             if self.config.noise.is_on:
-                record_prediction(self.tree, half[0].digest, group=group)
+                record_prediction(self.tree, half[0].key, group=group)
             ask = partial(self._link.predict, self.name)
             told = answers(recipe, state, named, self._columns, ask, group=group)
         return told if recipe.hiding is None else unmasked(told, named, recipe.hiding, without=self._forgotten())

@@ -44,6 +44,11 @@ def slice_of(mac: bytes, slices: int) -> int:
     return int.from_bytes(mac[:8], "big") % slices
 
 
+def row_id(mac: bytes) -> int:
+    """The number that addresses a row: 52 bits of its HMAC, which tell neither its position nor what was forgotten."""
+    return int.from_bytes(mac[8:15], "big") >> 4
+
+
 def sort_order(macs: Array) -> Array:
     """The order of rows by HMAC (n × 32 bytes): the canonical order of slices and shards."""
     words = np.ascontiguousarray(macs).view(">u8")

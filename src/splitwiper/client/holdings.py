@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from splitwiper.client.content import MAC_COLUMN, rewrite_slice, row_macs, slice_of
+from splitwiper.client.content import MAC_COLUMN, rewrite_slice, row_id, row_macs, slice_of
 from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
 from splitwiper.errors import CorruptError, DataError
@@ -23,7 +23,8 @@ class Added:
     """What became of the rows a client was given.
 
     Attributes:
-        ids: for each row its id, None where it was refused. Ids only address rows and never change.
+        ids: for each row its id, None where it was refused. Ids follow from a row's content and the client's key, so
+            they never change, and a row that is given twice has one.
         new: rows that were not held before.
         held: rows that were already there.
         refused: rows that were forgotten earlier and may not come back.
@@ -76,9 +77,13 @@ class Holdings:
         out = {}
         for number, record in records.items():
             path = self._tree.root / "slices" / record.file
-            if not path.exists() or files.file_digest(path) != record.digest:
-                raise CorruptError(f"{path} is missing or damaged: restore it from a backup of the client's folder.")
-            out[number] = open_shard(path)  # a shard with the rows' HMACs as one more column
+            damaged = CorruptError(f"{path} is missing or damaged: restore it from a backup of the client's folder.")
+            try:
+                if files.file_digest(path) != record.digest:
+                    raise damaged
+                out[number] = open_shard(path)  # a shard with the rows' HMACs as one more column
+            except FileNotFoundError as problem:  # at any moment: another process may replace it
+                raise damaged from problem
         return out
 
     def surviving(self) -> Iterator[tuple[bytes, Label]]:
@@ -91,11 +96,10 @@ class Holdings:
 
     def ids(self) -> dict[int, str | int]:
         """Row ids and their labels."""
-        names = {value: label.name for value, label in self.surviving()}
-        return {number: names[m] for number, m in self._tree.ids().items() if m in names}
+        return {row_id(value): label.name for value, label in self.surviving()}
 
     def audit(self, key: bytes) -> None:
-        """Check that every row is what its HMAC says, lies in its slice, and was not forgotten.
+        """Check that every row is what its HMAC says, is in its slice once, and was not forgotten.
 
         Raises:
             CorruptError: naming the slice that is not what it should be.
@@ -107,7 +111,7 @@ class Holdings:
             macs = row_macs(Rows(inputs, self.call, labels), key)
             if [m.tobytes() for m in np.asarray(part.columns[MAC_COLUMN])] != macs:
                 raise CorruptError(f"slice {number} of client {self._name!r} holds rows that were altered.")
-            if any(m in gone or slice_of(m, self._config.slices) != number for m in macs):
+            if len(set(macs)) < len(macs) or any(m in gone or slice_of(m, self._config.slices) != number for m in macs):
                 raise CorruptError(f"slice {number} of client {self._name!r} holds rows that do not belong there.")
 
     # --- taking in -----------------------------------------------------------------------------------------
@@ -127,34 +131,23 @@ class Holdings:
     def add(self, rows: Rows, key: bytes) -> Added:
         """Take rows in, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
         macs = row_macs(rows, key)
-        suppressed, held = self._tree.suppressed(), {m: i for i, m in reversed(self._tree.ids().items())}
-        next_id = int(self._tree.book.meta("next_id") or 0)
-        ids: list[int | None] = []
-        new_ids: dict[int, bytes] = {}
-        fresh: dict[bytes, int] = {}  # mac -> row number
-        first_time = not held
+        suppressed, slices = self._tree.suppressed(), self.slices()
+        held = {m.tobytes() for part in slices.values() for m in np.asarray(part.columns[MAC_COLUMN])}
+        fresh: dict[bytes, int] = {}  # HMAC -> row number
         for number, m in enumerate(macs):
-            if m in suppressed:
-                ids.append(None)
-            elif m in held and not (first_time and m in fresh):
-                ids.append(held[m])
-            else:  # on the first call every position is an id, repeated rows included
-                new_ids[next_id] = m
-                ids.append(next_id)
-                held.setdefault(m, next_id)
+            if m not in suppressed and m not in held:
                 fresh.setdefault(m, number)
-                next_id += 1
         if fresh:
-            self._store(rows, fresh, new_ids, next_id)
+            self._store(rows, fresh, slices)
+        ids = tuple(None if m in suppressed else row_id(m) for m in macs)
         refused = sum(i is None for i in ids)
-        return Added(tuple(ids), len(fresh), len(macs) - refused - len(fresh), refused)
+        return Added(ids, len(fresh), len(macs) - refused - len(fresh), refused)
 
-    def _store(self, rows: Rows, fresh: Mapping[bytes, int], new_ids: Mapping[int, bytes], next_id: int) -> None:
+    def _store(self, rows: Rows, fresh: Mapping[bytes, int], old: Mapping[int, Shard]) -> None:
         spec = {"call": rows.call, "columns": [[c.name, c.dtype, list(c.shape)] for c in rows.columns]}
         by_slice: dict[int, list[bytes]] = {}
         for m in fresh:
             by_slice.setdefault(slice_of(m, self._config.slices), []).append(m)
-        old = self.slices()
         changed = {}
         for number, members in sorted(by_slice.items()):
             here = np.array([fresh[m] for m in members])
@@ -168,7 +161,7 @@ class Holdings:
                     [rows.labels[i] for i in here],
                 ),
             )
-        self._tree.put_slices(changed, new_ids=new_ids, next_id=str(next_id), inputs=json.dumps(spec))
+        self._tree.put_slices(changed, inputs=json.dumps(spec))
 
     # --- taking out ----------------------------------------------------------------------------------------
 

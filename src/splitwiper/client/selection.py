@@ -8,6 +8,7 @@ from operator import index
 
 import numpy as np
 
+from splitwiper.client.content import row_id
 from splitwiper.client.holdings import Holdings
 from splitwiper.errors import RequestError, nearest
 from splitwiper.store import ClientTree
@@ -39,7 +40,7 @@ def select(
     if (classes is not None) + (samples is not None) + everything != 1:
         raise RequestError("say what to forget: classes=[…], samples=[…] or everything=True, and only one of them.")
     if samples is not None:
-        return Choice("sample", _of_samples(name, tree.ids(), samples))
+        return Choice("sample", _of_samples(name, [value for value, _ in holdings.surviving()], samples))
     held: dict[str | int, list[bytes]] = {}
     for value, label in holdings.surviving():
         held.setdefault(label.name, []).append(value)
@@ -67,7 +68,7 @@ def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Seque
     return out
 
 
-def _of_samples(name: str, ids: Mapping[int, bytes], samples: Sequence[int]) -> list[bytes]:
+def _of_samples(name: str, held: Sequence[bytes], samples: Sequence[int]) -> list[bytes]:
     try:
         if any(isinstance(i, bool) for i in samples):
             raise TypeError("a truth value is not a row id")
@@ -76,12 +77,16 @@ def _of_samples(name: str, ids: Mapping[int, bytes], samples: Sequence[int]) -> 
         raise RequestError(f"samples = {samples!r} must be a list of row ids (integers).") from problem
     if not wanted:
         raise RequestError("samples = [] names no row; give at least one id.")
+    ids: dict[int, list[bytes]] = {}
+    for value in held:
+        ids.setdefault(row_id(value), []).append(value)
     unknown = [i for i in wanted if i not in ids]
     if unknown:
         shown = ", ".join(map(str, unknown[:5])) + ("…" if len(unknown) > 5 else "")
-        span = f"{min(ids)} to {max(ids)}" if ids else "none"
         raise RequestError(
-            f"client {name!r} holds no rows with ids {shown} ({len(unknown)} of {len(wanted)} asked for); "
-            f"ids in use: {span}, {len(ids)} in all. Rows already forgotten have no id any more."
+            f"client {name!r} holds no rows with ids {shown} ({len(unknown)} of {len(wanted)} asked for). 'rows' lists "
+            f"the ids of the {len(held)} rows that it holds; rows already forgotten have none."
         )
-    return list(dict.fromkeys(ids[i] for i in wanted))
+    if twice := [i for i in wanted if len(ids[i]) > 1]:  # one chance in ten thousand among a million rows
+        raise RequestError(f"id {twice[0]} addresses two rows of client {name!r}: forget by class instead.")
+    return list(dict.fromkeys(ids[i][0] for i in wanted))

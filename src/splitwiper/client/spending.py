@@ -29,6 +29,22 @@ def record_upload(tree: ClientTree, shard: str, *, copies: int, group: int) -> N
         tree.remember(released=json.dumps([*uploads, [shard, copies, group]]))
 
 
+def without_names(tree: ClientTree, *, shard: str, half: str) -> dict[str, str]:
+    """Return the record of releases with the names of superseded shards and halves blanked: only costs stay.
+
+    Args:
+        tree: the client's folder.
+        shard: the shard that keeps its name.
+        half: the half that keeps its name.
+    """
+    found = {}
+    if uploads := _uploads(tree):
+        found["released"] = json.dumps([[name if name == shard else "", *rest] for name, *rest in uploads])
+    if asked := _asked(tree):
+        found["asked"] = json.dumps([[name if name == half else "", group] for name, group in asked])
+    return found
+
+
 def record_prediction(tree: ClientTree, half: str, *, group: int) -> None:
     """Note that inputs were released. The same input through the same half has the same noise, and spends nothing.
 

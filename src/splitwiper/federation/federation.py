@@ -49,7 +49,8 @@ from splitwiper.masking.sealing import GroupKey
 from splitwiper.privacy import Spending, check_noise
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
-from splitwiper.store import ServerTree, files
+from splitwiper.store import ServerTree, files, ledger
+from splitwiper.store.ledger import Head
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
@@ -119,6 +120,7 @@ class Federation:
             make(self.path, self.halves, self.config, self.halves.server.state_dict(), self.halves.client.state_dict())
             warn_of_seeds(self.config)
         tree = ServerTree(self.path / "server")
+        tree.book.check()
         self._server = Server(tree, self.halves.server, progress)
         self._link = InProcessLink(self._server, self.config.client.transfer)
         self._members = Members(self.path, self.halves, self.config, self._server, self._link, progress, invitation)
@@ -446,16 +448,29 @@ class Federation:
         except ConfigError as problem:  # the library that adds it up is not installed
             return {"note": str(problem)}
 
-    def verify(self, receipt: Receipt | str | Path | None = None) -> Verification:
-        """Recompute from the surviving data and compare bit for bit.
+    def head(self) -> Head:
+        """The ledger's present head. Kept outside the run, it shows later whether the ledger only grew from it."""
+        return ledger.head(self._server.tree.book)
+
+    def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
+        """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 
         Args:
             receipt: check what was done for this one (a receipt, its file, or its ticket); without it, everything as
                 it is now.
+            head: a head of the ledger that was kept outside the run (see `head`). Only with one, or with a receipt
+                kept outside, is an older copy of the whole run folder noticed.
         """
         if isinstance(receipt, str | Path):
             receipt = Receipt.load(receipt) if Path(receipt).exists() else self.receipt(str(receipt))
-        return verify(self._server, self._client, receipt, todo=() if receipt else self.status().todo)
+        return verify(
+            self._server,
+            self._client,
+            receipt,
+            here=self._members.here(),
+            head=Head.parse(head) if isinstance(head, str) else head,
+            todo=() if receipt else self.status().todo,
+        )
 
     def uploads(self) -> tuple[tuple[str, int, int], ...]:
         """The shards that the server holds: client, generation, rows."""

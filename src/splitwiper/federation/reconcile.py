@@ -20,6 +20,7 @@ from splitwiper.errors import (
 from splitwiper.federation.agreeing import agree
 from splitwiper.federation.members import Members
 from splitwiper.loop import Pausing
+from splitwiper.store import ledger
 from splitwiper.wire import Receipt
 
 LANES = 8
@@ -52,6 +53,8 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
             answers = [t.id for t in open_tickets if t.client == ticket.client]
             server.tree.withdraw(ticket.client, None, answers=answers)
     receipts = server.train()
+    for name in set(names) & here - failed.keys():
+        members.client(name).pin(ledger.head(server.tree.book))
     members.link.finished = True
     for name, problem in failed.items():
         if name in named if named is not None else not receipts:

@@ -1,4 +1,10 @@
-"""Verification: recompute from the surviving data and the context, and compare bit for bit."""
+"""Verification: three things are proved apart, each by comparing or recomputing bit for bit.
+
+The *rows* that were asked to go are not among the survivors. The *state* (halves, shards, model) follows from the
+survivors. The *history*, the ledger, only grew, and all records are those it leads to. A state that follows from the
+rows says nothing of a request unless the requested rows are really gone, and neither is worth anything if the record
+of what was asked could be changed: so all three must hold.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +13,46 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import numpy as np
+
 from splitwiper.client import Client
-from splitwiper.config import config_digest
-from splitwiper.errors import AbsentClientError, ConfigError, CorruptError
+from splitwiper.client.content import MAC_COLUMN
+from splitwiper.errors import (
+    AbsentClientError,
+    ConfigError,
+    DataError,
+    NotFoundError,
+    SealError,
+    StoreError,
+    TrainingError,
+)
+from splitwiper.federation.history import Altered, check_history, heads_of
 from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
-from splitwiper.store import ledger, tickets
+from splitwiper.store import tickets
+from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Receipt
 
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
+Claim = Literal["rows", "state", "history"]
 _WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """One thing that was looked at.
+
+    Attributes:
+        what: a party, or a record.
+        claim: what it is about: the requested rows are gone, the state follows from the rest, the history only grew.
+        outcome: what came out.
+        detail: the same in words.
+    """
 
     what: str
+    claim: Claim
     outcome: Outcome
     detail: str
 
@@ -42,22 +69,49 @@ class Verification:
     outcome: Outcome
     checks: tuple[Check, ...]
 
+    @classmethod
+    def of(cls, checks: Sequence[Check]) -> Verification:
+        """The worst of some checks."""
+        return cls(_worst(checks), tuple(checks))
+
     @property
     def exact(self) -> bool:
         """Whether everything was recomputed and is equal, bit for bit."""
         return self.outcome == "exact"
 
+    def __bool__(self) -> bool:
+        """Whether it is exact: a verification that failed is not true."""
+        return self.exact
+
+    @property
+    def claims(self) -> dict[Claim, Outcome]:
+        """What came out for each of the three claims, those that were looked at."""
+        by_claim: dict[Claim, list[Check]] = {}
+        for check in self.checks:
+            by_claim.setdefault(check.claim, []).append(check)
+        return {claim: _worst(checks) for claim, checks in by_claim.items()}
+
     @property
     def reason(self) -> str:
         """Why the outcome is what it is, in one sentence."""
         if self.exact:
-            what = ", ".join(check.what for check in self.checks[2:])
+            what = ", ".join(dict.fromkeys(check.what for check in self.checks if check.claim == "state"))
             return f"recomputed from the surviving data and equal, bit for bit: {what}"
         return next(check.detail for check in self.checks if check.outcome == self.outcome)
 
 
+def _worst(checks: Sequence[Check]) -> Outcome:
+    return next((o for o in _WORST if any(c.outcome == o for c in checks)), "exact")
+
+
 def verify(
-    server: Server, client_of: Callable[[str], Client], receipt: Receipt | None, *, todo: Sequence[str] = ()
+    server: Server,
+    client_of: Callable[[str], Client],
+    receipt: Receipt | None,
+    *,
+    here: Sequence[str] = (),
+    head: Head | None = None,
+    todo: Sequence[str] = (),
 ) -> Verification:
     """Verify one receipt, or, without one, everything as it is.
 
@@ -65,137 +119,236 @@ def verify(
         server: the server.
         client_of: finds a client.
         receipt: what to verify.
+        here: clients whose folders are at hand.
+        head: a head of the ledger that was kept outside the run.
         todo: work that is unfinished, which what is there says nothing of.
     """
-    checks = [_ledger(server, receipt)]
-    if checks[0].outcome == "exact":
-        checks.append(_state(server, receipt))
-    if all(check.outcome == "exact" for check in checks):
-        names = [receipt.client] if receipt else [record.client for record in server.tree.shards()]
-        checks += [_whole(f"client {n}", partial(_client, server, client_of, n, receipt)) for n in names]
-        checks.append(_whole("server", partial(_server, server, len(names))))
+    checks = [_record("server", server.tree.book.check)]
+    names = list(here) if receipt is None else [name for name in here if name == receipt.client]
+    clients: dict[str, Client] = {}
+
+    def opened(name: str) -> None:
+        clients[name] = client_of(name)
+        clients[name].tree.book.check()
+
+    checks += [_record(f"client {name}", partial(opened, name)) for name in names]
+    if _worst(checks) == "exact":
+        remembered = heads_of((f"client {name}", client.pinned()) for name, client in clients.items())
+        checks.append(_history(server, {**remembered, **heads_of([("you", head)])}, receipt))
+    if _worst(checks) == "exact":
+        checks.append(_finished(server, receipt))
+    if _worst(checks) == "exact":
+        concerned = names or ([receipt.client] if receipt else [])
+        concerned += [r.client for r in server.tree.shards() if not receipt and r.client not in concerned]
+        for name in concerned:
+            checks += _client(server, clients.get(name), name, receipt)
+        checks.append(_guarded("server", lambda: verify_server(server, recomputed=len(clients))))
         if todo:
-            checks.append(Check("clients", "unverifiable", f"work is unfinished ({todo[0]}): call settle first"))
-    outcome: Outcome = next((o for o in _WORST if any(c.outcome == o for c in checks)), "exact")
-    return Verification(outcome, tuple(checks))
+            checks.append(
+                Check("clients", "state", "unverifiable", f"work is unfinished ({todo[0]}): call settle first")
+            )
+    return Verification.of(checks)
 
 
-def _whole(what: str, check: Callable[[], Check]) -> Check:
-    """A check; where it meets damaged files, that is what came out of it."""
+# --- records and history -----------------------------------------------------------------------------------
+
+
+def _record(what: str, check: Callable[[], None]) -> Check:
+    """Whether a party's own records are as it left them."""
     try:
-        return check()
-    except CorruptError as problem:
-        return Check(what, "mismatch", str(problem))
+        check()
+    except SealError as problem:
+        return Check(what, "history", "unverifiable", str(problem))
+    except AbsentClientError as problem:
+        return Check(what, "state", "unverifiable", str(problem))
+    except StoreError as problem:
+        return Check(what, "history", "mismatch", str(problem))
+    return Check(what, "history", "exact", "its records are sealed, and as it left them")
 
 
-def _ledger(server: Server, receipt: Receipt | None) -> Check:
-    what = "ledger"
+def _history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None) -> Check:
     try:
-        entries = ledger.entries(server.tree.book)
-    except CorruptError as problem:
-        return Check(what, "mismatch", str(problem))
-    made = [e for e in entries if e.get("kind") == "created"][-1:]
-    now = {key: server.tree.book.meta(key) for key in ("config", "initial", "client-initial")}
-    if not made or any(made[0][key] != value for key, value in now.items()):
-        return Check(what, "mismatch", "settings or first weights are not those the ledger says the run was made with")
-    if config_digest(server.config, seed=server.seed) != now["config"]:
-        return Check(what, "mismatch", "the server's config.toml is not what the run was made with")
-    if receipt is not None:
-        entry = next((e for e in entries if e.get("kind") == "settled" and e.get("ticket") == receipt.ticket), None)
-        if entry is None:
-            return Check(what, "mismatch", f"ticket {receipt.ticket} was never settled in this run")
-        if entry["receipt"] != tickets.receipt_digest(receipt) or entry["hash"] != receipt.ledger.get("hash"):
-            return Check(what, "mismatch", "the receipt is not the one the ledger recorded: it was altered")
-    return Check(what, "exact", f"{len(entries)} entries, the chain holds")
+        return Check("ledger", "history", "exact", check_history(server, heads, receipt))
+    except Altered as problem:
+        return Check("ledger", "history", "mismatch", str(problem))
 
 
-def _state(server: Server, receipt: Receipt | None) -> Check:
+def _finished(server: Server, receipt: Receipt | None) -> Check:
     """Whether there is a finished state to recompute, and whether it is the receipt's."""
-    what = "state"
+    what = "server"
     if not server.tree.is_current() or any(t.state != "settled" for t in server.tree.tickets()):
-        return Check(what, "unverifiable", "work is unfinished: call settle first")
+        return Check(what, "state", "unverifiable", "work is unfinished: call settle first")
     if receipt is not None:
         now = tickets.commitments(server.tree.book.db, receipt.client)
         if dict(receipt.after) != now:
             return Check(
                 what,
+                "state",
                 "unverifiable",
                 "the model of this receipt was replaced later and erased, its salt with it; verify the newest receipt, "
                 "or the run as it is",
             )
         if not receipt.exact:
-            return Check(what, "mismatch", "the server started warm, from a model that knew the data: not exact")
+            return Check(what, "state", "mismatch", "the server started warm, from a model that knew the data")
     model = server.tree.model()
     if model is not None and not model.exact:
-        return Check(what, "mismatch", "the server started warm: the model depends on more than the surviving data")
-    return Check(what, "exact", "the state is finished" + (" and the receipt's own" if receipt else ""))
+        return Check(
+            what, "state", "mismatch", "the server started warm: the model depends on more than the surviving data"
+        )
+    return Check(what, "state", "exact", "the state is finished" + (" and the receipt's own" if receipt else ""))
 
 
-def _differs(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+# --- a client ----------------------------------------------------------------------------------------------
+
+
+def _client(server: Server, client: Client | None, name: str, receipt: Receipt | None) -> list[Check]:
+    """Check one client: its requests, its half and its shard."""
+    what, record = f"client {name}", server.tree.shard(name)
+    if client is None:
+        if record is None:
+            return [Check(what, "state", "exact", "it has no shard and no folder: nothing of it is left")]
+        return [Check(what, "state", "unverifiable", f"the folder of {name} is not here: its shard is not recomputed")]
+    asked = {ticket.id: ticket.commitment for ticket in server.tree.tickets(name)}
+    if receipt is not None:
+        asked = {receipt.ticket: receipt.commitment}
+    gone = _guarded(what, lambda: verify_gone(client, asked), claim="rows")
+    if gone.outcome != "exact":
+        return [gone]
+    context = _context(client, receipt)
+    if context is not None:
+        return [gone, context]
+    accepted = record.digest if record else None
+    return [gone, _guarded(what, lambda: verify_client(client, accepted))]
+
+
+def _guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Check:
+    """A check; where it meets damaged files, that is what came out of it."""
+    try:
+        return check()
+    except StoreError as problem:
+        return Check(what, claim, "mismatch", str(problem))
+
+
+def verify_gone(client: Client, asked: Mapping[str, str]) -> Check:
+    """Check that what requests committed to is not among the rows that are left.
+
+    Args:
+        client: who asked.
+        asked: commitments by ticket, as the server has them on record.
+    """
+    what = f"client {client.name}"
+    if client.tree.key() is None:
+        return Check(what, "rows", "unverifiable", f"the key of {client.name} was destroyed")
+    left = {m.tobytes() for part in client.holdings.slices().values() for m in np.asarray(part.columns[MAC_COLUMN])}
+    for ticket, committed in asked.items():
+        try:
+            opening = client.tree.opening(ticket)
+        except NotFoundError:
+            return Check(what, "rows", "mismatch", f"{client.name} never made the request of ticket {ticket}")
+        if committed and opening.commitment != committed:
+            detail = f"the rows that {client.name} suppressed are not those that ticket {ticket} committed to"
+            return Check(what, "rows", "mismatch", detail)
+        if not left.isdisjoint(opening.rows):
+            return Check(what, "rows", "mismatch", f"rows that ticket {ticket} asked to forget are still there")
+    if not left.isdisjoint(client.tree.suppressed()):
+        return Check(what, "rows", "mismatch", "rows on the suppression list are still there")
+    told = "the requested rows are" if len(asked) == 1 else f"the rows of {len(asked)} requests are"
+    return Check(what, "rows", "exact", f"{told} not among the survivors" if asked else "nothing was asked")
+
+
+def _context(client: Client, receipt: Receipt | None) -> Check | None:
+    """What is wrong with the context of a receipt, if anything is."""
+    if receipt is None or receipt.context["client_key"] is None:
+        return None
+    own = client.statement()
+    parts = tuple(receipt.context[f"client_{part}"] for part in ("config", "initial", "key"))
+    if (own.config, own.initial, own.key) != parts:
+        detail = "settings, first weights or key are not those of the receipt"
+        return Check(f"client {client.name}", "state", "mismatch", detail)
+    if receipt.context["codebook"] not in (None, own.codebook):
+        return Check(f"client {client.name}", "state", "mismatch", "the codebook is not that of the receipt")
+    return None
+
+
+def verify_client(client: Client, accepted: str | None) -> Check:
+    """Recompute a client's half and shard from its surviving rows.
+
+    Args:
+        client: the client.
+        accepted: digest of the shard that the server holds; None where it holds none.
+    """
+    what, half = f"client {client.name}", client.tree.half()
+    if client.tree.key() is None:
+        return Check(what, "state", "unverifiable", f"the key of {client.name} was destroyed")
+    if accepted is None and not client.tree.slices():
+        left = bool(client.tree.checkpoints() or half)
+        return Check(
+            what, "state", "mismatch" if left else "exact", "no rows, no shard" + (", yet files remain" * left)
+        )
+    reason = client.tree.book.meta("untrainable")
+    stuck = accepted is None and bool(reason)
+    if not stuck and (half is None or client.tree.is_behind() or client.unknown_tickets()):
+        return Check(what, "state", "unverifiable", f"{client.name} has unfinished work: call settle first")
+    try:
+        device = pick_device(client.config.device)
+    except ConfigError as problem:
+        return Check(what, "state", "not_comparable", str(problem))
+    then = half[1] if half else fingerprint(device, client.config.threads)
+    if odd := differing(then, fingerprint(device, client.config.threads)):
+        return Check(what, "state", "not_comparable", "; ".join(odd))
+    try:
+        with reproducible(device, int(then["threads"])):
+            state, shard = client.recompute()
+    except (TrainingError, DataError) as problem:
+        if stuck:
+            return Check(what, "state", "exact", f"no shard, since what is left cannot be trained on: {problem}")
+        return Check(what, "state", "mismatch", f"the half cannot be recomputed: {problem}")
+    if half is None or accepted is None:
+        return Check(
+            what, "state", "mismatch", "the rows that are left can be trained on, yet there is no shard of them"
+        )
+    if state_digest(state) != half[0].digest:
+        return Check(what, "state", "mismatch", "the recomputed client half differs from the one in use")
+    if shard != accepted:
+        return Check(what, "state", "mismatch", "the recomputed shard differs from the one the server holds")
+    load_state(client.tree.root / "half" / half[0].file, half[0].digest)
+    rows = sum(record.rows for record in client.tree.slices().values())
+    return Check(what, "state", "exact", f"half and shard recomputed from {rows} surviving rows")
+
+
+def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """What differs between two fingerprints; the number of threads is set as it was."""
     return [f"{k} was {then.get(k)}, is {now.get(k)}" for k in now if k != "threads" and then.get(k) != now.get(k)]
 
 
-def _client(server: Server, client_of: Callable[[str], Client], name: str, receipt: Receipt | None) -> Check:
-    what = f"client {name}"
-    record = server.tree.shard(name)
-    try:
-        client = client_of(name)
-    except AbsentClientError:
-        if record is None:
-            return Check(what, "exact", "it has no shard and no folder: nothing of it is left")
-        return Check(what, "unverifiable", f"the folder of {name} is not here, so its shard cannot be recomputed")
-    if client.tree.key() is None:
-        return Check(what, "unverifiable", f"the key of {name} was destroyed")
-    if receipt is not None and receipt.context["client_key"] is not None:
-        own = client.statement()
-        if (own.config, own.initial, own.key) != tuple(
-            receipt.context[f"client_{part}"] for part in ("config", "initial", "key")
-        ):
-            return Check(what, "mismatch", "settings, first weights or key are not those of the receipt")
-        if receipt.context["codebook"] not in (None, own.codebook):
-            return Check(what, "mismatch", "the codebook is not that of the receipt")
-    half = client.tree.half()
-    if record is None:
-        left = bool(client.tree.slices() or client.tree.checkpoints() or half)
-        return Check(what, "mismatch" if left else "exact", "no rows, no shard" + (", yet files remain" * left))
-    if half is None or client.tree.is_behind() or client.unknown_tickets():
-        return Check(what, "unverifiable", f"{name} has unfinished work: call settle first")
-    try:
-        device = pick_device(client.config.device)
-    except ConfigError as problem:
-        return Check(what, "not_comparable", str(problem))
-    if odd := _differs(half[1], fingerprint(device, client.config.threads)):
-        return Check(what, "not_comparable", "; ".join(odd))
-    with reproducible(device, int(half[1]["threads"])):
-        state, shard = client.recompute()
-    if state_digest(state) != half[0].digest:
-        return Check(what, "mismatch", "the recomputed client half differs from the one in use")
-    if shard != record.digest:
-        return Check(what, "mismatch", "the recomputed shard differs from the one the server holds")
-    load_state(client.tree.root / "half" / half[0].file, half[0].digest)
-    return Check(what, "exact", f"half and shard recomputed from {record.rows} surviving rows")
+# --- the server --------------------------------------------------------------------------------------------
 
 
-def _server(server: Server, recomputed: int) -> Check:
+def verify_server(server: Server, *, recomputed: int = 0) -> Check:
+    """Recompute the server half from the shards that the server holds.
+
+    Args:
+        server: the server.
+        recomputed: how many of the shards were recomputed from their clients' rows.
+    """
     what = "server"
     model, shards = server.tree.model(), server.tree.shards()
     if model is None:
-        return Check(what, "exact", "nobody holds rows: there is no model")
+        return Check(what, "state", "exact", "nobody holds rows: there is no model")
     try:
         now = server.fingerprint()
     except ConfigError as problem:
-        return Check(what, "not_comparable", str(problem))
-    if odd := _differs(model.fingerprint, now):
-        return Check(what, "not_comparable", "; ".join(odd))
+        return Check(what, "state", "not_comparable", str(problem))
+    if odd := differing(model.fingerprint, now):
+        return Check(what, "state", "not_comparable", "; ".join(odd))
     with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"])):
         trained, labels = server.compute(shards)
     if labels != model.labels:
-        return Check(what, "mismatch", "the model's labels are not those of the shards, in their order")
+        return Check(what, "state", "mismatch", "the model's labels are not those of the shards, in their order")
     if state_digest(trained.state) != model.digest:
-        return Check(what, "mismatch", "the recomputed server half differs from the one in use")
+        return Check(what, "state", "mismatch", "the recomputed server half differs from the one in use")
     server.tree.weights(model)
     rows = sum(record.rows for record in shards)
     taken = len(shards) - min(recomputed, len(shards))
     as_held = f", {taken} of them taken as the server holds them" if taken else ""
-    return Check(what, "exact", f"server half recomputed from {rows} rows of {len(shards)} shards{as_held}")
+    return Check(what, "state", "exact", f"server half recomputed from {rows} rows of {len(shards)} shards{as_held}")

@@ -88,9 +88,11 @@ class Cases:
         return found
 
     def _check(self, made: SignedRequest, request: Request, federation: str) -> None:
-        told = (made.federation, made.client, made.ticket, made.level)
-        if told != (federation, request.client, request.ticket, request.level):
-            raise DataError("what is signed is not this request: store, client, ticket and level must be the same.")
+        told = (made.federation, made.client, made.ticket, made.level, made.commitment)
+        if told != (federation, request.client, request.ticket, request.level, request.commitment):
+            raise DataError(
+                "what is signed is not this request: store, client, ticket, level and commitment must be the same."
+            )
         with self._book.change() as db:
             db.execute("INSERT OR IGNORE INTO client_keys VALUES (?, ?, ?)", (made.client, made.key, now()))
         if self.key(made.client) != made.key:

@@ -1,16 +1,20 @@
-"""A book: one SQLite database per tree, with a lease, and a fence around every transaction made under it.
+"""A book: one SQLite database per tree, with a lease, a fence around every transaction made under it, and a seal.
 
 The lease keeps two processes from working on one tree; the fencing token keeps a process that lost its lease
-(suspended, clock jumped) from committing anything. Deleted content is overwritten (``secure_delete``).
+(suspended, clock jumped) from committing anything. Deleted content is overwritten (``secure_delete``). The seal, where
+the owner has a key, shows edits made by anything but this program. A database that cannot be written to, on a
+read-only disk, is opened for reading.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +24,16 @@ from splitwiper.errors import (
     FencedError,
     FormatError,
     NotFoundError,
+    SealError,
     SplitWiperError,
     StoreError,
 )
 from splitwiper.store.files import disk_full, make_folder, step, write_bytes
 from splitwiper.store.process import Process
+from splitwiper.store.sealing import Seal, sealed_schema
 
 APPLICATION = 0x53705770  # marks our databases
-VERSION = 4
+VERSION = 5
 LEASE_SECONDS = 30.0
 _LEASE = """
 -- since: the holder's last sign of life, by the machine's own clock that nobody sets; expires: by the clock on the wall
@@ -70,12 +76,32 @@ def _is_held(row: sqlite3.Row) -> bool:
     return stands and who.may_be_alive()
 
 
-class Book:
-    """An SQLite database with a lease and a fence."""
+def _schema_of(db: sqlite3.Connection) -> list[tuple[str, ...]]:
+    rows = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
+    return [tuple(row) for row in rows.fetchall()]
 
-    def __init__(self, path: Path, schema: str) -> None:
+
+@cache
+def _expected(schema: str) -> list[tuple[str, ...]]:
+    """What a database that was made with a schema says of its tables, indices and triggers."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(schema)
+        return _schema_of(db)
+
+
+class Book:
+    """An SQLite database with a lease, a fence, and a seal where there is a key.
+
+    Args:
+        path: the file.
+        schema: its tables.
+        key: returns the key that seals it, or None where that was destroyed. Without this function there is no seal.
+    """
+
+    def __init__(self, path: Path, schema: str, key: Callable[[], bytes | None] | None = None) -> None:
         self.path = path
-        self._schema = schema
+        self._seal = Seal(key) if key else None
+        self._schema = sealed_schema(f"{_LEASE} {schema}") if key else f"{_LEASE} {schema}"
         self._token: int | None = None
         self._db: sqlite3.Connection | None = None
 
@@ -85,10 +111,13 @@ class Book:
             return
         make_folder(self.path.parent)
         with closing(sqlite3.connect(":memory:")) as db:
-            db.executescript(
-                f"{_LEASE} {self._schema} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-            )
+            if self._seal:
+                self._seal.begin()
+                self._seal.attach(db)
+            db.executescript(f"{self._schema} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};")
             db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+            if self._seal:
+                self._seal.write(db)
             db.commit()
             write_bytes(self.path, db.serialize(), replace=False)
 
@@ -98,7 +127,9 @@ class Book:
         if self._db is None:
             if not self.path.exists():
                 raise NotFoundError(f"there is no {self.path}: this is not a SplitWiper folder.")
-            db = self._connect(self.path)
+            db = self._connect(self.path, readonly=not self.is_writable())
+            if self._seal:
+                self._seal.attach(db)
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION or version < 1:
                 raise FormatError(f"{self.path} is not a SplitWiper database, or its making was interrupted.")
@@ -111,17 +142,20 @@ class Book:
             self._db = db
         return self._db
 
+    def is_writable(self) -> bool:
+        """Whether this process may change the database: its file, and the journal beside it."""
+        return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+
     @staticmethod
-    def _connect(path: Path) -> sqlite3.Connection:
+    def _connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
+        pragmas = ["foreign_keys = ON"]
+        if not readonly:
+            pragmas += ["secure_delete = ON", "synchronous = EXTRA", "journal_mode = DELETE"]
         try:
-            db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+            address = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rw'}"
+            db = sqlite3.connect(address, timeout=30, isolation_level=None, check_same_thread=False, uri=True)
             db.row_factory = sqlite3.Row
-            for pragma in (
-                "secure_delete = ON",
-                "synchronous = EXTRA",
-                "journal_mode = DELETE",
-                "foreign_keys = ON",
-            ):
+            for pragma in pragmas:
                 db.execute(f"PRAGMA {pragma}")
             db.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as problem:
@@ -167,7 +201,11 @@ class Book:
             db.execute("BEGIN IMMEDIATE")
             try:
                 self._fence()
+                if self._seal:
+                    self._seal.begin()
                 yield db
+                if self._seal:
+                    self._seal.write(db)
                 with step("commit", self.path):
                     db.execute("COMMIT")
             finally:
@@ -182,9 +220,10 @@ class Book:
     def lease(self, purpose: str) -> Iterator[None]:
         """Hold the tree for a piece of work; a second holder waits for no one and gets `BusyError`.
 
-        A lease whose process is dead, or that ran out, is taken over. Leases nest within one process.
+        A lease whose process is dead, or that ran out, is taken over. Leases nest within one process. Where nothing
+        can be written, there is nothing to hold, and no lease is taken.
         """
-        if self._token is not None:
+        if self._token is not None or not self.is_writable():
             yield
             return
         me = Process.current()
@@ -249,6 +288,40 @@ class Book:
                 # locked or full just now: the next beat tries again, and the fence holds meanwhile
                 now = (time.monotonic(), time.time() + LEASE_SECONDS)
                 db.execute("UPDATE lease SET since = ?, expires = ? WHERE token = ?", (*now, token))
+
+    def check(self) -> None:
+        """Check the whole database: its pages, its schema, and the seal over every row.
+
+        Raises:
+            CorruptError: something but this program changed it.
+            SealError: the key of the seal is gone, so nobody can tell.
+        """
+        altered = CorruptError(
+            f"{self.path} was changed by something other than SplitWiper, or is damaged: restore the folder from a "
+            "backup."
+        )
+        db = self.db
+        try:
+            sound = db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
+            holds = sound and _schema_of(db) == _expected(self._schema) and self._sealed(db)
+        except (sqlite3.DatabaseError, CorruptError, UnicodeDecodeError) as problem:
+            raise altered from problem
+        if holds is None:
+            raise SealError(f"the key that seals {self.path} was destroyed, so edits of it cannot be noticed.")
+        if not holds:
+            raise altered
+
+    def _sealed(self, db: sqlite3.Connection) -> bool | None:
+        """Whether the seal holds, seen in one snapshot; true where there is none."""
+        if self._seal is None:
+            return True
+        if db.in_transaction:
+            return self._seal.holds(db)
+        db.execute("BEGIN")
+        try:
+            return self._seal.holds(db)
+        finally:
+            db.execute("ROLLBACK")
 
     def holder(self) -> str | None:
         """Who works on this tree right now, in words; None when nobody does."""

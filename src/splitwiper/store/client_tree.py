@@ -1,4 +1,4 @@
-"""A client's tree: its key, its rows by slice, checkpoints, the frozen half, ids, and the suppression list.
+"""A client's tree: its key, its rows by slice, checkpoints, the frozen half, requests, and the suppression list.
 
 As in the server's tree, files are immutable and the book points to the ones that count.
 """
@@ -14,25 +14,27 @@ from typing import Any
 
 from torch import Tensor
 
-from splitwiper.errors import CorruptError
+from splitwiper.errors import NotFoundError, RequestError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import files
 from splitwiper.store.book import Book
+from splitwiper.store.keys import read_key
 from splitwiper.store.tensors import load_state, save_state
 from splitwiper.wire import Ticket
+from splitwiper.wire.commitments import commitment, shard_commitment
 
 SCHEMA = """
-CREATE TABLE ids (id INTEGER PRIMARY KEY, mac BLOB NOT NULL);
-CREATE INDEX ids_by_mac ON ids (mac);
 CREATE TABLE slices (slice INTEGER PRIMARY KEY, file TEXT NOT NULL, digest TEXT NOT NULL, rows INTEGER NOT NULL);
 CREATE TABLE checkpoints (slice INTEGER PRIMARY KEY, key TEXT NOT NULL, file TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE half (
   one INTEGER PRIMARY KEY CHECK (one = 1), key TEXT NOT NULL, file TEXT NOT NULL, digest TEXT NOT NULL,
   fingerprint TEXT NOT NULL);
-CREATE TABLE suppressed (mac BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE suppressed (mac BLOB PRIMARY KEY, ticket TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE forgotten (label BLOB PRIMARY KEY) WITHOUT ROWID;
+-- salt opens the commitment; before: the commitment to the shard that the server held then; signed: as it was sent
 CREATE TABLE requests (
-  ticket TEXT PRIMARY KEY, level TEXT NOT NULL, rows INTEGER NOT NULL, seconds REAL NOT NULL, state TEXT NOT NULL);
+  ticket TEXT PRIMARY KEY, level TEXT NOT NULL, commitment TEXT NOT NULL, salt BLOB NOT NULL, before TEXT NOT NULL,
+  seconds REAL NOT NULL, state TEXT NOT NULL, signed TEXT NOT NULL);
 """
 FOLDERS = ("slices", "checkpoints", "half", "outbox")
 
@@ -47,12 +49,34 @@ class FileRecord:
     rows: int = 0
 
 
+@dataclass(frozen=True)
+class Opening:
+    """What opens a request's commitment: a secret of the client, which it can show to whoever is to check.
+
+    Attributes:
+        ticket: the request's.
+        level: what it forgets.
+        salt: what the commitment is salted with.
+        rows: HMACs of the rows it suppresses, under the client's key.
+    """
+
+    ticket: str
+    level: str
+    salt: bytes
+    rows: tuple[bytes, ...]
+
+    @property
+    def commitment(self) -> str:
+        """The commitment that this opens."""
+        return commitment(self.salt, self.ticket, self.level, self.rows)
+
+
 class ClientTree:
     """Everything one client keeps."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.book = Book(root / "client.db", SCHEMA)
+        self.book = Book(root / "client.db", SCHEMA, self.key)
 
     # --- made once -----------------------------------------------------------------------------------------
 
@@ -83,7 +107,7 @@ class ClientTree:
         if group is not None and not (self.root / "group").exists():
             files.write_bytes(self.root / "group", group.hex().encode(), replace=False)
         check = mac(self.key() or b"", "key").hex()  # so that another key in its place is noticed
-        self.book.create({"next_id": "0", **meta, "initial": state_digest(initial), "key": check})
+        self.book.create({**meta, "initial": state_digest(initial), "key": check})
 
     def initial(self) -> dict[str, Tensor]:
         """The client half's weights when the client joined."""
@@ -91,27 +115,16 @@ class ClientTree:
 
     def key(self) -> bytes | None:
         """The client's secret key; None when it was destroyed."""
-        return self._read_key("key")
+        return read_key(self.root / "key")
 
     def group(self) -> bytes | None:
         """The key the client shares with the other clients; None where it has none."""
-        return self._read_key("group")
+        return read_key(self.root / "group")
 
     def sealed_codebook(self) -> bytes | None:
         """The codebook as it is kept: encrypted; None where there is none."""
         sealed = self.book.meta("codebook")
         return None if sealed is None else bytes.fromhex(sealed)
-
-    def _read_key(self, name: str) -> bytes | None:
-        try:
-            key = bytes.fromhex((self.root / name).read_text(encoding="ascii"))
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            key = b""
-        if len(key) != 32:
-            raise CorruptError(f"{self.root / name} is not a key: restore it from a backup.")
-        return key
 
     # --- what the book points to ---------------------------------------------------------------------------
 
@@ -132,20 +145,13 @@ class ClientTree:
             return None
         return FileRecord(row["file"], row["digest"], row["key"]), json.loads(row["fingerprint"])
 
-    def put_slices(
-        self,
-        changed: Mapping[int, FileRecord | None],
-        *,
-        new_ids: Mapping[int, bytes] | None = None,
-        **meta: str,
-    ) -> None:
+    def put_slices(self, changed: Mapping[int, FileRecord | None], **meta: str) -> None:
         """Point to new slice files (None: the slice is empty now), and erase the ones they replace.
 
         Checkpoints from the first changed slice on, and the frozen half, knew the old rows and go too.
 
         Args:
             changed: the slices.
-            new_ids: ids of rows that are new in them.
             meta: values to remember in the same step.
         """
         with self.book.change() as db:
@@ -161,8 +167,7 @@ class ClientTree:
                 db.execute("DELETE FROM checkpoints WHERE slice >= ?", (min(*changed, last),))
                 db.execute("DELETE FROM half")
                 db.execute("DELETE FROM meta WHERE key = 'inputs' AND NOT EXISTS (SELECT 1 FROM slices)")
-            db.executemany("INSERT INTO ids VALUES (?, ?)", (new_ids or {}).items())
-            meta["unsent"] = "rows"
+            meta |= {"unsent": "rows", "untrainable": ""}
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
         self.sweep()
 
@@ -172,7 +177,8 @@ class ClientTree:
         save_state(self.root / "checkpoints" / name, state, metadata)
         with self.book.change() as db:
             db.execute(
-                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (number, key, name, state_digest(state))
+                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)",
+                (number, key, name, state_digest(state, metadata)),
             )
 
     def put_half(self, key: str, state: Mapping[str, Tensor], fingerprint: Mapping[str, str]) -> None:
@@ -186,11 +192,7 @@ class ClientTree:
             )
         self.sweep()
 
-    # --- ids, suppression, requests ------------------------------------------------------------------------
-
-    def ids(self) -> dict[int, bytes]:
-        """Row ids and the rows' HMACs."""
-        return {row["id"]: row["mac"] for row in self.book.read("SELECT * FROM ids ORDER BY id")}
+    # --- suppression and requests --------------------------------------------------------------------------
 
     def suppressed(self) -> set[bytes]:
         """HMACs of rows that were forgotten and may never come back."""
@@ -212,8 +214,15 @@ class ClientTree:
         return {row["label"] for row in self.book.read("SELECT label FROM forgotten")}
 
     def forget(
-        self, ticket: str, level: str, macs: Iterable[bytes], *, seconds: float, labels: Iterable[bytes] = ()
-    ) -> None:
+        self,
+        ticket: str,
+        level: str,
+        macs: Iterable[bytes],
+        *,
+        seconds: float,
+        labels: Iterable[bytes] = (),
+        committed: bool = True,
+    ) -> str:
         """Put rows on the suppression list, in one step with the request: from here on they are never used.
 
         Args:
@@ -222,13 +231,66 @@ class ClientTree:
             macs: HMACs of the rows.
             seconds: what asking took.
             labels: HMACs of labels that are forgotten wholly.
+            committed: whether the request commits to these rows. One that was made while the folder was away, for
+                everything the client had, does not.
+
+        Returns:
+            The request's commitment to the rows, which the server gets and `opening` opens.
+
+        Raises:
+            RequestError: other requests have forgotten all of these rows meanwhile.
         """
-        gone = [(m,) for m in macs]
+        salt, wanted = secrets.token_bytes(32), set(macs)
         with self.book.change() as db:
-            db.execute("INSERT INTO requests VALUES (?, ?, ?, ?, 'open')", (ticket, level, len(gone), seconds))
-            db.executemany("INSERT OR IGNORE INTO suppressed VALUES (?)", gone)
-            db.executemany("DELETE FROM ids WHERE mac = ?", gone)
+            fresh = wanted - {row["mac"] for row in db.execute("SELECT mac FROM suppressed")}
+            if wanted and not fresh:
+                raise RequestError("another request has just forgotten all of these rows: there is nothing to do.")
+            value = commitment(salt, ticket, level, fresh) if committed else ""
+            db.execute(
+                "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, 'open', '')",
+                (ticket, level, value, salt, self.shard_commitment() or "", seconds),
+            )
+            db.executemany("INSERT INTO suppressed VALUES (?, ?)", [(m, ticket) for m in sorted(fresh)])
             db.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", [(label,) for label in labels])
+        return value
+
+    def opening(self, ticket: str) -> Opening:
+        """Return what opens a request's commitment.
+
+        Raises:
+            NotFoundError: this client made no such request.
+        """
+        row = self.book.one("SELECT level, salt FROM requests WHERE ticket = ?", (ticket,))
+        if row is None:
+            raise NotFoundError(f"client {self.root.name!r} made no request with ticket {ticket!r}.")
+        rows = self.book.read("SELECT mac FROM suppressed WHERE ticket = ? ORDER BY mac", (ticket,))
+        return Opening(ticket, row["level"], row["salt"], tuple(r["mac"] for r in rows))
+
+    def keep_signed(self, ticket: str, signed: str) -> str:
+        """Keep a request as it was first signed, and return that: what is sent again is the same, byte for byte."""
+        with self.book.change() as db:
+            db.execute("UPDATE requests SET signed = ? WHERE ticket = ? AND signed = ''", (signed, ticket))
+        row = self.book.one("SELECT signed FROM requests WHERE ticket = ?", (ticket,))
+        return str(row["signed"]) if row else signed
+
+    # --- the shard that the server holds -------------------------------------------------------------------
+
+    def shard_salt(self, key: str) -> str:
+        """Return the salt of the commitment to a shard, drawn once for all the times that shard is sent.
+
+        Args:
+            key: names what the shard was computed from.
+        """
+        kept = json.loads(self.book.meta("shard_salt") or "[]")
+        if not kept or kept[0] != key:
+            kept = [key, secrets.token_hex(32)]
+            self.remember(shard_salt=json.dumps(kept))
+        return str(kept[1])
+
+    def shard_commitment(self) -> str | None:
+        """The commitment to the shard that the server accepted last; None where it holds none."""
+        accepted, salt = self.book.meta("accepted"), self.book.meta("accepted_salt")
+        return shard_commitment(bytes.fromhex(salt), accepted) if accepted and salt else None
 
     def unknown(self, tickets: Iterable[Ticket]) -> list[Ticket]:
         """Those of the server's tickets that this folder knows nothing of: it was away, or is an older copy."""
@@ -245,9 +307,10 @@ class ClientTree:
         return bool(self.book.meta("unsent")) or bool(self.requests("open", "sent")) or bool(self._strays())
 
     def mark(self, tickets: Iterable[str], state: str) -> None:
-        """Move requests to a state."""
+        """Move requests to a state. One that is done meanwhile does not go back to being sent."""
+        guard = " AND state = 'open'" if state == "sent" else ""
         with self.book.change() as db:
-            db.executemany("UPDATE requests SET state = ? WHERE ticket = ?", [(state, t) for t in tickets])
+            db.executemany(f"UPDATE requests SET state = ? WHERE ticket = ?{guard}", [(state, t) for t in tickets])  # noqa: S608
 
     def remember(self, **values: str) -> None:
         """Remember values in the book."""

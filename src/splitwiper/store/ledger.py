@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from splitwiper.errors import CorruptError
+from splitwiper.errors import CorruptError, FormatError
 from splitwiper.store.book import Book
 
 SCHEMA = """
@@ -20,6 +22,39 @@ CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT
 CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 """
 START = "0" * 64
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """How far a ledger has come: its number of entries, and the hash of the last, which stands for all before it."""
+
+    size: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.size}:{self.hash}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """Return a head from its text.
+
+        >>> Head.parse(f"3:{'0' * 64}").size
+        3
+
+        Raises:
+            FormatError: the text is not one.
+        """
+        if (match := re.fullmatch(r"(\d{1,15}):([0-9a-f]{64})", text.strip())) is None:
+            raise FormatError(
+                f"{text[:80]!r} is not a ledger's head: it is written as SIZE:HASH, as 'status' shows it."
+            )
+        return cls(int(match[1]), match[2])
+
+
+def head(book: Book) -> Head:
+    """The present head of a ledger."""
+    row = book.one("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1")
+    return Head(int(row["seq"]), str(row["hash"])) if row else Head(0, START)
 
 
 def _hash(seq: int, prev: str, body: str) -> str:
@@ -57,5 +92,14 @@ def entries(book: Book, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapp
         if (row["seq"], row["prev"], row["hash"]) != (number, prev, _hash(number, prev, row["body"])):
             raise CorruptError(f"the ledger's chain breaks at entry {number}: it was altered. Restore a backup.")
         prev = row["hash"]
-        out.append({"seq": number, "hash": prev, **json.loads(row["body"])})
+        out.append({"seq": number, "hash": prev, **_parsed(row["body"], number)})
     return out
+
+
+def _parsed(body: str, number: int) -> dict[str, Any]:
+    try:
+        return dict(json.loads(body))
+    except (ValueError, TypeError) as problem:
+        raise CorruptError(
+            f"entry {number} of the ledger cannot be read: it was altered. Restore a backup."
+        ) from problem

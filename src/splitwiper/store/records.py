@@ -44,6 +44,19 @@ class ModelRecord:
     losses: tuple[float, ...]
     codebook: str = ""
 
+    def described(self) -> str:
+        """What the book says of the model, as a text that the ledger commits to."""
+        told = {
+            "manifest": self.manifest,
+            "labels": [label.text for label in self.labels],
+            "exact": self.exact,
+            "fingerprint": dict(self.fingerprint),
+            "seconds": self.seconds,
+            "losses": list(self.losses),
+            "codebook": self.codebook,
+        }
+        return json.dumps(told, sort_keys=True)
+
 
 def labels_in(text: str) -> tuple[Label, ...]:
     """Labels from the text they are kept as."""

@@ -20,9 +20,11 @@ from splitwiper.errors import CorruptError, NotFoundError, StoreError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import board, files, ledger, tickets
 from splitwiper.store.book import Book
+from splitwiper.store.keys import read_key
 from splitwiper.store.records import ModelRecord, ShardRecord, labels_in, manifest_digest, shard_record, texts
 from splitwiper.store.tensors import load_state, save_state
 from splitwiper.wire import Column, Posted, Receipt, Request, Shard, Statement, Ticket, open_shard
+from splitwiper.wire.commitments import shard_commitment
 
 SCHEMA = (
     """
@@ -41,7 +43,9 @@ CREATE TABLE model (
     + board.SCHEMA
 )
 _SHARDS = "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client"
-_TICKETS = "SELECT id, client, level, state, received, COALESCE(erased, ''), COALESCE(settled, '') FROM tickets"
+_TICKETS = (
+    "SELECT id, client, level, state, received, COALESCE(erased, ''), COALESCE(settled, ''), commitment FROM tickets"
+)
 
 
 class ServerTree:
@@ -49,7 +53,11 @@ class ServerTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.book = Book(root / "server.db", SCHEMA)
+        self.book = Book(root / "server.db", SCHEMA, self.key)
+
+    def key(self) -> bytes | None:
+        """The key that seals the server's book; None where it was destroyed."""
+        return read_key(self.root / "key")
 
     # --- made once -----------------------------------------------------------------------------------------
 
@@ -67,12 +75,14 @@ class ServerTree:
         files.write_bytes(self.root / "config.toml", config.encode())
         save_state(self.root / "initial.safetensors", initial)
         save_state(self.root / "client-initial.safetensors", client_initial)
+        if not (self.root / "key").exists():
+            files.write_bytes(self.root / "key", secrets.token_hex(32).encode(), replace=False)
         self.book.create({})
-        digests = {"initial": state_digest(initial), "client-initial": state_digest(client_initial)}
+        made = {**meta, "initial": state_digest(initial), "client-initial": state_digest(client_initial)}
         with self.book.change() as db:
-            for key, value in {**meta, **digests}.items():
+            for key, value in made.items():
                 db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-            ledger.append(db, {"kind": "created", "config": meta["config"], **digests})
+            ledger.append(db, {"kind": "created", **made})
 
     def initial(self) -> dict[str, Tensor]:
         """The server half's weights when the federation was created."""
@@ -153,21 +163,22 @@ class ServerTree:
             files.move(staged, self.root / "shards" / name)
             if statement.tickets:  # what a client spends on learning is nobody's unlearning
                 tickets.charge(db, client, statement.spent, size if travelled is None else travelled)
-            old = db.execute("SELECT digest, codebook FROM shards WHERE client = ?", (client,)).fetchone()
-            coded = (statement.codebook, statement.outputs)
-            if old is not None and (old["digest"], old["codebook"]) == (value, coded[0]):  # only the file is new
+            old = db.execute("SELECT digest, codebook, salt FROM shards WHERE client = ?", (client,)).fetchone()
+            coded, salt = (statement.codebook, statement.outputs), bytes.fromhex(statement.salt)
+            same = old is not None and (old["digest"], old["codebook"]) == (value, coded[0])
+            if old is not None and same and salt in (b"", old["salt"]):  # only the file is new
                 db.execute("UPDATE shards SET file = ? WHERE client = ?", (name, client))
             else:
                 db.execute(
                     "INSERT INTO clients VALUES (?, 1) ON CONFLICT DO UPDATE SET generation = generation + 1",
                     (client,),
                 )
-                salt = secrets.token_bytes(32)
+                salt = salt or secrets.token_bytes(32)
                 db.execute(
                     "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (client, name, value, shard.rows, size, salt, texts(shard.labels), *coded),
                 )
-                ledger.append(db, {"kind": "shard", "client": client, "shard": mac(salt, "shard", value).hex()})
+                ledger.append(db, {"kind": "shard", "client": client, "shard": shard_commitment(salt, value)})
             tickets.answer(db, client, statement, statement.tickets, warm=self._warm())
             return shard_record(db.execute(f"{_SHARDS} WHERE client = ?", (client,)).fetchone())
 
@@ -266,7 +277,8 @@ class ServerTree:
                         files.move(staged, self.root / "models" / record.file)
                         self._insert(db, record)
                     salted = tickets.commitments(db, "")["model"]
-                    ledger.append(db, {"kind": "model", "model": salted})
+                    described = mac(record.salt, "record", record.described()).hex() if record else None
+                    ledger.append(db, {"kind": "model", "model": salted, "record": described})
                     receipts = tickets.settle(db)
         finally:
             staged.unlink(missing_ok=True)

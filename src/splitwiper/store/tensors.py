@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,10 +29,28 @@ def load_state(
     Raises:
         CorruptError: the file is gone, cut short, or not what was written.
     """
+    return read_state(path, expected, remedy=remedy)[0]
+
+
+def read_state(
+    path: Path, expected: str | None = None, *, remedy: str = "restore it from a backup"
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read tensors and the metadata in the file's header and, where a digest is given, check both.
+
+    Raises:
+        CorruptError: the file is gone, cut short, or not what was written.
+    """
     try:
-        state = safetensors.torch.load(path.read_bytes())
-    except (OSError, safetensors.SafetensorError) as problem:
+        data = path.read_bytes()
+        state, metadata = safetensors.torch.load(data), _metadata(data)
+    except (OSError, ValueError, safetensors.SafetensorError) as problem:
         raise CorruptError(f"{path} cannot be read ({problem}): {remedy}.") from problem
-    if expected is not None and state_digest(state) != expected:
+    if expected is not None and state_digest(state, metadata) != expected:
         raise CorruptError(f"{path} is not what was written: {remedy}.")
-    return state
+    return state, metadata
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file: its JSON header begins after eight bytes that tell the header's length."""
+    length = int.from_bytes(data[:8], "little")
+    return dict(json.loads(data[8 : 8 + length]).get("__metadata__") or {})

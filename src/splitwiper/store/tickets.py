@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 from splitwiper.seeding import digest, mac
 from splitwiper.store import ledger
 from splitwiper.wire import Receipt, Request, Spent, Statement
+from splitwiper.wire.commitments import model_commitment, shard_commitment
 
 SCHEMA = """
 CREATE TABLE tickets (
-  id TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, state TEXT NOT NULL, received TEXT NOT NULL,
-  before TEXT NOT NULL, statement TEXT, receipt TEXT, erased TEXT, settled TEXT);
+  id TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, commitment TEXT NOT NULL, state TEXT NOT NULL,
+  received TEXT NOT NULL, before TEXT NOT NULL, statement TEXT, receipt TEXT, erased TEXT, settled TEXT);
 CREATE INDEX tickets_by_client ON tickets (client);
 CREATE TABLE spent (client TEXT PRIMARY KEY, seconds REAL, bytes_up INTEGER, bytes_down INTEGER);
 """
@@ -34,21 +37,22 @@ def commitments(db: sqlite3.Connection, client: str) -> dict[str, str | None]:
     shard = db.execute("SELECT salt, digest FROM shards WHERE client = ?", (client,)).fetchone()
     model = db.execute("SELECT salt, digest, manifest FROM model").fetchone()
     return {
-        "shard": mac(shard["salt"], "shard", shard["digest"]).hex() if shard else None,
+        "shard": shard_commitment(shard["salt"], shard["digest"]) if shard else None,
         "manifest": mac(model["salt"], "manifest", model["manifest"]).hex() if model else None,
-        "model": mac(model["salt"], "model", model["digest"]).hex() if model else None,
+        "model": model_commitment(model["salt"], model["digest"]) if model else None,
     }
 
 
 def submit(db: sqlite3.Connection, request: Request) -> None:
-    """Record a request, unless it is there already."""
+    """Record a request, unless it is there already. What it commits to is in the ledger before anything is erased."""
     if db.execute("SELECT 1 FROM tickets WHERE id = ?", (request.ticket,)).fetchone() is None:
-        before = json.dumps(commitments(db, request.client))
+        said = {**asdict(request), "received": now()}
         db.execute(
-            "INSERT INTO tickets VALUES (?, ?, ?, 'accepted', ?, ?, NULL, NULL, NULL, NULL)",
-            (request.ticket, request.client, request.level, now(), before),
+            "INSERT INTO tickets VALUES (:ticket, :client, :level, :commitment, 'accepted', :received, :before, NULL, "
+            "NULL, NULL, NULL)",
+            {**said, "before": json.dumps(commitments(db, request.client))},
         )
-        ledger.append(db, {"kind": "accepted", "ticket": request.ticket, "client": request.client})
+        ledger.append(db, {"kind": "accepted", **said})
 
 
 def charge(db: sqlite3.Connection, client: str, spent: Spent, size: int) -> None:
@@ -79,22 +83,32 @@ def answer(
 def settle(db: sqlite3.Connection) -> tuple[Receipt, ...]:
     """Write the receipts of all erased tickets, in the transaction that publishes the model that answers them."""
     rows = db.execute("SELECT * FROM tickets WHERE state = 'erased' ORDER BY rowid").fetchall()
-    receipts = tuple(_receipt(db, row) for row in rows)
+    others = _others(db, {row["client"] for row in rows})
+    receipts = tuple(_receipt(db, row, others) for row in rows)
     db.execute("DELETE FROM spent")
     return receipts
 
 
-def _receipt(db: sqlite3.Connection, row: sqlite3.Row) -> Receipt:
+def _others(db: sqlite3.Connection, asked: AbstractSet[str]) -> dict[str, Any]:
+    """What clients did for these requests that had asked for nothing themselves: by design, nothing."""
+    spent = [row for row in db.execute("SELECT * FROM spent") if row["client"] not in asked]
+    busy = [row for row in spent if row["seconds"] or row["bytes_up"] or row["bytes_down"]]
+    return {
+        "contacted": len(busy),
+        "bytes": sum(row["bytes_up"] + row["bytes_down"] for row in busy),
+        "seconds": sum(row["seconds"] for row in busy),
+    }
+
+
+def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any]) -> Receipt:
     statement = json.loads(row["statement"]) if row["statement"] else {}
     model = db.execute("SELECT exact, fingerprint, seconds FROM model").fetchone()
-    spent = {name: Spent() for (name,) in db.execute("SELECT name FROM clients ORDER BY name")}
-    for s in db.execute("SELECT * FROM spent"):
-        spent[s["client"]] = Spent(s["seconds"], s["bytes_up"], s["bytes_down"])
     meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
     receipt = Receipt(
         ticket=row["id"],
         client=row["client"],
         level=row["level"],
+        commitment=row["commitment"],
         exact=model is None or bool(model["exact"]),
         settled=now(),
         context={
@@ -111,7 +125,7 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row) -> Receipt:
             "client": statement.get("fingerprint", {}),
             "server": json.loads(model["fingerprint"]) if model else {},
         },
-        spent=spent,
+        others=others,
         server_seconds=model["seconds"] if model else 0.0,
         ledger={},
     )

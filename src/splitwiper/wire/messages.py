@@ -38,11 +38,20 @@ class Spent:
 
 @dataclass(frozen=True)
 class Request:
-    """A client asks to be forgotten, in part or wholly."""
+    """A client asks to be forgotten, in part or wholly.
+
+    Attributes:
+        ticket: drawn by the client.
+        client: who asks.
+        level: what it forgets.
+        commitment: to the rows that it suppresses, see `splitwiper.wire.commitments`. Empty where a whole client is
+            forgotten whose folder is away.
+    """
 
     ticket: str
     client: str
     level: Level
+    commitment: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ class Ticket:
     received: str
     erased: str = ""
     settled: str = ""
+    commitment: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,29 +86,37 @@ class Statement:
     """The name of the codebook that the shard's labels are codes of; empty where labels are not hidden."""
     outputs: int = 0
     """E, the number of codes of that codebook."""
+    salt: str = ""
+    """What the commitment to the shard is salted with, in hex: the client can then open it. Empty lets the server
+    draw one."""
 
 
 @dataclass(frozen=True)
 class Receipt:
     """What was done for a ticket. `exact` says how it was done; `verify` proves it by recomputing.
 
+    What the requester spent is left out: the size of its new shard would tell how many rows it forgot.
+
     Attributes:
+        commitment: the request's, to the rows that it suppresses; empty where a whole client was forgotten in its
+            absence.
         context: digests of what exactness is relative to.
         before: commitments (HMACs under salts that died with the data) to what was erased.
         after: commitments to shard, manifest and model as they are now; None where nothing is left.
-        spent: what every client of the federation spent; those that did not ask spent nothing.
+        others: what clients that had not asked for anything did for it: none were contacted, they spent nothing.
     """
 
     ticket: str
     client: str
     level: Level
+    commitment: str
     exact: bool
     settled: str
     context: Mapping[str, Any]
     before: Mapping[str, str | None]
     after: Mapping[str, str | None]
     fingerprint: Mapping[str, Mapping[str, str]]
-    spent: Mapping[str, Spent]
+    others: Mapping[str, Any]
     server_seconds: float
     ledger: Mapping[str, Any]
     privacy: Mapping[str, Any] = field(default_factory=dict)
@@ -113,10 +131,11 @@ class Receipt:
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
         """A receipt from `to_dict`'s values."""
         try:
-            spent = {name: Spent(**s) for name, s in values["spent"].items()}
-            for name in ("context", "before", "after", "fingerprint", "ledger"):
+            for name in ("context", "before", "after", "fingerprint", "others", "ledger"):
                 dict(values[name])
-            return cls(**{**values, "spent": spent})
+            if not all(isinstance(values[name], str) for name in ("ticket", "client", "level", "commitment")):
+                raise TypeError("a name is not a text")
+            return cls(**values)
         except (TypeError, ValueError, KeyError, AttributeError) as problem:
             raise FormatError(f"this is not a receipt ({problem}).") from problem
 

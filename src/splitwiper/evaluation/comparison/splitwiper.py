@@ -84,7 +84,7 @@ def unlearn(
         else:
             receipt = federation.unlearn(client, samples=_ids(federation, problem, forgetting))
     left = problem.without(forgetting)
-    spent = {name: receipt.spent.get(name, Spent()) for name in ours.spent}
+    spent = {name: federation.spent.get(name, Spent()) for name in ours.spent}
     server = _server(federation, left, receipt.server_seconds)
     return Ours(federation, _costs(spent, left, starts), server, receipt)
 

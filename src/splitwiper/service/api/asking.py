@@ -36,6 +36,7 @@ def told(service: Service, tree: ServerTree, ticket: Ticket, case: Case | None) 
         stage=list(reached)[-1],
         stages=reached,
         received=ticket.received,
+        commitment=ticket.commitment,
         deadline=deadline,
         overdue=datetime.fromisoformat(ended) > datetime.fromisoformat(deadline),
         signed=case is not None and case.signed is not None,
@@ -60,7 +61,7 @@ async def ask(request: Request, body: Ask) -> TicketShape:
                 )
             if any(ticket.id == body.ticket for ticket in server.tree.tickets()):
                 raise NotFoundError(f"ticket {body.ticket!r} is not yours; draw another one.")
-        asked = Asked(body.ticket, client, body.level)
+        asked = Asked(body.ticket, client, body.level, body.commitment)
         signed = body.signed.model_dump() if body.signed else None
         federation = server.tree.book.meta("run") or ""
         case = service.cases.receive(asked, signed, federation=federation, must=service.config.signed)
@@ -107,7 +108,6 @@ async def receipt(request: Request, ticket: str) -> dict[str, Any]:
     def found(server: Server) -> dict[str, Any]:
         if all(one.id != ticket for one in server.tickets(client)):
             raise NotFoundError(f"there is no ticket {ticket!r} of {client!r}.")
-        values = server.tree.receipt(ticket).to_dict()
-        return {**values, "spent": {name: spent for name, spent in values["spent"].items() if name == client}}
+        return server.tree.receipt(ticket).to_dict()
 
     return await service.office.run(found)

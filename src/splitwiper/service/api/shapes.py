@@ -42,6 +42,7 @@ class StatementShape(Shape):
     spent: SpentShape = SpentShape()
     codebook: Annotated[str, Field(max_length=128)] = ""
     outputs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    salt: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
 
     def statement(self) -> Statement:
         """As the protocol has it."""
@@ -95,7 +96,7 @@ class SignatureShape(Shape):
 class SignedShape(Shape):
     """A request as the client's own key signed it: a DSSE envelope.
 
-    Its payload is canonical JSON with the fields federation, client, ticket, level, made and key.
+    Its payload is canonical JSON with the fields federation, client, ticket, level, commitment, made and key.
     """
 
     payload: Annotated[str, Field(max_length=4096)]
@@ -108,6 +109,8 @@ class Ask(Shape):
 
     ticket: Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]{1,64}$")]
     level: Level
+    commitment: Hex
+    """To the rows that the client suppresses: an HMAC under a salt that only the client knows."""
     signed: SignedShape | None = None
 
 
@@ -121,6 +124,7 @@ class TicketShape(Shape):
     stage: Stage
     stages: dict[Stage, str]
     received: str
+    commitment: str
     deadline: str
     overdue: bool
     signed: bool

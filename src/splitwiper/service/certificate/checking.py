@@ -18,8 +18,9 @@ from splitwiper.service.certificate.request import read_request
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store.tickets import receipt_digest
 from splitwiper.wire import Receipt
+from splitwiper.wire.commitments import shard_commitment
 
-_COMMON = ("ticket", "client", "level", "exact", "settled", "before", "after", "context", "fingerprint")
+_COMMON = ("ticket", "client", "level", "commitment", "exact", "settled", "before", "after", "context", "fingerprint")
 
 
 def check(
@@ -137,7 +138,7 @@ def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> Finding:
         made = read_request(said["request"])
     except FormatError as problem:
         return Finding(what, "mismatch", str(problem).removesuffix("."))
-    if any(getattr(made, name) != said[name] for name in ("ticket", "client", "level")):
+    if any(getattr(made, name) != said[name] for name in ("ticket", "client", "level", "commitment")):
         return Finding(what, "mismatch", f"the request shown is for ticket {made.ticket}, not for this one")
     if client_key is not None and made.signer != client_key:
         return Finding(what, "mismatch", f"the request was signed by key {made.signer.id[:16]}, not by the client's")
@@ -150,7 +151,7 @@ def _opened(said: Mapping[str, Any], opening: Opening) -> Iterator[Finding]:
     shard = said["after"]["shard"]
     if opening.salt:
         same = shard is not None and hmac.compare_digest(
-            manifest.commitment(bytes.fromhex(opening.salt), opening.digest), shard
+            shard_commitment(bytes.fromhex(opening.salt), opening.digest), shard
         )
         told = f"it is the shard with digest {opening.digest[:16]}…, {opening.rows} rows"
         yield (

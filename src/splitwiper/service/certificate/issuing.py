@@ -10,7 +10,6 @@ from typing import Any
 
 from splitwiper.errors import CorruptError, FormatError, NotFoundError
 from splitwiper.seeding import digest
-from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.canonical import LIMIT, dumps, loads
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.keys import SigningKey
@@ -20,6 +19,7 @@ from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.statement import describe, statement
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import ServerTree, files
+from splitwiper.wire.commitments import shard_commitment
 
 _PLAIN = re.compile(r"[0-9a-f]{8,64}")
 
@@ -102,7 +102,7 @@ def opening(tree: ServerTree, ticket: str) -> Opening:
     receipt, log = tree.receipt(ticket), Log.of(tree)
     key = log.receipt_key(log.settled(ticket)).hex()
     shard = tree.shard(receipt.client)
-    if shard is None or manifest.commitment(shard.salt, shard.digest) != receipt.after["shard"]:
+    if shard is None or shard_commitment(shard.salt, shard.digest) != receipt.after["shard"]:
         return Opening(key)
     return Opening(key, shard.salt.hex(), shard.digest, shard.rows)
 

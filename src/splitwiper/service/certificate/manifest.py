@@ -17,6 +17,7 @@ from splitwiper.service.certificate import merkle
 from splitwiper.store import ServerTree, manifest_digest, tickets
 from splitwiper.store.records import ShardRecord
 from splitwiper.wire import Receipt
+from splitwiper.wire.commitments import shard_commitment
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,6 @@ class Opening:
         return opening
 
 
-def commitment(salt: bytes, digest: str) -> str:
-    """The commitment to a shard, as the ledger and receipts have it."""
-    return mac(salt, "shard", digest).hex()
-
-
 def leaf_of(blind: bytes, shard: str) -> bytes:
     """The leaf hash of a commitment to a shard."""
     return merkle.leaf_hash(blind + bytes.fromhex(shard))
@@ -81,7 +77,7 @@ def describe(tree: ServerTree, client: str) -> dict[str, Any]:
         return mac(model.salt, "leaf", record.client)
 
     records = sorted(tree.shards(), key=blind)
-    leaves = [leaf_of(blind(r), commitment(r.salt, r.digest)) for r in records]
+    leaves = [leaf_of(blind(r), shard_commitment(r.salt, r.digest)) for r in records]
     own = next((number for number, record in enumerate(records) if record.client == client), None)
     leaf = None
     if own is not None:

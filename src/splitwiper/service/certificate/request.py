@@ -28,6 +28,7 @@ class SignedRequest:
         client: who asks.
         ticket: the request's name, drawn by the client: a request that is sent again is the same one.
         level: class, sample or client.
+        commitment: to the rows that the client suppresses; the client alone can open it.
         made: when, by the client's clock.
         key: the public key that signs, in hex.
     """
@@ -36,6 +37,7 @@ class SignedRequest:
     client: str
     ticket: str
     level: str
+    commitment: str
     made: str
     key: str
 

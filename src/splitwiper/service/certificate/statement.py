@@ -14,7 +14,6 @@ from splitwiper.errors import InputError
 from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.log import Log, leaf_of
 from splitwiper.store import ServerTree
-from splitwiper.wire import Receipt
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:splitwiper:certificate-of-unlearning:v1"
@@ -76,6 +75,7 @@ def describe(
         "ticket": receipt.ticket,
         "client": receipt.client,
         "level": receipt.level,
+        "commitment": receipt.commitment,
         "request": dict(request) if request else None,
         "exact": receipt.exact,
         "received": tree.ticket(ticket).received,
@@ -85,7 +85,7 @@ def describe(
         "after": dict(receipt.after),
         "context": dict(receipt.context),
         "fingerprint": {side: dict(values) for side, values in receipt.fingerprint.items()},
-        "others": others(tree, log, receipt),
+        "others": dict(receipt.others),
         "ledger": {
             **head.to_dict(),
             "entry": log.shown(seq),
@@ -112,18 +112,6 @@ def deadline(due: str | datetime | None, settled: str) -> dict[str, Any] | None:
         raise InputError(
             f"the deadline {due!r} is no time with a zone: write it as 2030-01-31T12:00:00+00:00."
         ) from problem
-
-
-def others(tree: ServerTree, log: Log, receipt: Receipt) -> dict[str, Any]:
-    """What clients did for this that had asked for nothing themselves: by design, nothing."""
-    turn = [e["seq"] for e in log.entries if e.get("kind") == "model"]
-    seq = log.settled(receipt.ticket)
-    first = max(number for number in turn if number < seq)
-    last = min((number for number in turn if number > seq), default=len(log.entries) + 1)
-    answered = {e["ticket"] for e in log.entries[first : last - 1] if e.get("kind") == "settled"}
-    asked = {ticket.client for ticket in tree.tickets() if ticket.id in answered}
-    busy = [s for name, s in receipt.spent.items() if name not in asked and (s.traffic or s.seconds)]
-    return {"contacted": len(busy), "bytes": sum(s.traffic for s in busy), "seconds": sum(s.seconds for s in busy)}
 
 
 def subjects(predicate: Mapping[str, Any]) -> list[dict[str, Any]]:

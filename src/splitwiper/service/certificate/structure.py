@@ -58,6 +58,7 @@ _PREDICATE: dict[str, Any] = {
     "ticket": _text,
     "client": _text,
     "level": lambda value: value in ("class", "sample", "client"),
+    "commitment": lambda value: value == "" or _hash(value),
     "request": [{"payload": _text, "payloadType": _text, "signatures": lambda value: isinstance(value, list)}],
     "exact": lambda value: isinstance(value, bool),
     "received": _time,

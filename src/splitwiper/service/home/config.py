@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from splitwiper.config import ModelConfig
 from splitwiper.config.settings import typed
 from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
 from splitwiper.service.home.link import HttpsLink
-from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import client_context
+from splitwiper.wire import Request
 
 FILE = "home.toml"
 
@@ -42,8 +44,14 @@ class HomeConfig:
             raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
 
 
-def connect(folder: Path, config: HomeConfig, own_key: OwnKey | None = None) -> HttpsLink:
-    """A link to a home's server."""
+def connect(folder: Path, config: HomeConfig, sign: Callable[[Request], dict[str, Any]] | None = None) -> HttpsLink:
+    """A link to a home's server.
+
+    Args:
+        folder: the home.
+        config: where its server is.
+        sign: signs requests to forget.
+    """
     token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
     context = client_context(folder / config.certs) if config.certs else None
-    return HttpsLink(config.url, context, token=token, sign=own_key.sign if own_key else None)
+    return HttpsLink(config.url, context, token=token, sign=sign)

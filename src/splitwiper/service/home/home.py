@@ -28,7 +28,7 @@ from splitwiper.service.home.agreeing import Gathering, Side
 from splitwiper.service.home.config import FILE, HomeConfig, connect
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.store import ClientTree, files
-from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
+from splitwiper.wire import Column, Label, Receipt, Request, Scores, Ticket
 
 Progress = Callable[[str, int, int], None]
 
@@ -57,7 +57,7 @@ class Home:
         self.config = from_dict(HomeConfig, read_toml(path))
         self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model))
         self.own_key = OwnKey(folder / self.config.name, self._tree().book.meta("federation") or "")
-        self.link = connect(folder, self.config, self.own_key)
+        self.link = connect(folder, self.config, self._signed)
         self._progress = progress
         self.labels: tuple[Label, ...] = ()
 
@@ -73,6 +73,13 @@ class Home:
         kept = json.loads(tree.book.meta("columns") or "[]")
         columns = [Column(name, dtype, tuple(shape)) for name, dtype, shape in kept]
         return Client(tree, self.halves.client, columns, self.link, self._progress)
+
+    def _signed(self, request: Request) -> dict[str, Any]:
+        """Return a request as it was first signed: the certificate must show these very bytes."""
+        signed: dict[str, Any] = json.loads(
+            self._tree().keep_signed(request.ticket, json.dumps(self.own_key.sign(request)))
+        )
+        return signed
 
     def _tree(self) -> ClientTree:
         return ClientTree(self.folder / self.config.name)

@@ -171,7 +171,11 @@ class HttpsLink:
 
     def submit(self, request: Request) -> Ticket:
         """Ask to be forgotten."""
-        asked: dict[str, Any] = {"ticket": request.ticket, "level": request.level}
+        asked: dict[str, Any] = {
+            "ticket": request.ticket,
+            "level": request.level,
+            "commitment": request.commitment,
+        }
         if self._sign is not None:
             asked["signed"] = self._sign(request)
         return _ticket(self._call("POST", "/v1/requests", json=asked).json())
@@ -310,5 +314,5 @@ def _labels(answer: httpx.Response) -> tuple[Label, ...]:
 
 def _ticket(values: Mapping[str, Any]) -> Ticket:
     reached = values["stages"]
-    plain = {name: values[name] for name in ("id", "client", "level", "state", "received")}
+    plain = {name: values[name] for name in ("id", "client", "level", "state", "received", "commitment")}
     return Ticket(**plain, erased=reached.get("erased", ""), settled=reached.get("retrained", ""))

@@ -34,6 +34,12 @@ class OwnKey:
         """A request, signed."""
         key = self.key()
         made = SignedRequest(
-            self._federation, request.client, request.ticket, request.level, now(), key.public.raw.hex()
+            federation=self._federation,
+            client=request.client,
+            ticket=request.ticket,
+            level=request.level,
+            commitment=request.commitment,
+            made=now(),
+            key=key.public.raw.hex(),
         )
         return made.sign(key)

@@ -1,0 +1,166 @@
+"""Whether a server's records follow from its ledger, and its ledger from what others remember of it.
+
+The ledger says in order what was made, asked, sent, trained and settled. Played from its first entry, it tells what
+tickets, receipts, shards and model there must be now; records that are not those were changed by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from splitwiper.config import config_digest
+from splitwiper.errors import CorruptError, NotFoundError, StoreError
+from splitwiper.seeding import mac
+from splitwiper.server import Server
+from splitwiper.store import ServerTree, ledger, tickets
+from splitwiper.store.ledger import Head
+from splitwiper.wire import Receipt
+from splitwiper.wire.commitments import shard_commitment
+
+_ASKED = ("client", "level", "commitment", "received")
+
+
+class Altered(Exception):
+    """The records are not what the ledger leads to."""
+
+
+@dataclass
+class _Played:
+    """What a ledger leads to when it is played from its first entry."""
+
+    made: Mapping[str, Any] = field(default_factory=dict)
+    shards: dict[str, str] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    model: Mapping[str, Any] | None = None
+    asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        kind = entry.get("kind")
+        if kind == "created":
+            self.made = {key: value for key, value in entry.items() if key not in ("kind", "seq", "hash")}
+        elif kind in ("shard", "withdrawn"):
+            client = entry["client"]
+            self.generations[client] = self.generations.get(client, 0) + 1
+            self.shards.pop(client, None)
+            if kind == "shard":
+                self.shards[client] = entry["shard"]
+        elif kind == "model":
+            self.model = entry
+        elif kind == "accepted":
+            self.asked[entry["ticket"]] = entry
+        elif kind == "settled":
+            self.settled[entry["ticket"]] = entry
+
+
+def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None = None) -> str:
+    """Check that the ledger only grew, and that the server's records are those it leads to.
+
+    Args:
+        server: the server.
+        heads: heads of the ledger that others remember, by who does.
+        receipt: a receipt that must be one of its own.
+
+    Returns:
+        What was found, in words.
+
+    Raises:
+        Altered: something does not fit; the message says what.
+    """
+    tree = server.tree
+    try:
+        entries = ledger.entries(tree.book)
+        played = _Played()
+        for entry in entries:
+            played.add(entry)
+        _check_heads(entries, heads)
+        _check_made(server, played)
+        _check_tickets(tree, played)
+        _check_shards(tree, played)
+        _check_model(tree, played)
+        if receipt is not None:
+            _check_receipt(played, receipt)
+    except (CorruptError, NotFoundError) as problem:
+        raise Altered(str(problem)) from problem
+    except (StoreError, KeyError, TypeError, ValueError, AttributeError) as problem:  # fields of another kind
+        raise Altered(f"a record cannot be read: {problem}") from problem
+    known = f", grown from {len(heads)} remembered heads" if heads else ""
+    return f"{len(entries)} entries; tickets, receipts, shards and model are those that they lead to{known}"
+
+
+def _check_heads(entries: Sequence[Mapping[str, Any]], heads: Mapping[str, Head]) -> None:
+    for who, head in heads.items():
+        if head.size > len(entries):
+            raise Altered(
+                f"the ledger was rolled back: it has {len(entries)} entries, and had {head.size} when {who} last saw it"
+            )
+        if head.size and entries[head.size - 1]["hash"] != head.hash:
+            raise Altered(f"the ledger was rewritten: entry {head.size} is not the one that {who} saw")
+
+
+def _check_made(server: Server, played: _Played) -> None:
+    book = server.tree.book
+    if not played.made or any(book.meta(key) != value for key, value in played.made.items()):
+        raise Altered("settings, model or first weights are not those the ledger says the run was made with")
+    if config_digest(server.config, seed=server.seed) != book.meta("config"):
+        raise Altered("the server's config.toml is not what the run was made with")
+    server.tree.initial()
+    server.tree.client_initial()
+
+
+def _check_tickets(tree: ServerTree, played: _Played) -> None:
+    found = tree.tickets()
+    if {ticket.id for ticket in found} != played.asked.keys():
+        raise Altered("the tickets are not the requests that the ledger has")
+    for ticket in found:
+        asked = played.asked[ticket.id]
+        if any(getattr(ticket, name) != asked[name] for name in _ASKED):
+            raise Altered(f"ticket {ticket.id} is not the request that the ledger has")
+        entry = played.settled.get(ticket.id)
+        if (ticket.state == "settled") != (entry is not None):
+            raise Altered(f"ticket {ticket.id} is {ticket.state}, which is not what the ledger says")
+        if entry is not None:
+            kept = tree.receipt(ticket.id)
+            _check_receipt(played, kept)
+            if kept.settled != ticket.settled:
+                raise Altered(f"ticket {ticket.id} was settled at another time than its receipt says")
+
+
+def _check_receipt(played: _Played, receipt: Receipt) -> None:
+    entry, asked = played.settled.get(receipt.ticket), played.asked.get(receipt.ticket)
+    if entry is None or asked is None:
+        raise Altered(f"ticket {receipt.ticket} was never settled in this run")
+    if entry["receipt"] != tickets.receipt_digest(receipt) or entry["hash"] != receipt.ledger.get("hash"):
+        raise Altered("the receipt is not the one the ledger recorded: it was altered")
+    if any(getattr(receipt, name) != asked[name] for name in ("client", "level", "commitment")):
+        raise Altered("the receipt is about another request than the one that was asked")
+
+
+def _check_shards(tree: ServerTree, played: _Played) -> None:
+    held = {record.client: shard_commitment(record.salt, record.digest) for record in tree.shards()}
+    if held != played.shards:
+        odd = sorted(name for name in held.keys() | played.shards.keys() if held.get(name) != played.shards.get(name))
+        raise Altered(f"the shard of client {odd[0]} is not the one that the ledger took in last")
+    clients = tree.clients()
+    if any(clients.get(name) != count for name, count in played.generations.items()):
+        raise Altered("the clients' generations are not those that the ledger leads to")
+    if any(count for name, count in clients.items() if name not in played.generations):
+        raise Altered("a client is recorded that the ledger never heard of")
+
+
+def _check_model(tree: ServerTree, played: _Played) -> None:
+    model = tree.model()
+    if model is None:
+        return  # `verify` goes on only where the model is the manifest's: then nobody holds rows
+    entry = played.model or {}
+    if entry.get("model") != tickets.commitments(tree.book.db, "")["model"]:
+        raise Altered("the model is not the one that the ledger recorded last")
+    if entry.get("record") != mac(model.salt, "record", model.described()).hex():
+        raise Altered("what is recorded of the model's training was altered")
+
+
+def heads_of(named: Iterable[tuple[str, Head | None]]) -> dict[str, Head]:
+    """Heads by who remembers them, of those who remember one."""
+    return {who: head for who, head in named if head is not None}

@@ -1,0 +1,135 @@
+"""Seals: a keyed checksum over everything in a database, so that edits made without the key are noticed.
+
+Every row counts with its HMAC, and the seal is their sum modulo 2²⁵⁶ (a multiset hash, "MSet-Add-Hash" of Clarke et
+al., 2003): adding or deleting a row costs one HMAC, however large the table is. Triggers report every change to the
+program, which updates the sum in the same transaction. The stored sum is masked with a fresh nonce each time, so two
+copies of a database do not give away the HMAC of the row in which they differ.
+
+A seal shows that nobody without the key edited the database. It cannot show that the whole database is not an older
+copy: that takes a ledger head or a receipt kept outside.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from splitwiper.errors import CorruptError
+from splitwiper.seeding import encode, mac
+
+_MODULUS = 1 << 256
+_UNSEALED = ("lease", "seal")
+"""The lease changes hands without the key; the seal cannot cover itself."""
+_TABLE = "CREATE TABLE seal (one INTEGER PRIMARY KEY CHECK (one = 1), nonce BLOB NOT NULL, total BLOB NOT NULL);"
+
+
+@cache
+def sealed_schema(schema: str) -> str:
+    """Return a schema with the table that holds the seal, and triggers that report every change of a row."""
+    db = sqlite3.connect(":memory:")
+    try:
+        db.executescript(schema)
+        return schema + _TABLE + "".join(_triggers(db, table) for table in _tables(db))
+    finally:
+        db.close()
+
+
+def _tables(db: sqlite3.Connection) -> list[str]:
+    rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
+    return [name for (name,) in rows.fetchall() if name not in _UNSEALED]
+
+
+def _triggers(db: sqlite3.Connection, table: str) -> str:
+    columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+    new, old = (", ".join(f"{side}.{column}" for column in columns) for side in ("NEW", "OLD"))
+    count = f"SELECT seal_row(1, '{table}', {new});"
+    discount = f"SELECT seal_row(-1, '{table}', {old});"
+    bodies = {"INSERT": count, "DELETE": discount, "UPDATE": discount + count}
+    return "".join(
+        f"CREATE TRIGGER seal_{table}_{event.lower()} AFTER {event} ON {table} BEGIN {body} END;\n"
+        for event, body in bodies.items()
+    )
+
+
+class Seal:
+    """Keeps a database's seal up to date, and checks it.
+
+    Args:
+        key: returns the secret key, or None where it was destroyed.
+    """
+
+    def __init__(self, key: Callable[[], bytes | None]) -> None:
+        self._read_key = key
+        self._key: bytes | None = None
+        self._delta = 0
+
+    def attach(self, db: sqlite3.Connection) -> None:
+        """Let the triggers of a connection report here."""
+        db.execute("PRAGMA recursive_triggers = ON")  # rows that INSERT OR REPLACE removes are reported, too
+        db.create_function("seal_row", -1, self._report)
+
+    def begin(self) -> None:
+        """Forget what a transaction that did not commit has reported."""
+        self._delta, self._key = 0, None
+
+    def _report(self, sign: int, table: str, *values: Any) -> None:
+        if self._key is None:
+            self._key = self._required()
+        self._delta += sign * _weight(self._key, table, values)
+
+    def _required(self) -> bytes:
+        key = self._read_key()
+        if key is None:
+            raise CorruptError("the key that seals this database is gone: restore it from a backup.")
+        return key
+
+    def write(self, db: sqlite3.Connection) -> None:
+        """Bring the stored seal up to date, inside the transaction that changed rows."""
+        if not self._delta:
+            return
+        key = self._key or self._required()
+        row = db.execute("SELECT nonce, total FROM seal").fetchone()
+        total = (_unmasked(key, *row) if row else 0) + self._delta
+        nonce = secrets.token_bytes(32)
+        masked = (total + _mask(key, nonce)) % _MODULUS
+        db.execute("INSERT OR REPLACE INTO seal VALUES (1, ?, ?)", (nonce, masked.to_bytes(32, "big")))
+        self._delta = 0
+
+    def holds(self, db: sqlite3.Connection) -> bool | None:
+        """Whether the database is as the holder of the key left it; None where the key is gone."""
+        key = self._read_key()
+        if key is None:
+            return None
+        row = db.execute("SELECT nonce, total FROM seal").fetchone()
+        if row is None or not all(isinstance(value, bytes) for value in row):
+            return False
+        found = 0
+        for table in _tables(db):
+            for values in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
+                found += _weight(key, table, tuple(values))
+        return found % _MODULUS == _unmasked(key, *row)
+
+
+def _weight(key: bytes, table: str, values: Iterable[Any]) -> int:
+    """A row's HMAC as a number."""
+    parts = encode([table]) + b"".join(map(_encoded, values))
+    return int.from_bytes(hmac.digest(key, b"seal row" + parts, "sha256"), "big")
+
+
+def _encoded(value: Any) -> bytes:
+    if value is None:
+        return b"n"
+    return b"f" + struct.pack(">d", value) if isinstance(value, float) else encode([value])
+
+
+def _mask(key: bytes, nonce: bytes) -> int:
+    return int.from_bytes(mac(key, "seal mask", nonce), "big")
+
+
+def _unmasked(key: bytes, nonce: bytes, total: bytes) -> int:
+    return (int.from_bytes(total, "big") - _mask(key, nonce)) % _MODULUS
