@@ -87,7 +87,7 @@ def _print(found: Status) -> None:
     start += ", labels are hidden" if found.hidden else ""
     start += ", by a warm start: not exact" if found.exact is False else ""
     show.line(out, f"Model:  {MODEL[found.model]}{start}")
-    show.line(out, f"Ledger: {show.count(found.ledger)} entries")
+    show.line(out, f"Ledger: {show.count(found.ledger)} entries, head {found.head}")
     if found.work:
         show.line(out, f"Work:   {found.work}")
     out.print()
@@ -105,6 +105,8 @@ def _print(found: Status) -> None:
     headings = ("client", ">rows", ">on server", ">suppressed", ">open requests", ">generation")
     out.print(show.table(headings, rows) if rows else "No client has joined yet.")
     for c in found.clients:
+        if c.untrainable:
+            show.line(out, f"{c.name}: the rows that are left cannot be trained on. {c.untrainable}")
         if c.work:
             show.line(out, f"{c.name}: {c.work}")
     for c in found.clients:

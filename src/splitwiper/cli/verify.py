@@ -44,9 +44,17 @@ def verify(
         Path | None,
         typer.Option("--run", metavar="RUN", help="The run that the certificate is about: recompute it too."),
     ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            "--head", metavar="SIZE:HASH", help="A ledger head kept outside the run: notices an older copy of the run."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Recompute from the surviving data and compare bit for bit.
+    """Check that rows are gone, the state follows from the rest, the history only grew.
+
+    Everything is recomputed from the surviving data and compared bit for bit.
 
     The exit code is 0 only if all is exact; 3 on a mismatch, 4 if the numerics
     here are not comparable, 5 if it cannot be verified any more.
@@ -58,6 +66,7 @@ def verify(
     Example:
       splitwiper verify runs/ward
       splitwiper verify runs/ward bird.json
+      splitwiper verify runs/ward --head 12:5d4140…
       splitwiper verify bird.cert --key server.pem
       splitwiper verify bird.cert --run runs/ward
     """
@@ -70,7 +79,7 @@ def verify(
     with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
         federation = open_run(run, bars)
         chosen = _find(federation, receipt) if receipt is not None else None
-        found = federation.verify(chosen)
+        found = federation.verify(chosen, head=head)
     if as_json:
         show.emit(
             {
@@ -79,6 +88,8 @@ def verify(
                 "exact": found.exact,
                 "outcome": found.outcome,
                 "reason": found.reason,
+                "claims": found.claims,
+                "head": str(federation.head()),
                 "checks": found.checks,
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from splitwiper.errors import (
     FencedError,
     InputError,
     NotFoundError,
+    SealError,
 )
 from splitwiper.federation.agreeing import Agreement, rekey
 from splitwiper.federation.agreeing import agree as agree_on_labels
@@ -120,7 +122,8 @@ class Federation:
             make(self.path, self.halves, self.config, self.halves.server.state_dict(), self.halves.client.state_dict())
             warn_of_seeds(self.config)
         tree = ServerTree(self.path / "server")
-        tree.book.check()
+        with suppress(SealError):
+            tree.book.check()
         self._server = Server(tree, self.halves.server, progress)
         self._link = InProcessLink(self._server, self.config.client.transfer)
         self._members = Members(self.path, self.halves, self.config, self._server, self._link, progress, invitation)

@@ -34,11 +34,15 @@ class _Played:
     shards: dict[str, str] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     model: Mapping[str, Any] | None = None
+    finished: bool = False
+    """Whether nothing was sent or asked since the last model."""
     asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         kind = entry.get("kind")
+        if kind in ("model", "shard", "withdrawn", "accepted"):
+            self.finished = kind == "model"
         if kind == "created":
             self.made = {key: value for key, value in entry.items() if key not in ("kind", "seq", "hash")}
         elif kind in ("shard", "withdrawn"):
@@ -152,6 +156,8 @@ def _check_shards(tree: ServerTree, played: _Played) -> None:
 
 def _check_model(tree: ServerTree, played: _Played) -> None:
     model = tree.model()
+    if played.finished and not tree.is_current():
+        raise Altered("model and shards are not those of one training, though the ledger says that it was finished")
     if model is None:
         return  # `verify` goes on only where the model is the manifest's: then nobody holds rows
     entry = played.model or {}

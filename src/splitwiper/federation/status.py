@@ -10,8 +10,8 @@ from typing import Any
 
 from splitwiper.client.spending import spent
 from splitwiper.config import ClientConfig, from_dict, read_toml
-from splitwiper.errors import ConfigError, NotFoundError
-from splitwiper.store import ClientTree, ServerTree, files
+from splitwiper.errors import ConfigError, NotFoundError, SealError
+from splitwiper.store import ClientTree, ServerTree, files, ledger
 from splitwiper.wire import Column, Ticket
 
 _WHY = {
@@ -38,6 +38,8 @@ class ClientStatus:
     work: str | None
     privacy: str = ""
     """What its noise has spent so far; empty where there is none."""
+    untrainable: str = ""
+    """Why the rows that it holds are in no shard; empty where they are."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Status:
     todo: tuple[str, ...]
     remains: tuple[Remains, ...]
     ledger: int
+    head: str
+    """The ledger's head. Kept outside the run, it shows later whether the ledger only grew."""
 
     def to_dict(self) -> dict[str, Any]:
         """The status as plain values."""
@@ -84,6 +88,8 @@ def status(path: str | Path) -> Status:
     if not (root / "federation.toml").exists():
         raise NotFoundError(f"there is no run in {root} (or its making was interrupted: start it again).")
     server = ServerTree(root / "server")
+    with suppress(SealError):
+        server.book.check()
     model, shards, tickets = server.model(), server.shards(), server.tickets()
     current = server.is_current()
     state = ("current" if model else "empty") if current else ("stale" if model else "none")
@@ -96,6 +102,9 @@ def status(path: str | Path) -> Status:
     remains = _remains(server.root, server.kept(), "server")
     for name in sorted({*generations, *folders}):
         tree = ClientTree(root / "clients" / name) if name in folders else None
+        if tree is not None:
+            with suppress(SealError):
+                tree.book.check()
         clients.append(_client(name, tree, generations.get(name, 0), rows.get(name, 0), columns))
         if tree is not None:
             if (owner := tree.book.meta("name")) != name:
@@ -114,7 +123,7 @@ def status(path: str | Path) -> Status:
         todo.append("train the server model on the present shards")
     if any(item.why == _STRAY and item.what.startswith("server/") for item in remains):
         todo.append("erase what was superseded on the server")
-    entries = server.book.one("SELECT count(*) FROM ledger")
+    head = ledger.head(server.book)
     found = Status(
         path=str(root),
         model=state,
@@ -126,7 +135,8 @@ def status(path: str | Path) -> Status:
         work=server.book.holder(),
         todo=tuple(todo),
         remains=tuple(remains),
-        ledger=int(entries[0]) if entries else 0,
+        ledger=head.size,
+        head=str(head),
     )
     server.book.close()
     return found
@@ -161,6 +171,7 @@ def _client(name: str, tree: ClientTree | None, generation: int, rows: int, colu
         len(tree.requests("open", "sent")),
         tree.book.holder(),
         _privacy(tree, columns),
+        tree.book.meta("untrainable") or "",
     )
 
 
