@@ -14,7 +14,7 @@ from splitwiper.client.client import Progress
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.data.rows import Rows
-from splitwiper.errors import ConfigError, CorruptError, DataError, NotFoundError, nearest
+from splitwiper.errors import ConfigError, CorruptError, DataError, NotFoundError, SealError, nearest
 from splitwiper.federation.folder import drawn
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.sources import NAME
@@ -54,7 +54,7 @@ class Members:
 
     def here(self) -> list[str]:
         """Clients whose folders are here, sorted."""
-        return sorted(p.name for p in self._folder.iterdir() if self.has_joined(p.name))
+        return [p.name for p in files.listed(self._folder) if self.has_joined(p.name)]
 
     def has_joined(self, name: str) -> bool:
         """Whether a client's folder is here."""
@@ -86,7 +86,10 @@ class Members:
         """Whether a client's own book, or the server's, tells of work it has not done."""
         tree = ClientTree(self._folder / name)
         try:
+            tree.book.check()
             return differs(tree, self.server.tree)
+        except (CorruptError, SealError):  # what is wrong is told when it is worked on
+            return True
         finally:
             tree.book.close()
 
@@ -220,4 +223,4 @@ class Members:
         """Clients that were being worked on, and may not be finished."""
         for folder in (self._pending.parent, self._pending):
             files.sweep_abandoned(folder, stem=files.TEMPORARY)
-        return {p.name for p in self._pending.iterdir() if not p.name.startswith(files.TEMPORARY)}
+        return {p.name for p in files.listed(self._pending)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from splitwiper.client.spending import spent
 from splitwiper.config import ClientConfig, from_dict, read_toml
-from splitwiper.errors import ConfigError, NotFoundError, SealError
+from splitwiper.errors import ConfigError, NotFoundError, SealError, StoreError
 from splitwiper.store import ClientTree, ServerTree, files, ledger
 from splitwiper.wire import Column, Ticket
 
@@ -95,25 +95,25 @@ def status(path: str | Path) -> Status:
     state = ("current" if model else "empty") if current else ("stale" if model else "none")
     columns = server.columns()
     generations, rows = server.clients(), {s.client: s.rows for s in shards}
-    folders = {p.name for p in (root / "clients").iterdir() if (p / "client.db").exists()}
-    unfinished = {p.name for p in (root / "pending").iterdir() if not p.name.startswith(files.TEMPORARY)}
+    folders = {p.name for p in files.listed(root / "clients") if (p / "client.db").exists()}
+    unfinished = {p.name for p in files.listed(root / "pending")}
     clients: list[ClientStatus] = []
-    copies: list[str] = []
+    broken: list[str] = []
     remains = _remains(server.root, server.kept(), "server")
     for name in sorted({*generations, *folders}):
         tree = ClientTree(root / "clients" / name) if name in folders else None
-        if tree is not None:
-            with suppress(SealError):
-                tree.book.check()
+        if tree is not None and (trouble := _trouble(tree)):
+            broken.append(f"restore clients/{name}: {trouble}")
+            tree = None
         clients.append(_client(name, tree, generations.get(name, 0), rows.get(name, 0), columns))
         if tree is not None:
             if (owner := tree.book.meta("name")) != name:
-                copies.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
+                broken.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
             elif differs(tree, server):
                 unfinished.add(name)
             remains += _remains(tree.root, tree.kept(), f"clients/{name}")
             tree.book.close()
-    todo = copies + [f"finish the work of client {name}" for name in sorted(unfinished)]
+    todo = broken + [f"finish the work of client {name}" for name in sorted(unfinished)]
     todo += [
         f"settle ticket {t.id[:8]} of client {t.client}" + ("" if t.client in folders else " (its folder is not here)")
         for t in tickets
@@ -140,6 +140,17 @@ def status(path: str | Path) -> Status:
     )
     server.book.close()
     return found
+
+
+def _trouble(tree: ClientTree) -> str:
+    """What is wrong with a client's records; empty where nothing is, or nobody can tell."""
+    try:
+        tree.book.check()
+    except SealError:
+        return ""
+    except StoreError as problem:
+        return str(problem)
+    return ""
 
 
 def differs(tree: ClientTree, server: ServerTree) -> bool:

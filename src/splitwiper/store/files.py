@@ -78,8 +78,10 @@ def owned_name(stem: str) -> str:
 def atomic_file(path: Path, *, mode: int = 0o600, replace: bool = True) -> Iterator[IO[bytes]]:
     """Write a new file at ``path``: temporary file, fsync, rename, fsync of the folder.
 
-    With ``replace=False`` a file that is there meanwhile stays: the first process to make it wins.
+    With ``replace=False`` a file that is there meanwhile stays: the first process to make it wins. The folder is made
+    where a copy of a run came without its empty folders.
     """
+    make_folder(path.parent)
     temporary = path.with_name(owned_name(TEMPORARY.rstrip("-")))
     try:
         with step("write", path):
@@ -130,6 +132,7 @@ def make_folder(path: Path) -> None:
 
 def move(source: Path, target: Path) -> None:
     """Move a finished file into place, durably."""
+    make_folder(target.parent)
     with step("rename", target):
         source.replace(target)
     sync_folder(target.parent)
@@ -137,6 +140,7 @@ def move(source: Path, target: Path) -> None:
 
 def adopt(source: Path, target: Path) -> None:
     """Take a finished file in: by a second name where both lie on one disk, else by a copy."""
+    make_folder(target.parent)
     try:
         with step("link", target):
             if source.is_symlink():  # a second name for the link would leave the bytes where they are
@@ -155,7 +159,15 @@ def erase(path: Path) -> None:
     """Remove a file durably. Removing what is already gone is fine."""
     with step("unlink", path):
         path.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    if path.parent.is_dir():
+        sync_folder(path.parent)
+
+
+def listed(folder: Path) -> list[Path]:
+    """The finished files and folders in a folder, sorted; none where there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(TEMPORARY)]
 
 
 def sweep(folder: Path, keep: set[str]) -> list[str]:

@@ -1,0 +1,521 @@
+"""Tampering with a run folder: flipped bits in every kind of file, and edits by an insider with the databases open.
+
+A run learns, forgets a class, a row and a whole client, and is then damaged in one place at a time. Each time, either
+something must notice (opening the run, or `verify`), or the change must be harmless: the run then forgets once more,
+and every model, half, shard, slice and checkpoint must have the bits that the untouched run has.
+
+Three insiders are played. The first has the databases and no key. The second has the server's key too, so it can
+reseal the server's database and chain its ledger anew. The third has every key, or puts back an older copy of the whole
+folder: the run alone cannot show that, so it is compared with a receipt and a ledger head that were kept outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import sqlite3
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.harness import Check, Result
+from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
+from splitwiper.errors import SplitWiperError
+from splitwiper.models import mlp
+from splitwiper.store import ClientTree, ServerTree, ledger
+
+FEATURES = 6
+Edit = Callable[[Path], None]
+NOTICED = ("mismatch", "not_comparable", "unverifiable", "refused")
+
+
+def run(*, quick: bool) -> Iterator[Result]:
+    """Flip bits, then play the insiders."""
+    memory = Path("/dev/shm")  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="splitwiper-", dir=memory if memory.is_dir() else None) as folder:
+        stage = Stage(Path(folder))
+        yield _flips(stage, 60 if quick else 2400)
+        yield _insider(stage, "no key", edits(sealed=False), quick=quick)
+        yield _insider(stage, "the server's key", edits(sealed=True), quick=quick)
+        yield _outside(stage)
+
+
+# --- the run -----------------------------------------------------------------------------------------------
+
+
+def halves() -> Halves:
+    """A small network, the same each time."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        return split(mlp(FEATURES, 3, hidden=6, cut=4), at="stem", example=torch.zeros(1, FEATURES))
+
+
+class Stage:
+    """A finished run, kept as bytes so that it can be put back after each change."""
+
+    def __init__(self, root: Path) -> None:
+        self.run, self.old = root / "run", root / "old"
+        draw = np.random.default_rng(5)
+        names = {"north": "aabbccaabb", "south": "bbccbbcc", "west": "aacc"}
+        data = {
+            name: (draw.normal(size=(len(labels), FEATURES)).astype(np.float32), list(labels))
+            for name, labels in names.items()
+        }
+        config = Config(
+            seed=3,
+            server=ServerConfig(epochs=2, batch=16, threads=1),
+            client=ClientConfig(epochs=2, batch=16, head_width=4, slices=3, threads=1),
+        )
+        self.halves = halves()
+        fed = Federation(self.run, self.halves, config)
+        self.ids = {name: found.ids for name, found in fed.learn(data).added.items()}
+        fed.unlearn("south", samples=[self.ids["south"][0]])
+        fed.unlearn("west", everything=True)
+        shutil.copytree(self.run, self.old)
+        self.receipt = fed.unlearn("north", classes=["a"])
+        self.head = fed.head()
+        self.files = self._read()
+        self.expected = self._forgotten_once_more()
+        self.restore()
+
+    def _read(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in sorted(self.run.rglob("*")) if path.is_file()}
+
+    def restore(self) -> None:
+        """Put every file back as it was."""
+        for path, data in self._read().items():
+            if path not in self.files:
+                path.unlink()
+            elif data != self.files[path]:
+                path.write_bytes(self.files[path])
+        for path, data in self.files.items():
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+
+    def _forgotten_once_more(self) -> dict[str, Any]:
+        """Have a further row forgotten, and tell what the run then holds, bit for bit."""
+        fed = Federation(self.run, self.halves)
+        fed.unlearn("south", samples=[self.ids["south"][3]])
+        return bits(self.run)
+
+    def outcome(self) -> tuple[str, str]:
+        """What opening the run and verifying it say, and why."""
+        try:
+            found = Federation(self.run, self.halves).verify()
+        except SplitWiperError as problem:
+            return "refused", str(problem)
+        except Exception:
+            return "raw exception", traceback.format_exc(limit=-3)
+        if not found.exact:
+            return found.outcome, found.reason
+        try:
+            return ("harmless", "") if self._forgotten_once_more() == self.expected else ("NOT NOTICED", "other bits")
+        except SplitWiperError as problem:
+            return "refused", str(problem)
+        except Exception:
+            return "raw exception", traceback.format_exc(limit=-3)
+
+
+def bits(run: Path) -> dict[str, Any]:
+    """Digests of every tensor file that a book points to, by what it is; file names are random and left out."""
+    out = {}
+    tables = {"slices": "slice", "checkpoints": "slice", "half": "one", "shards": "client", "model": "one"}
+    folders = {"model": "models"}
+    for book in sorted(run.rglob("*.db")):
+        with closing(sqlite3.connect(book)) as db:
+            known = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for table, key in tables.items():
+                for number, file in db.execute(f"SELECT {key}, file FROM {table}") if table in known else ():  # noqa: S608
+                    data = (book.parent / folders.get(table, table) / file).read_bytes()
+                    out[f"{book.parent.name}/{table}/{number}"] = hashlib.sha256(data).hexdigest()
+    return out
+
+
+# --- flipped bits ------------------------------------------------------------------------------------------
+
+
+def _kind(path: Path, run: Path) -> str:
+    """What kind of file it is: its folder and stem, whoever's."""
+    parts = path.relative_to(run).parts
+    name = path.name.partition("-")[0] if "-" in path.name and path.suffix == ".safetensors" else path.name
+    return "/".join(["client" if parts[0] == "clients" else parts[0], name] if len(parts) > 1 else [name])
+
+
+def _flips(stage: Stage, count: int) -> Result:
+    draw = random.Random(11)  # noqa: S311
+    by_kind: dict[str, list[Path]] = {}
+    for path, data in stage.files.items():
+        if data:
+            by_kind.setdefault(_kind(path, stage.run), []).append(path)
+    kinds, found, odd = sorted(by_kind), dict[str, Counter[str]](), list[str]()
+    for number in range(count):
+        kind = kinds[number % len(kinds)]
+        path = draw.choice(by_kind[kind])
+        data = bytearray(stage.files[path])
+        place = draw.randrange(len(data) * 8)
+        data[place // 8] ^= 1 << place % 8
+        path.write_bytes(data)
+        outcome, why = stage.outcome()
+        found.setdefault(kind, Counter())[outcome] += 1
+        if outcome not in (*NOTICED, "harmless"):
+            odd.append(f"{kind}, bit {place}: {outcome}: {why}")
+        stage.restore()
+    return _judged({"insider": "flipped bits", "kinds": len(kinds), "changes": count}, found, odd)
+
+
+# --- insiders ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(path: Path, *, sealed: bool) -> Iterator[sqlite3.Connection]:
+    """Open a database to edit it: with its key and a seal that is brought up to date, or without."""
+    if sealed:
+        tree = ServerTree(path.parent) if path.name == "server.db" else ClientTree(path.parent)
+        triggers = _triggers(tree.book.db, "ledger_no_")
+        with tree.book.change() as db:
+            for name, _ in triggers:
+                db.execute(f"DROP TRIGGER {name}")
+            db.execute("PRAGMA defer_foreign_keys = ON")
+            yield db
+            for _, sql in triggers:
+                db.execute(sql)
+        tree.book.close()
+        return
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        triggers = _triggers(db, "")
+        for name, _ in triggers:
+            db.execute(f"DROP TRIGGER {name}")
+        yield db
+        for _, sql in triggers:
+            db.execute(sql)
+
+
+def _triggers(db: sqlite3.Connection, begin: str) -> list[tuple[str, str]]:
+    rows = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name").fetchall()
+    return [(name, sql) for name, sql in map(tuple, rows) if name.startswith(begin)]
+
+
+def edits(*, sealed: bool) -> dict[str, Edit]:
+    """Every kind of edit: of each column, rows deleted and doubled in each table, and schemes of several steps.
+
+    Args:
+        sealed: the insider has the server's key, and edits the server's database alone.
+    """
+    found: dict[str, Edit] = {}
+    books = ["server/server.db"] if sealed else ["server/server.db", "clients/north/client.db"]
+    for book in books:
+        for table, columns in _layout(book).items():
+            for column in columns:
+                found[f"{book}: {table}.{column} changed"] = _changed(book, table, column, sealed)
+            found[f"{book}: first row of {table} deleted"] = _deleted(book, table, "min", sealed)
+            found[f"{book}: last row of {table} deleted"] = _deleted(book, table, "max", sealed)
+            found[f"{book}: {table} emptied"] = _executed(book, f"DELETE FROM {table}", sealed)  # noqa: S608
+    found |= {f"{name}": _scheme(scheme, sealed) for name, scheme in SCHEMES.items()}
+    if not sealed:
+        found |= FILES
+    return found
+
+
+def _layout(book: str) -> dict[str, list[str]]:
+    from splitwiper.store import client_tree, server_tree
+
+    schema = server_tree.SCHEMA if book.startswith("server") else client_tree.SCHEMA
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(f"CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);{schema}")
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return {table: [row[1] for row in db.execute(f"PRAGMA table_info({table})")] for table in tables}
+
+
+class NothingThere(Exception):
+    """The table is empty: there is nothing to edit."""
+
+
+def _changed(book: str, table: str, column: str, sealed: bool) -> Edit:
+    def edit(run: Path) -> None:
+        with opened(run / book, sealed=sealed) as db:
+            rows = db.execute(f"SELECT {column} FROM {table} ORDER BY 1 DESC LIMIT 1").fetchall()  # noqa: S608
+            if not rows:
+                raise NothingThere
+            value = rows[0][0]
+            where = "IS NULL" if value is None else "= :old"
+            db.execute(
+                f"UPDATE {table} SET {column} = :new WHERE {column} {where}",  # noqa: S608
+                {"new": _other(value), "old": value},
+            )
+
+    return edit
+
+
+def _other(value: Any) -> Any:
+    """Another value of the same kind, as close as can be."""
+    if isinstance(value, bytes):
+        return bytes([value[0] ^ 1, *value[1:]]) if value else b"x"
+    if isinstance(value, str):
+        last = value[-1:] or "a"
+        return value[:-1] + ("b" if last != "b" else "a")
+    return "x" if value is None else value + 1
+
+
+def _deleted(book: str, table: str, which: str, sealed: bool) -> Edit:
+    def edit(run: Path) -> None:
+        with opened(run / book, sealed=sealed) as db:
+            first = _layout(book)[table][0]
+            gone = db.execute(f"DELETE FROM {table} WHERE {first} = (SELECT {which}({first}) FROM {table})")  # noqa: S608
+            if not gone.rowcount:
+                raise NothingThere
+
+    return edit
+
+
+def _executed(book: str, sql: str, sealed: bool) -> Edit:
+    def edit(run: Path) -> None:
+        with opened(run / book, sealed=sealed) as db:
+            if not db.execute(sql).rowcount:
+                raise NothingThere
+
+    return edit
+
+
+def _scheme(steps: Callable[[sqlite3.Connection, Path], None], sealed: bool) -> Edit:
+    def edit(run: Path) -> None:
+        with opened(run / "server/server.db", sealed=sealed) as db:
+            db.row_factory = sqlite3.Row
+            steps(db, run)
+
+    return edit
+
+
+def chain_anew(db: sqlite3.Connection) -> None:
+    """Give every entry of the ledger the number and hashes that its place demands."""
+    bodies = [row[0] for row in db.execute("SELECT body FROM ledger ORDER BY seq").fetchall()]
+    db.execute("DELETE FROM ledger")
+    for body in bodies:
+        ledger.append(db, json.loads(body))
+
+
+def _cut_ledger(db: sqlite3.Connection, _: Path) -> None:
+    db.execute("DELETE FROM ledger WHERE seq > 1")
+
+
+def _last_entry_lost(db: sqlite3.Connection, _: Path) -> None:
+    db.execute("DELETE FROM ledger WHERE seq = (SELECT max(seq) FROM ledger)")
+
+
+def _commitment_replaced(db: sqlite3.Connection, _: Path) -> None:
+    (ticket,) = db.execute("SELECT id FROM tickets ORDER BY rowid DESC LIMIT 1").fetchone()
+    old = db.execute("SELECT commitment FROM tickets WHERE id = ?", (ticket,)).fetchone()[0]
+    new = "ab" * 32
+    db.execute(
+        "UPDATE tickets SET commitment = ?, receipt = replace(receipt, ?, ?) WHERE id = ?", (new, old, new, ticket)
+    )
+    db.execute("UPDATE ledger SET body = replace(body, ?, ?)", (old, new))
+    chain_anew(db)
+
+
+def _request_unmade(db: sqlite3.Connection, _: Path) -> None:
+    (ticket,) = db.execute("SELECT id FROM tickets ORDER BY rowid DESC LIMIT 1").fetchone()
+    db.execute("DELETE FROM tickets WHERE id = ?", (ticket,))
+    db.execute("DELETE FROM ledger WHERE body LIKE ?", (f"%{ticket}%",))
+    chain_anew(db)
+
+
+def _forged_receipt(db: sqlite3.Connection, _: Path) -> None:
+    """A receipt for a request that nobody made, with entries of the ledger that say it was asked and settled."""
+    from splitwiper.store.tickets import receipt_digest
+    from splitwiper.wire import Receipt
+
+    row = dict(db.execute("SELECT * FROM tickets WHERE client = 'north'").fetchone())
+    forged = Receipt.from_dict({**json.loads(row["receipt"]), "ticket": "f" * 32, "ledger": {}})
+    asked = {name: row[name] for name in ("client", "level", "commitment", "received")}
+    ledger.append(db, {"kind": "accepted", "ticket": forged.ticket, **asked})
+    entry = ledger.append(db, {"kind": "settled", "ticket": forged.ticket, "receipt": receipt_digest(forged)})
+    final = json.dumps({**forged.to_dict(), "ledger": entry})
+    row |= {"id": forged.ticket, "receipt": final}
+    db.execute(f"INSERT INTO tickets VALUES ({', '.join('?' * len(row))})", tuple(row.values()))  # noqa: S608
+
+
+def _shard_dropped(db: sqlite3.Connection, _: Path) -> None:
+    db.execute("DELETE FROM shards WHERE client = 'south'")
+    db.execute("UPDATE clients SET generation = generation + 1 WHERE name = 'south'")
+    ledger.append(db, {"kind": "withdrawn", "client": "south"})
+
+
+def _other_shard(db: sqlite3.Connection, run: Path) -> None:
+    """Another shard in place of a client's, with everything the server records of it made to fit."""
+    from splitwiper.store.files import file_digest
+    from splitwiper.wire.commitments import shard_commitment
+
+    rows = {row["client"]: dict(row) for row in db.execute("SELECT * FROM shards").fetchall()}
+    other = run / "server/shards" / rows["north"]["file"]
+    shutil.copy(other, run / "server/shards/shard-forged.safetensors")
+    salt, digest = rows["south"]["salt"], file_digest(other)
+    db.execute(
+        "UPDATE shards SET file = 'shard-forged.safetensors', digest = ?, rows = ?, labels = ?, size = ? "
+        "WHERE client = 'south'",
+        (digest, rows["north"]["rows"], rows["north"]["labels"], rows["north"]["size"]),
+    )
+    ledger.append(db, {"kind": "shard", "client": "south", "shard": shard_commitment(salt, digest)})
+    db.execute("UPDATE clients SET generation = generation + 1 WHERE name = 'south'")
+
+
+def _level_changed(db: sqlite3.Connection, _: Path) -> None:
+    db.execute("UPDATE tickets SET level = 'sample' WHERE client = 'north'")
+    db.execute("""UPDATE ledger SET body = replace(body, '"level":"class"', '"level":"sample"')""")
+    chain_anew(db)
+
+
+def _times_changed(db: sqlite3.Connection, _: Path) -> None:
+    db.execute('UPDATE ledger SET body = replace(body, \'"received":"20\', \'"received":"19\')')
+    db.execute("UPDATE tickets SET received = '19' || substr(received, 3)")
+    chain_anew(db)
+
+
+def _settings_changed(db: sqlite3.Connection, run: Path) -> None:
+    path = run / "server/config.toml"
+    path.write_text(path.read_text().replace("epochs = 2", "epochs = 3"))
+
+
+SCHEMES: dict[str, Callable[[sqlite3.Connection, Path], None]] = {
+    "ledger cut to its first entry": _cut_ledger,
+    "last entry of the ledger lost": _last_entry_lost,
+    "another commitment in ticket, receipt and ledger, chained anew": _commitment_replaced,
+    "a request removed from tickets and ledger, chained anew": _request_unmade,
+    "a forged receipt with its entries in the ledger": _forged_receipt,
+    "a shard dropped, with its entry in the ledger": _shard_dropped,
+    "another shard put in place, with its entry in the ledger": _other_shard,
+    "a request's level changed everywhere, chained anew": _level_changed,
+    "times changed everywhere, chained anew": _times_changed,
+    "other settings of the server": _settings_changed,
+}
+
+
+def _first(run: Path, pattern: str) -> Path:
+    return sorted(run.glob(pattern))[0]
+
+
+def _swap(run: Path, one: str, other: str) -> None:
+    a, b = _first(run, one), _first(run, other)
+    first, second = a.read_bytes(), b.read_bytes()
+    a.write_bytes(second)
+    b.write_bytes(first)
+
+
+def _two(run: Path, pattern: str) -> None:
+    a, b = sorted(run.glob(pattern))[:2]
+    first, second = a.read_bytes(), b.read_bytes()
+    a.write_bytes(second)
+    b.write_bytes(first)
+
+
+_PATTERNS = {
+    "slice": "clients/north/slices/*",
+    "checkpoint": "clients/north/checkpoints/*",
+    "half": "clients/north/half/*",
+    "shard": "server/shards/*",
+    "model": "server/models/*",
+    "first weights of the server": "server/initial.safetensors",
+    "first weights of clients": "server/client-initial.safetensors",
+    "first weights of a client": "clients/north/initial.safetensors",
+    "client's key": "clients/north/key",
+    "server's key": "server/key",
+    "client's settings": "clients/north/config.toml",
+    "server's settings": "server/config.toml",
+    "run's settings": "federation.toml",
+    "client's database": "clients/north/client.db",
+    "server's database": "server/server.db",
+}
+FILES: dict[str, Edit] = {
+    **{f"{what} deleted": (lambda run, p=p: _first(run, p).unlink()) for what, p in _PATTERNS.items()},  # type: ignore[misc]
+    **{f"{what} emptied": (lambda run, p=p: _first(run, p).write_bytes(b"")) for what, p in _PATTERNS.items()},  # type: ignore[misc]
+    "two slices swapped": lambda run: _two(run, "clients/north/slices/*"),
+    "two shards swapped": lambda run: _two(run, "server/shards/*"),
+    "databases of two clients swapped": lambda run: _swap(run, "clients/north/client.db", "clients/south/client.db"),
+    "keys of two clients swapped": lambda run: _swap(run, "clients/north/key", "clients/south/key"),
+    "folder of a client replaced by another's": lambda run: (
+        shutil.rmtree(run / "clients/south"),
+        shutil.copytree(run / "clients/north", run / "clients/south"),
+        None,
+    )[-1],
+    "a file put into the run folder": lambda run: (run / "server/shards/stray.safetensors").write_bytes(b"x") and None,  # type: ignore[func-returns-value]
+}
+
+
+def _insider(stage: Stage, who: str, kinds: dict[str, Edit], *, quick: bool) -> Result:
+    found, odd, tried = {"all": Counter[str]()}, list[str](), 0
+    for name, edit in list(kinds.items())[:: 8 if quick else 1]:
+        with suppress(NothingThere, sqlite3.IntegrityError):
+            edit(stage.run)
+            tried += 1
+            outcome, why = stage.outcome()
+            found["all"][outcome] += 1
+            if outcome not in NOTICED:
+                odd.append(f"{name}: {outcome}: {why}")
+        stage.restore()
+    return _judged({"insider": who, "kinds": tried, "changes": tried}, found, odd)
+
+
+# --- every key, or an older copy of everything -------------------------------------------------------------
+
+
+def _outside(stage: Stage) -> Result:
+    """What only a receipt or a head kept outside can show."""
+    found, odd = {"all": Counter[str]()}, list[str]()
+
+    def old_copy(run: Path) -> None:
+        shutil.rmtree(run)
+        shutil.copytree(stage.old, run)
+
+    def with_every_key(run: Path) -> None:
+        """Unmake the last request in both databases, sealed properly, and learn nothing of it."""
+        with opened(run / "server/server.db", sealed=True) as db:
+            _request_unmade(db, run)
+        with opened(run / "clients/north/client.db", sealed=True) as db:
+            ticket = stage.receipt.ticket
+            db.execute("DELETE FROM requests WHERE ticket = ?", (ticket,))
+            db.execute("DELETE FROM suppressed WHERE ticket = ?", (ticket,))
+            db.execute("DELETE FROM meta WHERE key = 'head'")
+
+    for edit in (old_copy, with_every_key):
+        for against, given in (("receipt", {"receipt": stage.receipt}), ("head", {"head": stage.head})):
+            edit(stage.run)
+            try:
+                outcome = Federation(stage.run, stage.halves).verify(**given).outcome
+            except SplitWiperError:
+                outcome = "refused"
+            found["all"][outcome] += 1
+            if outcome not in NOTICED:
+                odd.append(f"{edit.__name__} against a {against}: {outcome}")
+            shutil.rmtree(stage.run)
+            stage.restore()
+    return _judged({"insider": "every key, or an older copy", "kinds": 2, "changes": 4}, found, odd)
+
+
+def _judged(parameters: dict[str, Any], found: dict[str, Counter[str]], odd: list[str]) -> Result:
+    total: Counter[str] = sum(found.values(), Counter())
+    missed, raw = total["NOT NOTICED"], total["raw exception"]
+    told = ", ".join(f"{count} {outcome}" for outcome, count in total.most_common())
+    who = parameters["insider"]
+    return Result(
+        parameters,
+        {"found": {kind: dict(counts) for kind, counts in found.items()}, "unnoticed": odd[:60]},
+        [
+            Check(
+                f"{who}: changes that went unnoticed and did harm",
+                "0",
+                f"{missed} of {sum(total.values())}",
+                not missed,
+            ),
+            Check(f"{who}: raw exceptions", "0", str(raw), not raw),
+            Check(f"{who}: what came out", "reported", told, True),
+        ],
+    )
