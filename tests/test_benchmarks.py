@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SUITE = sorted(path.stem for path in (ROOT / "benchmarks" / "suite").glob("[!_]*.py"))
-LONG = ("clients", "masking", "memory", "service")
+LONG = ("checks", "clients", "masking", "memory", "service")
 """They take ten seconds and more, quick as they are."""
 FIELDS = {"name", "title", "quick", "parameters", "values", "checks", "hardware", "versions", "commit", "date"}
 
