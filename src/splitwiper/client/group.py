@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from splitwiper.client.hiding import label_mac
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
@@ -63,7 +64,7 @@ class Group:
         self._tree.remember(wished=json.dumps([label.text for label in labels]))
 
     def take(self, book: Codebook, labels: Iterable[Label]) -> None:
-        """Keep a codebook, encrypted.
+        """Keep a codebook, encrypted, and drop what was remembered of forgotten labels that are not in it.
 
         Args:
             book: the codebook.
@@ -79,3 +80,6 @@ class Group:
         self._tree.remember(
             codebook=book.sealed(key).hex(), codebook_version=str(book.version), unsent="codebook", wished="[]"
         )
+        own = self._tree.key()
+        if own is not None:
+            self._tree.keep_forgotten(label_mac(own, label) for label in book.labels)

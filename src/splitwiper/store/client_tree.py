@@ -213,6 +213,12 @@ class ClientTree:
         """HMACs of labels that were forgotten wholly."""
         return {row["label"] for row in self.book.read("SELECT label FROM forgotten")}
 
+    def keep_forgotten(self, labels: Iterable[bytes]) -> None:
+        """Drop the HMACs of forgotten labels that are not among these."""
+        kept = set(labels)
+        with self.book.change() as db:
+            db.executemany("DELETE FROM forgotten WHERE label = ?", [(x,) for x in self.forgotten() - kept])
+
     def forget(
         self,
         ticket: str,
