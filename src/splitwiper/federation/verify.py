@@ -9,7 +9,7 @@ from typing import Literal
 
 from splitwiper.client import Client
 from splitwiper.config import config_digest
-from splitwiper.errors import AbsentClientError, ConfigError, CorruptError
+from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, InputError
 from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
@@ -95,9 +95,12 @@ def _ledger(server: Server, receipt: Receipt | None) -> Check:
     except CorruptError as problem:
         return Check(what, "mismatch", str(problem))
     made = [e for e in entries if e.get("kind") == "created"][-1:]
-    now = {key: server.tree.book.meta(key) for key in ("config", "initial", "client-initial")}
-    if not made or any(made[0][key] != value for key, value in now.items()):
-        return Check(what, "mismatch", "settings or first weights are not those the ledger says the run was made with")
+    now = {key: server.tree.book.meta(key) for key in ("config", "initial", "client-initial", "architecture", "model")}
+    if not made or any(made[0].get(key) != value for key, value in now.items()):
+        told = "settings, first weights or model are not those the ledger says the run was made with"
+        return Check(what, "mismatch", told)
+    if server.network != now["model"]:
+        return Check(what, "mismatch", "the server half here is another network: its code or constants differ")
     if config_digest(server.config, seed=server.seed) != now["config"]:
         return Check(what, "mismatch", "the server's config.toml is not what the run was made with")
     if receipt is not None:
@@ -106,6 +109,8 @@ def _ledger(server: Server, receipt: Receipt | None) -> Check:
             return Check(what, "mismatch", f"ticket {receipt.ticket} was never settled in this run")
         if entry["receipt"] != tickets.receipt_digest(receipt) or entry["hash"] != receipt.ledger.get("hash"):
             return Check(what, "mismatch", "the receipt is not the one the ledger recorded: it was altered")
+        if receipt.context.get("server_model") != now["model"]:
+            return Check(what, "mismatch", "the receipt is about another network: the model's code or constants differ")
     return Check(what, "exact", f"{len(entries)} entries, the chain holds")
 
 
@@ -145,6 +150,10 @@ def _client(server: Server, client_of: Callable[[str], Client], name: str, recei
         if record is None:
             return Check(what, "exact", "it has no shard and no folder: nothing of it is left")
         return Check(what, "unverifiable", f"the folder of {name} is not here, so its shard cannot be recomputed")
+    except InputError as problem:  # it joined with another client half
+        return Check(what, "mismatch", str(problem))
+    if client.network != client.tree.book.meta("model"):
+        return Check(what, "mismatch", "the client half here is another network: its code or constants differ")
     if client.tree.key() is None:
         return Check(what, "unverifiable", f"the key of {name} was destroyed")
     if receipt is not None and receipt.context["client_key"] is not None:

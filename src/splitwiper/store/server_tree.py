@@ -72,7 +72,8 @@ class ServerTree:
         with self.book.change() as db:
             for key, value in {**meta, **digests}.items():
                 db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-            ledger.append(db, {"kind": "created", "config": meta["config"], **digests})
+            models = {key: meta[key] for key in ("architecture", "model") if key in meta}
+            ledger.append(db, {"kind": "created", "config": meta["config"], **digests, **models})
 
     def initial(self) -> dict[str, Tensor]:
         """The server half's weights when the federation was created."""
