@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from federation.runs import FEATURES, settings, three
-from splitwiper import Federation, Halves, InputError, split
+from splitwiper import Federation, Halves, split
+from splitwiper.config import Masking
+from splitwiper.errors import InputError
 
 
 class Stem(nn.Module):
@@ -77,11 +79,9 @@ def test_verify_compares_the_networks_at_hand(tmp_path: Path) -> None:
 
 def test_hidden_labels_do_not_show_in_what_the_server_remembers(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from splitwiper.config import MaskingConfig
-
     kept = []
     for outputs in (3, 9):
-        config = settings(masking=MaskingConfig(mode="duplicate"))
+        config = settings(masking=Masking(mode="duplicate"))
         fed = Federation(tmp_path / str(outputs), network(outputs=outputs), config)
         kept.append([fed._server.tree.book.meta(name) for name in ("architecture", "model")])
     assert kept[0] == kept[1]
