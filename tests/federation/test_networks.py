@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from federation.runs import FEATURES, settings, three
-from splitwiper import Federation, Halves, split
+from splitwiper import ClientConfig, Federation, Halves, split
 from splitwiper.config import Masking
 from splitwiper.errors import InputError
+from splitwiper.splitting import identity
 
 
 class Stem(nn.Module):
@@ -100,3 +101,13 @@ def test_a_client_keeps_the_half_it_joined_with(tmp_path: Path) -> None:
             run(other).unlearn("north", classes=["bird"])
         found = run(other).verify()
         assert found.outcome == "mismatch" and "'north' joined with another" in found.reason
+
+
+def test_clients_elsewhere_join_with_the_operators_client_half_alone() -> None:
+    pytest.importorskip("httpx")
+    from splitwiper.service.home.joining import _check
+
+    told = {"at": "0", "architecture": identity(network().client), "codec": "none"}
+    _check(network(seed=3, heads=4, outputs=9), told, ClientConfig(codec="none"))  # the server half is not theirs
+    with pytest.raises(InputError, match="code or constants"):
+        _check(network(gain=1.5), told, ClientConfig(codec="none"))

@@ -411,6 +411,12 @@ SAME: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
     "gradients": (lambda: nn.Linear(2, 2), lambda: with_gradient(nn.Linear(2, 2))),
     "lists of weights": (lambda: nn.LSTM(2, 3), lambda: nn.LSTM(2, 3)),
     "number of hooks so far": (lambda: hooked(first_hook), lambda: without_first(hooked(second_hook, first_hook))),
+    "handles of hooks": (lambda: Act(k=hook_handle()), lambda: Act(k=hook_handle())),
+    "layers without shapes yet": (lambda: nn.LazyLinear(3), lambda: nn.LazyLinear(3)),
+    "what is computed from weights": (
+        lambda: Act(k=nn.Linear(2, 2).weight * 2),
+        lambda: Act(k=nn.Linear(2, 2).weight * 2),
+    ),
     "a cycle": (lambda: cyclic(), lambda: cyclic()),
     "an object of the process": (lambda: Act(k=[object(), iter([1])]), lambda: Act(k=[object(), iter([1])])),
 }
@@ -419,6 +425,10 @@ SAME: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
 def with_gradient(layer: nn.Module) -> nn.Module:
     layer(torch.ones(1, 2)).sum().backward()
     return layer
+
+
+def hook_handle() -> Any:
+    return nn.Linear(2, 2).register_forward_hook(first_hook)
 
 
 def without_first(module: nn.Module) -> nn.Module:

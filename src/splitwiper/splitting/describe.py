@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from splitwiper.seeding import digest, state_digest
 from splitwiper.splitting.code import (
@@ -44,7 +45,7 @@ from splitwiper.splitting.code import (
 from splitwiper.splitting.ghosts import Ghostly
 
 _PLAIN = (type(None), type(...), bool, int, str, bytes)
-_ELSEWHERE = (logging.Logger, weakref.ref, weakref.ProxyType, PurePath, torch.Generator)
+_ELSEWHERE = (logging.Logger, weakref.ref, weakref.ProxyType, PurePath, torch.Generator, RemovableHandle)
 """These belong to a process or a machine: their type counts, not what they hold."""
 _IN_C = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType, MemberDescriptorType)
 _UNSAID = {"_abc_impl", "_role", "_graph", "__slots__"}
@@ -144,7 +145,7 @@ class Describer:
 
     def _of_tensor(self, value: Tensor) -> str:
         about = ("tensor", type(value).__qualname__, str(value.dtype), *value.shape, value.requires_grad)
-        if value.is_meta:  # a state of the other half
+        if value.is_meta or value.grad_fn is not None:  # a state of the other half; something computed from weights
             return digest(*about)
         dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
         return digest(*about, state_digest({"": dense.resolve_conj().resolve_neg()}))

@@ -131,6 +131,8 @@ def _alone(describer: Describer, module: nn.Module) -> str:
     """A module without its states and children: its class, attributes and hooks."""
     if isinstance(module, torch.jit.ScriptModule):
         return digest("script", getattr(module, "inlined_code", ""))
+    if "_orig_mod" in module._modules and type(module).__module__.startswith("torch._dynamo"):
+        return digest("compiled")  # the module inside says it all
     hooks = []
     for name in _HOOKS:
         for key, hook in getattr(module, name).items():
