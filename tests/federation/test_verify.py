@@ -156,6 +156,7 @@ def test_receipts_and_ledger_name_nothing_that_was_forgotten(run: tuple[Federati
     assert set(receipt.context) == {
         "server_config",
         "server_initial",
+        "server_model",
         "client_config",
         "client_initial",
         "client_key",

@@ -44,7 +44,7 @@ from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.modes import mode_for
 from splitwiper.privacy import Spending
 from splitwiper.seeding import digest, mac
-from splitwiper.splitting import ServerHalf
+from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ClientTree, files
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
@@ -83,6 +83,11 @@ class Client:
         self._progress = progress
         self._seconds = 0.0
         self._since: float | None = None
+
+    @property
+    def network(self) -> str:
+        """The identity of the client half at hand: its code and constants, whatever its weights."""
+        return identity(self._half)
 
     def _check_tree(self) -> None:
         """Refuse a folder that is a copy of another client's, or whose settings were changed by hand.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from splitwiper.config import Config
 from splitwiper.errors import ConfigError
-from splitwiper.seeding import Stream, digest, isolated_rng
+from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.splitting import Halves, split
 
 _KINDS = {str(t).removeprefix("torch."): t for t in (torch.float16, torch.float32, torch.float64, torch.bool)}
@@ -48,12 +48,6 @@ def build_halves(config: Config) -> Halves:
     if not isinstance(model, nn.Module):
         raise ConfigError(f"{spec.factory} returned a {type(model).__name__}, not an nn.Module.")
     return split(model, at=spec.at, example=_example(config), head=spec.head or None, shared=spec.shared)
-
-
-def client_architecture(halves: Halves) -> str:
-    """What both sides must have alike: the client half. How many labels there are is no matter of the server's."""
-    shapes = sorted((name, tuple(t.shape)) for name, t in halves.client.state_dict().items())
-    return digest(str(shapes), str([(s.name, str(s.dtype), tuple(s.shape)) for s in halves.boundary]))
 
 
 def _example(config: Config) -> Any:

@@ -32,9 +32,9 @@ from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, score
 from splitwiper.federation.folder import (
     agree,
-    architecture,
     check_devices,
     columns_of,
+    identities,
     make,
     refuse_used,
     warn_of_seeds,
@@ -150,14 +150,15 @@ class Federation:
                 )
         if columns_of(self.halves.boundary) != self._server.columns:
             raise InputError(f"the cut at {self.halves.at!r} sends other tensors than this run was made with.")
-        if architecture(self.halves) != self._server.tree.book.meta("architecture"):
-            made = self._server.tree.book.meta("architecture") or ""
-            if made.startswith(f"{torch.__version__} "):  # another torch may print the same modules otherwise
-                raise InputError(
-                    f"the model is built otherwise than the one {self.path} was made with: reopen it with that."
-                )
         if (at := self._server.tree.book.meta("at")) != self.halves.at:
             raise InputError(f"this run was made with the cut at {at!r}, not at {self.halves.at!r}: cut it there.")
+        for side, (name, found) in zip(("client", "server"), identities(self.halves).items(), strict=True):
+            if found != self._server.tree.book.meta(name):
+                raise InputError(
+                    f"the {side} half is not the network that {self.path} was made with: weights have the same "
+                    "shapes, but the model's code or constants differ, or a library it comes from. Reopen the run "
+                    "with the model as it was."
+                )
 
     def _check_settings(self) -> None:
         """What federation.toml says must be what the books of server and clients remember; one client is asked."""

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.errors import ConfigError, InputError
 from splitwiper.numerics import pick_device
-from splitwiper.seeding import Stream, digest, isolated_rng
-from splitwiper.splitting import Halves, TensorSpec
+from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.splitting import Halves, TensorSpec, identity
 from splitwiper.store import ServerTree, files
 from splitwiper.wire import Column
 
@@ -43,9 +43,9 @@ def refuse_used(path: Path) -> None:
         raise InputError(f"{path} is not empty and not a run{holds}; give another folder.")
 
 
-def architecture(halves: Halves) -> str:
-    """What the halves are built of, whatever their weights, as this torch prints it."""
-    return f"{torch.__version__} {digest(str(halves.client), str(halves.server))}"
+def identities(halves: Halves) -> dict[str, str]:
+    """Return what each half computes, whatever its weights, as a server's book remembers it."""
+    return {"architecture": identity(halves.client), "model": identity(halves.server)}
 
 
 def make(
@@ -77,14 +77,12 @@ def make(
         config=to_toml(config.server),
         initial=server,
         client_initial=client,
-        meta=remembered(halves, config, codec=config.client.codec, architecture=architecture(halves), run=run),
+        meta=remembered(halves, config, codec=config.client.codec, run=run),
     )
     files.write_bytes(path / "federation.toml", to_toml(config).encode())
 
 
-def remembered(
-    halves: Halves, config: Config, *, codec: str, architecture: str, run: str | None = None
-) -> dict[str, str]:
+def remembered(halves: Halves, config: Config, *, codec: str, run: str | None = None) -> dict[str, str]:
     """What a server's book remembers of how it was made."""
     columns = columns_of(halves.boundary)
     return {
@@ -95,7 +93,7 @@ def remembered(
         "codec": codec,
         "at": halves.at,
         "run": run or secrets.token_hex(16),
-        "architecture": architecture,
+        **identities(halves),
     }
 
 

@@ -108,6 +108,8 @@ def _check_made(server: Server, played: _Played) -> None:
     book = server.tree.book
     if not played.made or any(book.meta(key) != value for key, value in played.made.items()):
         raise Altered("settings, model or first weights are not those the ledger says the run was made with")
+    if server.network != book.meta("model"):
+        raise Altered("the server half here is another network: its code or constants differ")
     if config_digest(server.config, seed=server.seed) != book.meta("config"):
         raise Altered("the server's config.toml is not what the run was made with")
     server.tree.initial()
@@ -138,6 +140,8 @@ def _check_receipt(played: _Played, receipt: Receipt) -> None:
         raise Altered(f"ticket {receipt.ticket} was never settled in this run")
     if entry["receipt"] != tickets.receipt_digest(receipt) or entry["hash"] != receipt.ledger.get("hash"):
         raise Altered("the receipt is not the one the ledger recorded: it was altered")
+    if receipt.context.get("server_model") != played.made["model"]:
+        raise Altered("the receipt is about another network: the model's code or constants differ")
     if any(getattr(receipt, name) != asked[name] for name in ("client", "level", "commitment")):
         raise Altered("the receipt is about another request than the one that was asked")
 

@@ -7,14 +7,14 @@ from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
 from splitwiper.client.client import Progress
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.data.rows import Rows
-from splitwiper.errors import ConfigError, CorruptError, DataError, NotFoundError, SealError, nearest
+from splitwiper.errors import ConfigError, CorruptError, DataError, InputError, NotFoundError, SealError, nearest
 from splitwiper.federation.folder import drawn
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.sources import NAME
@@ -24,7 +24,7 @@ from splitwiper.masking.sealing import GroupKey, check_sealing, invitation
 from splitwiper.masking.talk import Talk
 from splitwiper.seeding import Stream, seeded_key
 from splitwiper.server import Server
-from splitwiper.splitting import Halves
+from splitwiper.splitting import Halves, identity
 from splitwiper.store import ClientTree, files
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label
@@ -47,6 +47,7 @@ class Members:
         invitation: str | None = None,
     ) -> None:
         self._invitation = invitation
+        self._identities: dict[nn.Module, str] = {}
         self.config, self.server, self.link, self.progress = config, server, link, progress
         self._folder, self._pending, self._halves = path / "clients", path / "pending", halves
 
@@ -69,13 +70,25 @@ class Members:
 
         Raises:
             NotFoundError: there is none of this name.
+            InputError: it joined with another client half.
         """
         if not NAME.fullmatch(name):
             raise NotFoundError(f"there is no client {name!r}: names have letters, digits, '.', '_' and '-' alone.")
         if not self.has_joined(name) and not self.server.tree.knows(name):
             raise NotFoundError(f"there is no client {name!r}.{nearest(name, self.everybody())}")
-        tree, half = ClientTree(self._folder / name), self._halves.client_for(name)
-        return Client(tree, half, self.server.columns, self.link, self.progress)
+        half = self._halves.client_for(name)
+        client = Client(ClientTree(self._folder / name), half, self.server.columns, self.link, self.progress)
+        if client.tree.book.meta("model") != self._identity(half):
+            raise InputError(
+                f"client {name!r} joined with another client half: the model's code or constants differ. Open the run "
+                "with the halves it had."
+            )
+        return client
+
+    def _identity(self, half: nn.Module) -> str:
+        if half not in self._identities:
+            self._identities[half] = identity(half)
+        return self._identities[half]
 
     def settings(self, name: str) -> str | None:
         """The digest of the settings that a client joined with, as its book remembers it."""
@@ -135,6 +148,7 @@ class Members:
                     "seed": str(self.config.seed),
                     "config": config_digest(self.config.client, seed=self.config.seed),
                     "federation": self.federation,
+                    "model": self._identity(self._halves.client_for(name)),
                 },
                 group=self._group(name) if self.config.client.masking.is_on else None,
                 key=seeded_key(self.config.seed, name) if self.config.client.keys == "seeded" else None,

@@ -21,6 +21,7 @@ from splitwiper.errors import (
     AbsentClientError,
     ConfigError,
     DataError,
+    InputError,
     NotFoundError,
     SealError,
     StoreError,
@@ -161,6 +162,8 @@ def _record(what: str, check: Callable[[], None]) -> Check:
         return Check(what, "history", "unverifiable", str(problem))
     except AbsentClientError as problem:
         return Check(what, "state", "unverifiable", str(problem))
+    except InputError as problem:  # it joined with another client half
+        return Check(what, "state", "mismatch", str(problem))
     except StoreError as problem:
         return Check(what, "history", "mismatch", str(problem))
     return Check(what, "history", "exact", "its records are sealed, and as it left them")
@@ -257,7 +260,10 @@ def verify_gone(client: Client, asked: Mapping[str, str]) -> Check:
 
 
 def _context(client: Client, receipt: Receipt | None) -> Check | None:
-    """What is wrong with the context of a receipt, if anything is."""
+    """What is wrong with a client's context, its network or the receipt's, if anything is."""
+    if client.network != client.tree.book.meta("model"):
+        detail = "the client half here is another network: its code or constants differ"
+        return Check(f"client {client.name}", "state", "mismatch", detail)
     if receipt is None or receipt.context["client_key"] is None:
         return None
     own = client.statement()

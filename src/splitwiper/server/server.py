@@ -19,7 +19,7 @@ from splitwiper.errors import CorruptError, DataError, NotFoundError
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server.training import Trained, Watch, train
-from splitwiper.splitting import ServerHalf
+from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ModelRecord, ServerTree, ShardRecord, files, manifest_digest, outputs_of
 from splitwiper.wire import (
     Accepted,
@@ -64,6 +64,11 @@ class Server:
         self._progress = progress
         self._device = device_at_hand(self.config.device)  # for predictions, which are free to use another one
         self._ready: tuple[str, ServerHalf] | None = None
+
+    @property
+    def network(self) -> str:
+        """The identity of the server half at hand: its code and constants, whatever its weights."""
+        return identity(self._half)
 
     # --- the link ------------------------------------------------------------------------------------------
 

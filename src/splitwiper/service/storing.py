@@ -7,7 +7,7 @@ from pathlib import Path
 
 from splitwiper.config import Config, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError, nearest
-from splitwiper.federation.build import build_halves, client_architecture
+from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import Halves
@@ -74,7 +74,7 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
 
 
 def _remembered(halves: Halves, settings: ServerSettings) -> dict[str, str]:
-    return remembered(halves, settings.config, codec=settings.service.codec, architecture=client_architecture(halves))
+    return remembered(halves, settings.config, codec=settings.service.codec)
 
 
 def _make(tree: ServerTree, halves: Halves, settings: ServerSettings) -> None:

@@ -18,11 +18,15 @@ names, modes, batch sizes and autograd stay those of the model.
 ``workbench``   all of this for one model, and the nearest legal cuts
 ``pair``        ``Halves``, with clients of different kinds; ``preview`` prints them
 ``cutting``     ``split`` and ``legal_cuts``
+``code``        what code does, apart from how it is laid out
+``describe``    digests of values, functions and classes
+``identity``    a digest of what a network computes, whatever its weights
 ==============  ===================================================================
 """
 
 from splitwiper.splitting.cutting import legal_cuts, split
 from splitwiper.splitting.halves import ClientHalf, ServerHalf
+from splitwiper.splitting.identity import identity
 from splitwiper.splitting.pair import Halves
 from splitwiper.splitting.specs import CutWarning, TensorSpec
 from splitwiper.splitting.trees import call_with
@@ -34,6 +38,7 @@ __all__ = [
     "ServerHalf",
     "TensorSpec",
     "call_with",
+    "identity",
     "legal_cuts",
     "split",
 ]

@@ -54,10 +54,11 @@ class Running(Protocol):
 RUN: ContextVar[Running | None] = ContextVar("splitwiper_run", default=None)
 
 
-class _Ghostly(nn.Module):
+class Ghostly(nn.Module):
     """Mixed into the class of a module that has a role."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Play the module's role while a half runs; otherwise call it."""
         run, role = RUN.get(), self.__dict__.get("_role")
         if run is None or role is None:
             return super().__call__(*args, **kwargs)
@@ -228,7 +229,7 @@ def haunt(
     for module, role in roles.items():
         base = type(module)
         if base not in classes:
-            classes[base] = type(base.__name__, (_Ghostly, base), {"__module__": base.__module__})
+            classes[base] = type(base.__name__, (Ghostly, base), {"__module__": base.__module__})
         try:
             module.__class__ = classes[base]
         except TypeError as error:

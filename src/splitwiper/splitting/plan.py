@@ -31,6 +31,8 @@ class Plan:
         replies: What each module before the cut returns on the server, call by call.
         client: Names of the states that the client owns; the server owns the rest.
         copied: Constant buffers of the client that the server needs too.
+        before: Names of the modules that run before the cut, those around it included.
+        after: Names of the modules that run after the cut, those around it included.
         replaced: Boundary names that the server changes in place, so that it must work on a copy.
         dense: Ghosts need memory of their own because something changes them in place.
         rewind: Random numbers drawn before the cut must not count on the server.
@@ -48,6 +50,8 @@ class Plan:
     replies: Mapping[str, tuple[Any, ...]]
     client: frozenset[str]
     copied: frozenset[str]
+    before: frozenset[str]
+    after: frozenset[str]
     replaced: frozenset[str]
     dense: bool
     rewind: bool
@@ -113,6 +117,7 @@ def make_plan(model: nn.Module, call: Call, pairs: Sequence[Pair], at: str, head
         seen = first.low.inputs[name]
         boundary.append(TensorSpec(key, seen.shape[1:], seen.dtype, "side"))
     client, unused = _owners(model, findings)
+    before, after = _called(pairs, at)
     replaced = {
         ".".join(("activation", *part)) if isinstance(part, tuple) else sides.get(part, part)
         for part in findings.replaced
@@ -128,6 +133,8 @@ def make_plan(model: nn.Module, call: Call, pairs: Sequence[Pair], at: str, head
         replies=_replies(pairs, at),
         client=client,
         copied=frozenset((findings.glue | (findings.before & findings.after)) & client) - findings.variable,
+        before=before,
+        after=after,
         replaced=frozenset(replaced),
         dense=findings.dense,
         rewind=findings.rewind,
@@ -167,6 +174,17 @@ def _replies(pairs: Sequence[Pair], at: str) -> dict[str, tuple[Any, ...]]:
                 raise CutError(f"module {name!r} before it returns {opaque[0]}, which cannot be imitated")
             replies[name] = outputs
     return replies
+
+
+def _called(pairs: Sequence[Pair], at: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The modules that run before and after the cut; those around it are among both."""
+    before, after = set[str](), set[str]()
+    for trace in (pair.low for pair in pairs):
+        cut = calls_of(trace, at)[0]
+        returned = returned_by(trace, cut)
+        before |= {call.name for call in returned} | set(around(trace, cut).values())
+        after |= {call.name for call in trace.calls[len(returned) :]}
+    return frozenset(before), frozenset(after)
 
 
 def _owners(model: nn.Module, findings: Findings) -> tuple[frozenset[str], list[str]]:

@@ -114,6 +114,7 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any]
         context={
             "server_config": meta["config"],
             "server_initial": meta["initial"],
+            "server_model": meta.get("model"),
             "client_config": statement.get("config"),
             "client_initial": statement.get("initial"),
             "client_key": statement.get("key"),

@@ -53,7 +53,8 @@ def _texts(value: Any) -> bool:
 
 
 _COMMITMENTS = dict.fromkeys(("shard", "manifest", "model"), _or_none(_hash))
-_PARTS = ("server_config", "server_initial", "client_config", "client_initial", "client_key", "codebook")
+_SERVERS = ("server_config", "server_initial", "server_model")
+_PARTS = (*_SERVERS, "client_config", "client_initial", "client_key", "codebook")
 _PREDICATE: dict[str, Any] = {
     "ticket": _text,
     "client": _text,

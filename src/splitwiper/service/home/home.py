@@ -20,13 +20,14 @@ import torch
 from splitwiper.client import Added, Client
 from splitwiper.config import Config, from_dict, read_toml
 from splitwiper.data.rows import as_rows
-from splitwiper.errors import BusyError, NotFoundError, SplitWiperError, UnreachableError
+from splitwiper.errors import BusyError, InputError, NotFoundError, SplitWiperError, UnreachableError
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
 from splitwiper.service.certificate import Checked, Pins, PublicKey, check, followed, read_public
 from splitwiper.service.home.agreeing import Gathering, Side
 from splitwiper.service.home.config import FILE, HomeConfig, connect
 from splitwiper.service.home.own_key import OwnKey
+from splitwiper.splitting import identity
 from splitwiper.store import ClientTree, files
 from splitwiper.wire import Column, Label, Receipt, Request, Scores, Ticket
 
@@ -56,6 +57,11 @@ class Home:
         self.folder = folder
         self.config = from_dict(HomeConfig, read_toml(path))
         self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model))
+        if identity(self.halves.client) != self._tree().book.meta("model"):
+            raise InputError(
+                f"the client half is not the one that {folder} joined with: the model's code or constants differ, or "
+                "a library it comes from. Bring the model back as it was."
+            )
         self.own_key = OwnKey(folder / self.config.name, self._tree().book.meta("federation") or "")
         self.link = connect(folder, self.config, self._signed)
         self._progress = progress

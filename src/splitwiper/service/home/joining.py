@@ -11,12 +11,12 @@ from safetensors.torch import load
 
 from splitwiper.config import ClientConfig, Config, config_digest, to_toml
 from splitwiper.errors import InputError
-from splitwiper.federation.build import build_halves, client_architecture
+from splitwiper.federation.build import build_halves
 from splitwiper.seeding import seeded_key
 from splitwiper.service.home.config import FILE, HomeConfig, connect
 from splitwiper.service.home.home import Home, Progress
 from splitwiper.service.home.invited import first_key, take_key
-from splitwiper.splitting import Halves
+from splitwiper.splitting import Halves, identity
 from splitwiper.store import ClientTree, files
 
 
@@ -67,6 +67,7 @@ def join(
             "config": config_digest(client, seed=config.seed),
             "federation": str(told["run"]),
             "columns": json.dumps(told["columns"]),
+            "model": told["architecture"],
         },
         key=seeded_key(config.seed, config.name) if client.keys == "seeded" else None,
         group=group,
@@ -76,10 +77,15 @@ def join(
 
 
 def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:
-    if told["at"] != halves.at or told["architecture"] != client_architecture(halves):
+    if told["at"] != halves.at:
         raise InputError(
             f"the client half is not what the federation was made with (the cut is at {told['at']!r} there, at "
             f"{halves.at!r} here): take the model's settings from its operator."
+        )
+    if told["architecture"] != identity(halves.client):
+        raise InputError(
+            "the client half is not what the federation was made with: the model's settings, code or constants "
+            "differ, or a library it comes from. Take them from its operator."
         )
     if told["codec"] != client.codec:
         raise InputError(f"this federation's activations are written as {told['codec']!r}: set client.codec to that.")

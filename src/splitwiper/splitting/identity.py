@@ -1,0 +1,147 @@
+"""The identity of a network: a digest of all that decides what it computes, except for its weights.
+
+Weights have digests of their own. What is left is code and constants: a network with another number of heads, another
+constant or another ``forward`` prints the same, has the same weights, and is another network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from splitwiper.errors import InputError
+from splitwiper.seeding import digest
+from splitwiper.splitting.describe import Describer
+from splitwiper.splitting.halves import ClientAdapter, ClientHalf, ServerHalf
+from splitwiper.splitting.plan import Plan
+
+_KEPT = set(vars(nn.Module()))
+"""What torch keeps in every module: states, children and hooks are looked at apart, the mode does not count."""
+_HOOKS = sorted(name for name in _KEPT if name.endswith("_hooks"))
+
+
+def identity(module: nn.Module) -> str:
+    """Return a digest of what a module computes, whatever its weights: its code, constants, hooks and structure.
+
+    Code of the user's counts with all that it refers to, but not how it is written, nor where it lies. Code of
+    libraries counts by name, and by the library's version; torch and NumPy count by name alone, since the numeric
+    fingerprint has their versions. Of a half, what the half executes counts, and the cut; the number of outputs does
+    not, because a federation makes the head anew for the labels it has.
+
+    Args:
+        module: any module, or a half.
+
+    Raises:
+        InputError: its constants are nested too deeply to be followed.
+
+    Example:
+        >>> heads = [identity(nn.MultiheadAttention(8, number)) for number in (2, 2, 4)]
+        >>> heads[0] == heads[1], heads[0] == heads[2]
+        (True, False)
+    """
+    try:
+        if isinstance(module, ClientAdapter):
+            names = _network(nn.Module(), extra=[module._boundary, module._names])
+            return digest("adapter", names, identity(module._core))
+        if isinstance(module, ClientHalf):
+            plan = module._plan
+            extra = ["client", plan.at, plan.boundary, plan.picks, plan.sides]
+            return _network(module._core, idle=_idle(plan.before, plan.after), extra=extra)
+        if isinstance(module, ServerHalf):
+            plan = module._plan
+            idle = _idle(plan.after, plan.before)
+            return _network(module._core, idle=idle, head=module.head_name, extra=_replayed(plan))
+        return _network(module)
+    except RecursionError as problem:
+        raise InputError(
+            f"the objects that {type(module).__name__} holds are nested too deeply to tell what it computes: keep "
+            "what it does not compute with out of the module."
+        ) from problem
+
+
+def _replayed(plan: Plan) -> list[Any]:
+    """What the server half's replay depends on besides the modules."""
+    told = [plan.at, plan.head, plan.boundary, plan.picks, plan.sides, plan.inputs, plan.output, plan.replies]
+    return ["server", *told, plan.replaced, plan.dense, plan.rewind]
+
+
+def _idle(here: frozenset[str], there: frozenset[str]) -> Callable[[str], bool]:
+    """Tell whether a half never runs a module; one that is never called goes with the module around it."""
+
+    def idle(name: str) -> bool:
+        while name and name not in here | there:
+            name = name.rpartition(".")[0]
+        return bool(name) and name not in here
+
+    return idle
+
+
+def _network(
+    core: nn.Module, *, idle: Callable[[str], bool] = lambda name: False, head: str | None = None, extra: Any = None
+) -> str:
+    modules = dict(core.named_modules(remove_duplicate=False))
+    states = [state for state in _states(modules) if head is None or not state[0].startswith(f"{head}.")]
+    names: dict[int, str] = {}
+    for name, module in modules.items():
+        names.setdefault(id(module), f"module {name}")
+    for name, tensor, kept in states:
+        if kept:
+            names.setdefault(id(tensor), f"state {name}")
+    describer = Describer(_loose, names)
+    parts = [describer.of(extra)]
+    for name, module in modules.items():
+        if names[id(module)] != f"module {name}":
+            parts.append(digest(name, "is", names[id(module)]))
+        elif name == head:  # replaced by a plain layer, with as many outputs as there are labels
+            layer: Any = module
+            parts.append(digest(name, layer.in_features, layer.bias is not None, str(layer.weight.dtype)))
+        else:
+            parts.append(digest(name, "elsewhere" if idle(name) else _alone(describer, module)))
+    places: dict[Any, str] = {}
+    for name, tensor, kept in states:
+        about = (name, type(tensor).__name__, str(tensor.dtype), tensor.requires_grad, kept)
+        shape = ("lazy",) if is_lazy(tensor) else tuple(tensor.shape)
+        value = "" if kept else describer.of(tensor)
+        parts.append(digest(*about, *shape, places.setdefault(_place(tensor), name), value))
+    return digest("network", *parts)
+
+
+def _states(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor, bool]]:
+    """Parameters and buffers under all their names, and whether they are kept with the weights."""
+    for name, module in modules.items():
+        prefix = f"{name}." if name else ""
+        for kind in (module._parameters, module._buffers):
+            for leaf, tensor in kind.items():
+                if tensor is not None:
+                    yield prefix + leaf, tensor, leaf not in module._non_persistent_buffers_set
+
+
+def _place(tensor: Tensor) -> Any:
+    """Where a tensor's numbers lie: two names for one place are one weight."""
+    if is_lazy(tensor) or tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
+        return id(tensor)
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+
+
+def _alone(describer: Describer, module: nn.Module) -> str:
+    """A module without its states and children: its class, attributes and hooks."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return digest("script", getattr(module, "inlined_code", ""))
+    if "_orig_mod" in module._modules and type(module).__module__.startswith("torch._dynamo"):
+        return digest("compiled")  # the module inside says it all
+    hooks = []
+    for name in _HOOKS:
+        for key, hook in getattr(module, name).items():
+            marks = [other for other in _KEPT if other.startswith(f"{name}_") and key in getattr(module, other)]
+            hooks.append([name, hook, sorted(marks)])
+    return digest("module", describer.of(type(module)), describer.attributes(module, leave=_KEPT), describer.of(hooks))
+
+
+def _loose(describer: Describer, module: nn.Module) -> str:
+    """A module that is held without being registered: its weights are constants."""
+    held = [list(kind.items()) for kind in (module._parameters, module._buffers, module._modules)]
+    return digest("loose", _alone(describer, module), describer.of(held))
