@@ -284,6 +284,7 @@ def verify_client(client: Client, accepted: str | None) -> Check:
         accepted: digest of the shard that the server holds; None where it holds none.
     """
     what, half = f"client {client.name}", client.tree.half()
+    client.tree.initial()  # checked, also where nothing is computed from it
     if client.tree.key() is None:
         return Check(what, "state", "unverifiable", f"the key of {client.name} was destroyed")
     if accepted is None and not client.tree.slices():

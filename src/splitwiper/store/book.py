@@ -49,7 +49,7 @@ _unreleased: set[tuple[Path, int]] = set()
 """Leases this process could not give back, for want of room; it may take them up again."""
 
 
-def _explained(path: Path, problem: sqlite3.DatabaseError) -> SplitWiperError:
+def _explained(path: Path, problem: sqlite3.DatabaseError | UnicodeDecodeError) -> SplitWiperError:
     """What went wrong with a database, and what to do."""
     if "full" in str(problem):
         return disk_full(path)
@@ -158,7 +158,7 @@ class Book:
             for pragma in pragmas:
                 db.execute(f"PRAGMA {pragma}")
             db.execute("PRAGMA user_version").fetchone()
-        except sqlite3.DatabaseError as problem:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
             raise _explained(path, problem) from problem
         return db
 
@@ -175,7 +175,7 @@ class Book:
         """All rows of a query."""
         try:
             return self.db.execute(sql, values).fetchall()
-        except sqlite3.DatabaseError as problem:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
             raise _explained(self.path, problem) from problem
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:

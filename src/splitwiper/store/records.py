@@ -6,8 +6,9 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from splitwiper.errors import DataError
+from splitwiper.errors import CorruptError, DataError, SplitWiperError
 from splitwiper.seeding import digest
 from splitwiper.wire import Label
 from splitwiper.wire.labels import in_order
@@ -58,9 +59,24 @@ class ModelRecord:
         return json.dumps(told, sort_keys=True)
 
 
+def parsed(text: str) -> Any:
+    """Return a value from the JSON that a book keeps it as.
+
+    Raises:
+        CorruptError: it cannot be read.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise CorruptError(f"a record cannot be read ({problem}): it was altered. Restore a backup.") from problem
+
+
 def labels_in(text: str) -> tuple[Label, ...]:
     """Labels from the text they are kept as."""
-    return tuple(Label.parse(item) for item in json.loads(text))
+    try:
+        return tuple(Label.parse(item) for item in parsed(text))
+    except (SplitWiperError, ValueError, TypeError) as problem:
+        raise CorruptError(f"labels cannot be read ({problem}): they were altered. Restore a backup.") from problem
 
 
 def texts(labels: Sequence[Label]) -> str:

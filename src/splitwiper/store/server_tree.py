@@ -21,7 +21,7 @@ from splitwiper.seeding import mac, state_digest
 from splitwiper.store import board, files, ledger, tickets
 from splitwiper.store.book import Book
 from splitwiper.store.keys import read_key
-from splitwiper.store.records import ModelRecord, ShardRecord, labels_in, manifest_digest, shard_record, texts
+from splitwiper.store.records import ModelRecord, ShardRecord, labels_in, manifest_digest, parsed, shard_record, texts
 from splitwiper.store.tensors import load_state, save_state
 from splitwiper.wire import Column, Posted, Receipt, Request, Shard, Statement, Ticket, open_shard
 from splitwiper.wire.commitments import shard_commitment
@@ -90,7 +90,7 @@ class ServerTree:
 
     def columns(self) -> tuple[Column, ...]:
         """What crosses the cut."""
-        kept = json.loads(self.book.meta("columns") or "[]")
+        kept = parsed(self.book.meta("columns") or "[]")
         return tuple(Column(name, dtype, tuple(shape)) for name, dtype, shape in kept)
 
     def client_initial(self) -> dict[str, Tensor]:
@@ -236,8 +236,8 @@ class ServerTree:
         values |= {
             "labels": labels_in(row["labels"]),
             "exact": bool(row["exact"]),
-            "fingerprint": json.loads(row["fingerprint"]),
-            "losses": tuple(json.loads(row["losses"])),
+            "fingerprint": parsed(row["fingerprint"]),
+            "losses": tuple(parsed(row["losses"])),
         }
         return ModelRecord(**values)
 
@@ -358,7 +358,7 @@ class ServerTree:
         row = self.book.one("SELECT receipt FROM tickets WHERE id = ?", (ticket,))
         if row is None or row["receipt"] is None:
             raise NotFoundError(f"ticket {ticket!r} is {found.state} and has no receipt yet: settle it first.")
-        return Receipt.from_dict(json.loads(row["receipt"]))
+        return Receipt.from_dict(parsed(row["receipt"]))
 
     # --- housekeeping --------------------------------------------------------------------------------------
 
