@@ -90,8 +90,8 @@ def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | 
         raise Altered(str(problem)) from problem
     except (StoreError, KeyError, TypeError, ValueError, AttributeError) as problem:  # fields of another kind
         raise Altered(f"a record cannot be read: {problem}") from problem
-    known = f", grown from {len(heads)} remembered heads" if heads else ""
-    return f"{len(entries)} entries; tickets, receipts, shards and model are those that they lead to{known}"
+    seen = f", and grew from the heads that were seen by {', '.join(sorted(heads))}" if heads else ""
+    return f"{len(entries)} entries lead to these tickets, receipts, shards and model{seen}"
 
 
 def _check_heads(entries: Sequence[Mapping[str, Any]], heads: Mapping[str, Head]) -> None:

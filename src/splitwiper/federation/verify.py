@@ -96,8 +96,9 @@ class Verification:
     def reason(self) -> str:
         """Why the outcome is what it is, in one sentence."""
         if self.exact:
-            what = ", ".join(dict.fromkeys(check.what for check in self.checks if check.claim == "state"))
-            return f"recomputed from the surviving data and equal, bit for bit: {what}"
+            what = ", ".join(sorted({check.what for check in self.checks if check.claim == "state"}))
+            gone = "the requested rows are gone; " if "rows" in self.claims else ""
+            return f"{gone}recomputed from the surviving data and equal, bit for bit: {what}; the history only grew"
         return next(check.detail for check in self.checks if check.outcome == self.outcome)
 
 
