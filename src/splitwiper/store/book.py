@@ -27,7 +27,7 @@ from splitwiper.store.files import disk_full, make_folder, step, write_bytes
 from splitwiper.store.process import Process
 
 APPLICATION = 0x53705770  # marks our databases
-VERSION = 4
+VERSION = 5
 LEASE_SECONDS = 30.0
 _LEASE = """
 -- since: the holder's last sign of life, by the machine's own clock that nobody sets; expires: by the clock on the wall

@@ -43,6 +43,17 @@ class ModelRecord:
     seconds: float
     losses: tuple[float, ...]
     codebook: str = ""
+    transcript: str = ""
+    """Root of the training's transcript, in hex; empty where it has none."""
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """The state after an epoch of the model's training, and where it lies."""
+
+    epoch: int
+    file: str
+    digest: str
 
 
 def labels_in(text: str) -> tuple[Label, ...]:
