@@ -72,7 +72,7 @@ class Stage:
         }
         config = Config(
             seed=3,
-            server=ServerConfig(epochs=2, batch=16, threads=1),
+            server=ServerConfig(epochs=2, batch=16, threads=1, transcript=True),
             client=ClientConfig(epochs=2, batch=16, head_width=4, slices=3, threads=1),
         )
         self.halves = halves()
@@ -129,7 +129,14 @@ class Stage:
 def bits(run: Path) -> dict[str, Any]:
     """Digests of every tensor file that a book points to, by what it is; file names are random and left out."""
     out = {}
-    tables = {"slices": "slice", "checkpoints": "slice", "half": "one", "shards": "client", "model": "one"}
+    tables = {
+        "slices": "slice",
+        "checkpoints": "slice",
+        "half": "one",
+        "shards": "client",
+        "model": "one",
+        "epochs": "epoch",
+    }
     folders = {"model": "models"}
     for book in sorted(run.rglob("*.db")):
         with closing(sqlite3.connect(book)) as db:
@@ -423,6 +430,7 @@ _PATTERNS = {
     "half": "clients/north/half/*",
     "shard": "server/shards/*",
     "model": "server/models/*",
+    "state after an epoch": "server/epochs/*",
     "first weights of the server": "server/initial.safetensors",
     "first weights of clients": "server/client-initial.safetensors",
     "first weights of a client": "clients/north/initial.safetensors",

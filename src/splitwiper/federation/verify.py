@@ -349,13 +349,22 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
         return Check(what, "state", "not_comparable", str(problem))
     if odd := differing(model.fingerprint, now):
         return Check(what, "state", "not_comparable", "; ".join(odd))
+    states: list[str] = []
+    on_state = (lambda _, state: states.append(state_digest(state))) if model.transcript else None
     with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"])):
-        trained, labels = server.compute(shards)
+        trained, labels = server.compute(shards, on_state=on_state)
     if labels != model.labels:
         return Check(what, "state", "mismatch", "the model's labels are not those of the shards, in their order")
     if state_digest(trained.state) != model.digest:
         return Check(what, "state", "mismatch", "the recomputed server half differs from the one in use")
     server.tree.weights(model)
+    if model.transcript:
+        if server.transcript().digests != tuple(states):
+            return Check(what, "state", "mismatch", "the recomputed epochs are not those of the transcript")
+        for epoch in range(len(states)):
+            server.tree.epoch_state(epoch)
+    if list(trained.losses) != list(model.losses):
+        return Check(what, "state", "mismatch", "the recomputed losses are not those that are recorded")
     rows = sum(record.rows for record in shards)
     taken = len(shards) - min(recomputed, len(shards))
     as_held = f", {taken} of them taken as the server holds them" if taken else ""

@@ -13,8 +13,7 @@ from typing import Any
 
 from splitwiper.errors import FormatError
 from splitwiper.seeding import mac
-from splitwiper.service.certificate import merkle
-from splitwiper.store import ServerTree, manifest_digest, tickets
+from splitwiper.store import ServerTree, manifest_digest, merkle, tickets
 from splitwiper.store.records import ShardRecord
 from splitwiper.wire import Receipt
 from splitwiper.wire.commitments import shard_commitment
