@@ -15,6 +15,9 @@ from splitwiper.errors import ConfigError, nearest
 from splitwiper.seeding import digest
 
 _T = TypeVar("_T")
+ADDED = {"added": True}
+"""Metadata of a field that came later: it is written only where it differs from its default, so that the digests of
+settings made before are what they were."""
 
 
 def choice(owner: object, name: str, allowed: tuple[str, ...]) -> None:
@@ -130,6 +133,8 @@ def to_toml(settings: Any, *, within: str = "") -> str:
     lines, tables = [], []
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)
+        if f.metadata.get("added") and value == f.default:
+            continue
         if dataclasses.is_dataclass(value):
             name = f"{within}{f.name}"
             tables.append(f"\n[{name}]\n{to_toml(value, within=f'{name}.')}")

@@ -165,9 +165,9 @@ def _client(server: Server, client_of: Callable[[str], Client], name: str, recei
         device = pick_device(client.config.device)
     except ConfigError as problem:
         return Check(what, "not_comparable", str(problem))
-    if odd := _differs(half[1], fingerprint(device, client.config.threads)):
+    if odd := _differs(half[1], fingerprint(device, client.config.threads, client.config.numerics)):
         return Check(what, "not_comparable", "; ".join(odd))
-    with reproducible(device, int(half[1]["threads"])):
+    with reproducible(device, int(half[1]["threads"]), client.config.numerics):
         state, shard = client.recompute()
     if state_digest(state) != half[0].digest:
         return Check(what, "mismatch", "the recomputed client half differs from the one in use")
@@ -188,7 +188,8 @@ def _server(server: Server, recomputed: int) -> Check:
         return Check(what, "not_comparable", str(problem))
     if odd := _differs(model.fingerprint, now):
         return Check(what, "not_comparable", "; ".join(odd))
-    with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"])):
+    threads, numerics = int(model.fingerprint["threads"]), server.config.numerics
+    with reproducible(pick_device(server.config.device), threads, numerics):
         trained, labels = server.compute(shards)
     if labels != model.labels:
         return Check(what, "mismatch", "the model's labels are not those of the shards, in their order")

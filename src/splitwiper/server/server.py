@@ -164,7 +164,7 @@ class Server:
         if self._ready is None or self._ready[0] != model.file:
             half = self._half.loaded(self.tree.weights(model)).to(self._device)
             self._ready = (model.file, half)
-        with reproducible(self._device, self.config.threads), torch.inference_mode():
+        with reproducible(self._device, self.config.threads, self.config.numerics), torch.inference_mode():
             tensors = unpack(to_device(boundary, self._device), self.columns, self.codec)
             logits = self._ready[1].logits(tensors).float().cpu()
         return Scores(model.labels, logits, model.codebook)
@@ -263,4 +263,4 @@ class Server:
 
     def fingerprint(self) -> dict[str, str]:
         """The numerics of training here and now."""
-        return fingerprint(pick_device(self.config.device), self.config.threads)
+        return fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)

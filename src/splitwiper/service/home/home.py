@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from splitwiper.client import Added, Client
-from splitwiper.config import Config, from_dict, read_toml
+from splitwiper.config import ClientConfig, Config, from_dict, read_toml
 from splitwiper.data.rows import as_rows
 from splitwiper.errors import BusyError, NotFoundError, SplitWiperError, UnreachableError
 from splitwiper.federation.build import build_halves
@@ -55,7 +55,8 @@ class Home:
             raise NotFoundError(f"there is no client's home in {folder}: join first.")
         self.folder = folder
         self.config = from_dict(HomeConfig, read_toml(path))
-        self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model))
+        client = from_dict(ClientConfig, read_toml(folder / self.config.name / "config.toml"))
+        self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model, client=client))
         self.own_key = OwnKey(folder / self.config.name, self._tree().book.meta("federation") or "")
         self.link = connect(folder, self.config, self.own_key)
         self._progress = progress
