@@ -178,9 +178,7 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
 
 def _environment(without: Container[str] = ()) -> str:
     """The variables that are set of those by which a user makes torch's libraries compute otherwise."""
-    return " ".join(
-        f"{k}={v}" for k, v in sorted(os.environ.items()) if _SWITCHES.fullmatch(k) and k not in without
-    )
+    return " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if _SWITCHES.fullmatch(k) and k not in without)
 
 
 def _gpu_switches() -> str:

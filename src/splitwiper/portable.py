@@ -4,14 +4,14 @@ What torch computes with depends on the processor in four ways, and the profile 
 
 | part of torch | chooses by | under the profile |
 |---|---|---|
-| ATen's own kernels | instruction set | AVX2 (``ATEN_CPU_CAPABILITY``): compiled code of exactly rounded instructions only |
+| ATen's own kernels | instruction set | those for AVX2 (``ATEN_CPU_CAPABILITY``): all instructions round exactly |
 | MKL (matrix products, some functions) | vendor, instruction set | its documented mode for all vendors (``MKL_CBWR``) |
 | oneDNN (convolutions, recurrent layers) | instruction set, sizes of caches | off: ATen and MKL compute instead |
 | NNPACK (convolutions, where oneDNN is off) | sizes of caches | off |
 
-There is one thread, attention is computed by its definition, and denormal numbers are kept. The AVX2 kernels bring their
-own exp, tanh and the like, where those without AVX2 would take the C library's; what is left of the C library (cosine
-and powers, for learning rates) is part of the fingerprint, by its results.
+There is one thread, attention is computed by its definition, and denormal numbers are kept. The kernels for AVX2 bring
+their own exp, tanh and the like, where those without AVX2 would take the C library's. What is left of the C library
+(cosine and powers, for learning rates) is part of the fingerprint, by its results.
 
 ATen and MKL read their variables when they first compute and never again. `ensure` sets them in time where it can, and
 asks both libraries what they took. A program that computes before it opens a federation is started by
@@ -32,6 +32,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from splitwiper.errors import ConfigError
 
@@ -50,7 +51,7 @@ def ensure() -> None:
     """Bring torch's libraries under the profile; once they are, there is nothing to be done.
 
     Raises:
-        ConfigError: this processor or this torch cannot, or something was computed before. The message says how to start.
+        ConfigError: this processor or this torch cannot, or something was computed before; it says how to start.
     """
     import torch
 
@@ -84,8 +85,8 @@ def _is_on() -> bool:
 def _branch_of_mkl() -> int | None:
     """The branch that MKL computes with; None if it is not known.
 
-    torch's builds carry MKL inside them and let it be asked. Where that is not so, the environment that this process was
-    started with tells: torch cannot have computed before.
+    torch's builds carry MKL inside them and let it be asked. Where that is not so, the environment that this process
+    was started with tells: torch cannot have computed before.
     """
     import torch
 
@@ -125,26 +126,31 @@ def pinned() -> Iterator[None]:
     ensure()
     import torch
 
-    flash, math_too = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
+    attention = torch.backends.cuda  # its switches hold for the CPU, too
+    flash, plain = attention.flash_sdp_enabled(), attention.math_sdp_enabled()
+    onednn: Any = torch.backends.mkldnn  # mypy takes its properties for constants
+    was_on = onednn.enabled
     flushed = not float(torch.tensor([1e-40]) / 2)
-    with torch.backends.mkldnn.flags(enabled=False), torch.backends.nnpack.flags(enabled=False):
+    with torch.backends.nnpack.flags(enabled=False):
         try:
-            torch.backends.cuda.enable_flash_sdp(False)  # on the CPU, too
-            torch.backends.cuda.enable_math_sdp(True)
+            onednn.enabled = False
+            attention.enable_flash_sdp(False)
+            attention.enable_math_sdp(True)
             torch.set_flush_denormal(False)
             yield
         finally:
             torch.set_flush_denormal(flushed)
-            torch.backends.cuda.enable_flash_sdp(flash)
-            torch.backends.cuda.enable_math_sdp(math_too)
+            attention.enable_flash_sdp(flash)
+            attention.enable_math_sdp(plain)
+            onednn.enabled = was_on
 
 
 @functools.cache
 def libm() -> str:
     """Digest of what the C library makes of some thousand cosines, powers, logarithms and exponentials.
 
-    Learning rates and Adam's corrections are computed with it. C libraries may differ in a last bit; where their results
-    here are the same, machines are comparable, whatever versions they have.
+    Learning rates and Adam's corrections are computed with it. C libraries may differ in a last bit; where these
+    results are the same, machines are comparable, whatever versions they have.
     """
     values = [math.cos(math.pi * step / 5000) for step in range(5000)]
     values += [beta**step for beta in (0.9, 0.95, 0.99, 0.999) for step in range(1, 2000)]

@@ -109,7 +109,10 @@ class Work:
         losses: list[float] = []
         for epoch in range(epochs):
             batches = self._batches(epoch)
-            with reproducible(self._device, self._recipe.threads, self._recipe.numerics), isolated_rng(self._stream(f"noise/{epoch}")):
+            with (
+                reproducible(self._device, self._recipe.threads, self._recipe.numerics),
+                isolated_rng(self._stream(f"noise/{epoch}")),
+            ):
                 total = torch.zeros((), device=self._device)
                 for number, turn in enumerate(self._turns(batches)):
                     progress = (epoch * len(batches) + number) / (epochs * len(batches))

@@ -176,7 +176,11 @@ class Sending:
         recipe = self._recipe
         device, embedder = pick_device(recipe.config.device), thaw(recipe, self._state)
         # `drawn` is for halves that draw even when evaluating
-        with reproducible(device, recipe.config.threads, recipe.config.numerics), isolated_rng(self._drawn), torch.no_grad():
+        with (
+            reproducible(device, recipe.config.threads, recipe.config.numerics),
+            isolated_rng(self._drawn),
+            torch.no_grad(),
+        ):
             embedder.to(device)
             for start in range(0, len(plan), BATCH):
                 block = slice(start, start + BATCH)
