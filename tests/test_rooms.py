@@ -14,6 +14,7 @@ ORDER = [
     "errors",
     "formats",
     "seeding",
+    "portable",
     "numerics",
     "config",
     "wire",

@@ -159,7 +159,7 @@ def _epochs(
     lane = torch.cuda.Stream(device) if device.type == "cuda" else None
     count = math.ceil(len(rows) / recipe.batch)
     first, last = (span.first, span.last) if span else (0, epochs)
-    with reproducible(device, recipe.threads), torch.cuda.stream(lane):
+    with reproducible(device, recipe.threads, recipe.numerics), torch.cuda.stream(lane):
         net.to(device)
         half = torch.bfloat16 if lane and recipe.precision == "bfloat16" else torch.float32
         feed = feed_for(rows, device, math.ceil(len(rows) / count), dtype=half, resident=resident)
@@ -181,7 +181,7 @@ def _epochs(
         # within, since the order in a batch means nothing to training and much to reading
         batches = [np.sort(part) for part in np.array_split(order.permutation(len(rows)), count)]
         # epoch by epoch, so that what on_epoch draws shifts nothing
-        with reproducible(device, recipe.threads), torch.cuda.stream(lane), isolated_rng(noise):
+        with reproducible(device, recipe.threads, recipe.numerics), torch.cuda.stream(lane), isolated_rng(noise):
             before = _drawn(device)
             step.total.zero_()
             for number, parts in enumerate(feed.epoch(batches)):

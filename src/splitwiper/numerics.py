@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from splitwiper import portable
 from splitwiper.errors import ConfigError
 
+NUMERICS = ("native", "portable")
 _SWITCHES = re.compile(r"(?!MKL_NUM_THREADS)(MKL|ONEDNN|DNNL|ATEN|CUBLAS|NVIDIA_TF32)_\w+")
 """Environment variables by which a user makes torch's libraries compute otherwise."""
 
@@ -56,12 +58,25 @@ def device_at_hand(name: str) -> torch.device:
         return torch.device("cpu")
 
 
+def prepare(*numerics: str) -> None:
+    """Make ready for what settings ask for, before torch computes anything.
+
+    Raises:
+        ConfigError: one of them is 'portable', and that cannot be had here (any more).
+    """
+    if "portable" in numerics:
+        portable.ensure()
+
+
 @contextmanager
-def reproducible(device: torch.device, threads: int) -> Iterator[None]:
+def reproducible(device: torch.device, threads: int, numerics: str = "native") -> Iterator[None]:
     """Pin everything of torch that the bits of a result depend on and a caller may have set; restore it afterwards.
 
     Deterministic algorithms, the number of threads (see `thread_count`), the default dtype, no autocast, no inference
-    mode. What cannot be pinned is in the fingerprint.
+    mode. What cannot be pinned is in the fingerprint. With 'portable' numerics the libraries are pinned, too.
+
+    Raises:
+        ConfigError: as `prepare`.
     """
     before = (
         torch.are_deterministic_algorithms_enabled(),
@@ -81,8 +96,9 @@ def reproducible(device: torch.device, threads: int) -> Iterator[None]:
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.enabled = True
         torch.set_default_dtype(torch.float32)
-        torch.set_num_threads(thread_count(threads))
+        torch.set_num_threads(thread_count(threads, numerics))
         with (
+            portable.pinned() if numerics == "portable" else nullcontext(),
             torch.autocast(device.type, enabled=False),
             torch.inference_mode(False),
             torch.enable_grad(),
@@ -97,12 +113,16 @@ def reproducible(device: torch.device, threads: int) -> Iterator[None]:
         setattr(torch.utils.deterministic, _FILL, before[6])
 
 
-def thread_count(threads: int) -> int:
+def thread_count(threads: int, numerics: str = "native") -> int:
     """Threads to compute with: as asked, or for 0 as torch is set, but no more than this process may keep busy.
+
+    Portable numerics have one.
 
     Torch counts the machine's cores; a container may be allowed a few of them, and threads that wait for each other's
     turn are slower than one.
     """
+    if numerics == "portable":
+        return 1
     now = torch.get_num_threads()
     return threads or (now if _asked.get() else min(now, _cores()))
 
@@ -117,8 +137,27 @@ def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return bound
 
 
-def fingerprint(device: torch.device, threads: int) -> dict[str, str]:
-    """Everything besides the data and the context that the bits of a result depend on."""
+def fingerprint(device: torch.device, threads: int, numerics: str = "native") -> dict[str, str]:
+    """Everything besides the data and the context that the bits of a result depend on.
+
+    Portable numerics name their profile in place of the processor, its instruction set and the switches it sets.
+
+    Raises:
+        ConfigError: as `prepare`.
+    """
+    if numerics == "portable":
+        portable.ensure()
+        return {
+            "numerics": portable.PROFILE,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "libm": portable.libm(),
+            "device": "cpu",
+            "threads": "1",
+            "world_size": "1",
+            "deterministic": "true",
+            "environment": _environment(without=portable.SWITCHES),
+        }
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return {
         "torch": torch.__version__,
@@ -133,8 +172,13 @@ def fingerprint(device: torch.device, threads: int) -> dict[str, str]:
         "mkldnn": str(torch.backends.mkldnn.is_available() and getattr(torch.backends.mkldnn, "enabled", True)).lower(),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "gpu_switches": _gpu_switches() if gpu else "none",
-        "environment": " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if _SWITCHES.fullmatch(k)),
+        "environment": _environment(),
     }
+
+
+def _environment(without: Container[str] = ()) -> str:
+    """The variables that are set of those by which a user makes torch's libraries compute otherwise."""
+    return " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if _SWITCHES.fullmatch(k) and k not in without)
 
 
 def _gpu_switches() -> str:

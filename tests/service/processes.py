@@ -37,6 +37,7 @@ head = "head"
 epochs = EPOCHS
 batch = 16
 threads = 1
+numerics = "NUMERICS"
 [service]
 port = PORT
 certs = "certs/server"
@@ -50,14 +51,16 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 class Running:
     """A server process over a folder; it can be killed and started again on the same port."""
 
-    def __init__(self, folder: Path, *, epochs: int = 2, store: Path | str = "store") -> None:
+    def __init__(self, folder: Path, *, epochs: int = 2, store: Path | str = "store", numerics: str = "native") -> None:
         self.folder, self.port, self._epochs, self._store = folder, 0, epochs, str(store)
+        self._numerics = numerics
         self.certs = certificates(folder / "certs")
         self.process: subprocess.Popen[str] | None = None
         self.start()
 
     def start(self) -> None:
         text = SERVER.replace("PORT", str(self.port)).replace("EPOCHS", str(self._epochs))
+        text = text.replace("NUMERICS", self._numerics)
         (self.folder / "server.toml").write_text(text, encoding="utf-8")
         command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", self._store]
         with (self.folder / "server.log").open("a", encoding="utf-8") as log:

@@ -53,6 +53,7 @@ class Network:
         forms: what each client's inputs look like.
         device: where all parts are.
         threads: as in `Recipe.threads`.
+        numerics: as in `Recipe.numerics`.
     """
 
     stems: dict[str, Embedder]
@@ -63,6 +64,7 @@ class Network:
     forms: dict[str, Form]
     device: torch.device
     threads: int = 0
+    numerics: str = "native"
 
     def copied(self, *, without: str | None = None) -> Network:
         """A copy that shares nothing with it; without a client that leaves."""
@@ -77,6 +79,7 @@ class Network:
             {name: self.forms[name] for name in names},
             self.device,
             self.threads,
+            self.numerics,
         )
 
     def train(self) -> None:
@@ -129,7 +132,7 @@ class Network:
         parts = [self.stems[client], self.halves[client], *([self.tails[client]] if client in self.tails else [])]
         for part in parts:
             part.eval()
-        with reproducible(self.device, self.threads), torch.no_grad():
+        with reproducible(self.device, self.threads, self.numerics), torch.no_grad():
             for start in range(0, max(1, len(next(iter(named.values())))), _BATCH):
                 batch = {k: torch.from_numpy(np.array(v[start : start + _BATCH])) for k, v in named.items()}
                 yield self.logits(client, to_device(batch, self.device))
@@ -189,6 +192,7 @@ def build(
         {name: Form(one.call, one.columns) for name, one in problem.clients.items()},
         device,
         config.server.threads,
+        config.server.numerics,
     )
 
 

@@ -69,7 +69,7 @@ class Work:
         self._meters = {name: Meter(self._device) for name in self._portions}
         self._server_meter = Meter(self._device)
         self._channel = Channel(self._meters, tap)
-        with reproducible(self._device, self._recipe.threads):
+        with reproducible(self._device, self._recipe.threads, self._recipe.numerics):
             self._feeds = {name: self._feed(name) for name in self._portions}
             self._clients = {
                 name: Client(name, network, feed, self._recipe, objective, meter=self._meters[name], teachers=teachers)
@@ -109,7 +109,10 @@ class Work:
         losses: list[float] = []
         for epoch in range(epochs):
             batches = self._batches(epoch)
-            with reproducible(self._device, self._recipe.threads), isolated_rng(self._stream(f"noise/{epoch}")):
+            with (
+                reproducible(self._device, self._recipe.threads, self._recipe.numerics),
+                isolated_rng(self._stream(f"noise/{epoch}")),
+            ):
                 total = torch.zeros((), device=self._device)
                 for number, turn in enumerate(self._turns(batches)):
                     progress = (epoch * len(batches) + number) / (epochs * len(batches))

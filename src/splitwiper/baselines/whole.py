@@ -204,7 +204,7 @@ def answering(problem: Problem, weights: Weights) -> Callable[[Any], Tensor]:
         arrays = fitting(inputs, "the network", weights)
         count = len(next(iter(arrays.values())))
         out = []
-        with reproducible(device, recipe.threads), torch.inference_mode():
+        with reproducible(device, recipe.threads, recipe.numerics), torch.inference_mode():
             for start in range(0, max(count, 1), BATCH):
                 part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in arrays.items()}
                 out.append(net(to_device(part, device)).float().cpu())

@@ -119,7 +119,9 @@ class Sending:
         name = (rows_digest(slices), frozen, recipe.hiding.book.id if recipe.hiding else "")
         self._secret = secure_stream(recipe.key, "upload", *name) if self._noise.is_on else None
         self.held = self._rows.labels
-        self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
+        device, (threads, numerics) = pick_device(recipe.config.device), (recipe.config.threads, recipe.config.numerics)
+        with reproducible(device, threads, numerics):  # codes may follow from the rows' activations or inputs
+            self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
 
     def batches(self, what: str, on_batch: OnBatch | None = None) -> Batches:
         """Activations, as they are sent, and label indices of every row of the shard, in order."""
@@ -174,7 +176,11 @@ class Sending:
         recipe = self._recipe
         device, embedder = pick_device(recipe.config.device), thaw(recipe, self._state)
         # `drawn` is for halves that draw even when evaluating
-        with reproducible(device, recipe.config.threads), isolated_rng(self._drawn), torch.no_grad():
+        with (
+            reproducible(device, recipe.config.threads, recipe.config.numerics),
+            isolated_rng(self._drawn),
+            torch.no_grad(),
+        ):
             embedder.to(device)
             for start in range(0, len(plan), BATCH):
                 block = slice(start, start + BATCH)

@@ -82,7 +82,7 @@ def _boundaries(
     device = device_at_hand(recipe.config.device)
     embedder = thaw(recipe, state).to(device)
     count = len(next(iter(inputs.values())))
-    with reproducible(device, recipe.config.threads), torch.inference_mode():
+    with reproducible(device, recipe.config.threads, recipe.config.numerics), torch.inference_mode():
         for start in range(0, max(count, 1), BATCH):
             part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in inputs.items()}
             yield embedder(to_device(part, device))

@@ -58,7 +58,7 @@ class Recipe:
 
     def fingerprint(self) -> dict[str, str]:
         """The numerics of training here and now. A state made under others is not taken up again."""
-        return fingerprint(pick_device(self.config.device), self.config.threads)
+        return fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from splitwiper.config.hiding import Masking, Noise
 from splitwiper.config.settings import ADDED_LATER, bounded, choice, typed
 from splitwiper.errors import ConfigError
+from splitwiper.numerics import NUMERICS
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("constant", "cosine", "onecycle")
@@ -42,6 +43,9 @@ class Recipe:
     threads: int = 0
     """Threads torch computes with; 0 takes torch's setting, or the cores this process may use if they are fewer. The
     number is part of the fingerprint."""
+    numerics: str = field(default="native", metadata=ADDED_LATER)
+    """'native' computes as fast as this processor can, with bits of its own; 'portable' gives the same bits on every
+    x86-64 processor with AVX2, on one thread of the CPU, so that others can verify on machines of theirs."""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -54,9 +58,15 @@ class Recipe:
         choice(self, "optimizer", OPTIMIZERS)
         choice(self, "schedule", SCHEDULES)
         choice(self, "precision", PRECISIONS)
+        choice(self, "numerics", NUMERICS)
         if self.precision == "bfloat16" and not self.device.startswith("cuda"):
             raise ConfigError(
                 "precision = 'bfloat16' is for a GPU (device = 'cuda'): CPUs are slower with it, or crash; drop it."
+            )
+        if self.numerics == "portable" and not (self.device == "cpu" and self.threads in (0, 1)):
+            raise ConfigError(
+                f"numerics = 'portable' computes on one thread of the CPU, not with device = {self.device!r} and "
+                f"threads = {self.threads}; drop these two, or take numerics = 'native'."
             )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from splitwiper.config import Config
 from splitwiper.errors import ConfigError
+from splitwiper.numerics import prepare
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.splitting import Halves, split
 
@@ -25,7 +26,7 @@ def build_halves(config: Config) -> Halves:
     """Cut the model that the settings name.
 
     Raises:
-        ConfigError: there is no such factory, or it does not make a module.
+        ConfigError: there is no such factory, or it does not make a module; or portable numerics cannot be had.
     """
     spec = config.model
     if not spec.factory:
@@ -33,6 +34,7 @@ def build_halves(config: Config) -> Halves:
             "this run's configuration does not name its model: pass the halves, Federation(path, halves), or set "
             "factory, at and inputs under [model] in the run's federation.toml."
         )
+    prepare(config.client.numerics, config.server.numerics)  # the model's first weights are the first thing computed
     module, _, name = spec.factory.partition(":")
     try:
         factory = getattr(importlib.import_module(module), name)

@@ -48,6 +48,7 @@ from splitwiper.federation.status import Status, status
 from splitwiper.federation.verify import Verification, verify
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
+from splitwiper.numerics import prepare
 from splitwiper.privacy import Spending, check_noise
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
@@ -90,6 +91,10 @@ class Federation:
         progress: told of long work: (what, steps done, steps in all).
         invitation: the secret that clients share where labels are hidden, passed to each outside the server; without
             one, the first client draws it and those that join here take it over.
+
+    Raises:
+        ConfigError: settings do not agree, or ask for a device or for numerics that cannot be had here.
+        NotFoundError: there is no run, and nothing to make one of.
     """
 
     def __init__(
@@ -112,11 +117,13 @@ class Federation:
         stored = self.path / "federation.toml"
         if stored.exists():
             self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
+            prepare(self.config.client.numerics, self.config.server.numerics)
             self.halves = halves or build_halves(self.config)
         else:
             if halves is None and config is None:
                 raise NotFoundError(f"there is no run in {self.path}. Learn first, or give halves to start one.")
             self.config = config or Config()
+            prepare(self.config.client.numerics, self.config.server.numerics)
             check_devices(self.config)
             self.halves = halves or build_halves(self.config)
             make(self.path, self.halves, self.config, self.halves.server.state_dict(), self.halves.client.state_dict())

@@ -301,11 +301,11 @@ def verify_client(client: Client, accepted: str | None) -> Check:
         device = pick_device(client.config.device)
     except ConfigError as problem:
         return Check(what, "state", "not_comparable", str(problem))
-    then = half[1] if half else fingerprint(device, client.config.threads)
-    if odd := differing(then, fingerprint(device, client.config.threads)):
+    then = half[1] if half else fingerprint(device, client.config.threads, client.config.numerics)
+    if odd := differing(then, fingerprint(device, client.config.threads, client.config.numerics)):
         return Check(what, "state", "not_comparable", "; ".join(odd))
     try:
-        with reproducible(device, int(then["threads"])):
+        with reproducible(device, int(then["threads"]), client.config.numerics):
             state, shard = client.recompute()
     except (TrainingError, DataError) as problem:
         if stuck:
@@ -351,7 +351,8 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
         return Check(what, "state", "not_comparable", "; ".join(odd))
     states: list[str] = []
     on_state = (lambda _, state: states.append(state_digest(state))) if model.transcript else None
-    with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"])):
+    threads, numerics = int(model.fingerprint["threads"]), server.config.numerics
+    with reproducible(pick_device(server.config.device), threads, numerics):
         trained, labels = server.compute(shards, on_state=on_state)
     if labels != model.labels:
         return Check(what, "state", "mismatch", "the model's labels are not those of the shards, in their order")

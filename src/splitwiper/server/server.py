@@ -172,7 +172,7 @@ class Server:
         if self._ready is None or self._ready[0] != model.file:
             half = self._half.loaded(self.tree.weights(model)).to(self._device)
             self._ready = (model.file, half)
-        with reproducible(self._device, self.config.threads), torch.inference_mode():
+        with reproducible(self._device, self.config.threads, self.config.numerics), torch.inference_mode():
             tensors = unpack(to_device(boundary, self._device), self.columns, self.codec)
             logits = self._ready[1].logits(tensors).float().cpu()
         return Scores(model.labels, logits, model.codebook)
@@ -306,7 +306,7 @@ class Server:
             raise NotFoundError(
                 "shards changed since the model was trained, so its epochs are gone: call settle first."
             )
-        with reproducible(pick_device(self.config.device), int(model.fingerprint["threads"])):
+        with reproducible(pick_device(self.config.device), int(model.fingerprint["threads"]), self.config.numerics):
             yield self.inputs(shards), transcript, model
 
     def _open(self, shards: Sequence[ShardRecord]) -> list[Shard]:
@@ -320,4 +320,4 @@ class Server:
 
     def fingerprint(self) -> dict[str, str]:
         """The numerics of training here and now."""
-        return fingerprint(pick_device(self.config.device), self.config.threads)
+        return fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)

@@ -142,7 +142,7 @@ def _embedding(problem: Problem, held: Holding, start: Start) -> Cost:
     device = pick_device(problem.config.client.device)
     meter, stem, cache = Meter(device), copy.deepcopy(start.stem).to(device).eval(), held.cache(held.labels)
     batches = np.array_split(np.arange(len(cache)), -(-len(cache) // BATCH))
-    with reproducible(device, problem.config.client.threads), torch.no_grad():
+    with reproducible(device, problem.config.client.threads, problem.config.client.numerics), torch.no_grad():
         feed = feed_for(cache, device, BATCH)
         for parts in feed.epoch(batches):
             with meter.work("embed", len(parts[CODE])):

@@ -56,8 +56,9 @@ class Keyed:
     def places(self, inputs: Mapping[str, Array]) -> Array:
         """Where on the circle of buckets every row lies, from 0 to B: the direction two secret views of it point."""
         coarse = np.concatenate([_coarse(inputs[name]) for name in sorted(inputs)], axis=1)
-        across, up = self._weights(coarse.shape[1]) @ coarse.T
-        turn: Array = np.arctan2(up, across) / (2 * np.pi) % 1.0
+        # by torch: its numerics are pinned and in the fingerprint, those of NumPy's BLAS are not
+        across, up = torch.from_numpy(self._weights(coarse.shape[1])) @ torch.from_numpy(coarse).T
+        turn: Array = torch.atan2(up, across).numpy() / (2 * np.pi) % 1.0
         places: Array = np.minimum(turn * self._buckets, np.nextafter(self._buckets, 0))
         return places
 

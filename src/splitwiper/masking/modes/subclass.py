@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from splitwiper.masking.codebook import Codebook
@@ -50,7 +51,9 @@ def kinds(features: Array, count: int, draws: Draws) -> Array:
         middles = np.concatenate([middles, features[[min(int(at), len(features) - 1)]]])
     kind = np.zeros(len(features), np.int64)
     for _ in range(_ROUNDS):
-        distance = (middles**2).sum(axis=1) - 2 * features @ middles.T
+        # by torch: its numerics are pinned and in the fingerprint, those of NumPy's BLAS are not
+        products = (torch.from_numpy(features) @ torch.from_numpy(middles).T).numpy()
+        distance = (middles**2).sum(axis=1) - 2 * products
         kind = distance.argmin(axis=1)
         for number in range(count):
             if (mine := kind == number).any():

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from splitwiper.client import Added, Client
-from splitwiper.config import Config, from_dict, read_toml
+from splitwiper.config import ClientConfig, Config, from_dict, read_toml
 from splitwiper.data.rows import as_rows
 from splitwiper.errors import BusyError, InputError, NotFoundError, SplitWiperError, UnreachableError
 from splitwiper.federation.build import build_halves
@@ -56,7 +56,8 @@ class Home:
             raise NotFoundError(f"there is no client's home in {folder}: join first.")
         self.folder = folder
         self.config = from_dict(HomeConfig, read_toml(path))
-        self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model))
+        client = from_dict(ClientConfig, read_toml(folder / self.config.name / "config.toml"))
+        self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model, client=client))
         if identity(self.halves.client) != self._tree().book.meta("model"):
             raise InputError(
                 f"the client half is not the one that {folder} joined with: the model's code or constants differ, or "

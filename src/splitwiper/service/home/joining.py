@@ -53,7 +53,7 @@ def join(
     finally:
         link.close()
     config = dataclasses.replace(config, seed=int(told["seed"]))
-    halves = build_halves(Config(seed=config.seed, model=config.model))
+    halves = build_halves(Config(seed=config.seed, model=config.model, client=client))
     _check(halves, told, client)
     group = first_key(client, invitation, federation=str(told["run"]), seed=config.seed)
     files.make_folder(folder)
