@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import activations, assert_same, halves, settings, three, without
+from federation.runs import activations, assert_same, halves, ids_at, settings, three, without
 from splitwiper import Federation
 from splitwiper.config import Masking, Noise
 
@@ -44,7 +44,7 @@ def test_noise_is_there_and_is_fresh_in_every_generation(tmp_path: Path) -> None
     assert 0.1 < np.abs(first - np.clip(first, 0, 1)).mean() < 2  # scale 1/2 on values in [0, 1]
     values = activations(plain, "south")
     assert (values >= 0).all() and (first < 0).any()  # behind a ReLU, and with noise on it
-    noisy.unlearn("south", samples=[0])
+    noisy.unlearn("south", samples=ids_at(noisy, "south", [0]))
     second = activations(noisy, "south")
     assert not np.isin(second[:, 0], first[:, 0]).any()
 
