@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
+from splitwiper.client.content import row_id, row_macs, slice_of
+from splitwiper.data.rows import as_rows
 from splitwiper.models import mlp
 from splitwiper.seeding import state_digest
 from splitwiper.store import ClientTree, ServerTree
@@ -50,6 +53,23 @@ def settings(*, slices: int = 1, start: str = "initial", **client: object) -> Co
 
 def without(data: Table, keep: np.ndarray) -> Table:
     return data[0][keep], data[1][keep]
+
+
+def ids_at(fed: Federation, client: str, positions: Iterable[int], data: Table | None = None) -> list[int]:
+    """The ids of the rows at some positions of a client's data: of `three`, unless other data is given."""
+    key = ClientTree(fed.path / "clients" / client).key()
+    assert key is not None
+    macs = row_macs(as_rows(data or three()[client], task=""), key)
+    return [row_id(macs[position]) for position in positions]
+
+
+def positions_in_last_slice(fed: Federation, client: str) -> list[int]:
+    """The positions, in a client's data of `three`, of the rows in its last slice that is not empty."""
+    tree = fed._client(client).tree
+    key = tree.key()
+    assert key is not None
+    macs, last = row_macs(as_rows(three()[client], task=""), key), max(tree.slices())
+    return [position for position, m in enumerate(macs) if slice_of(m, fed.config.client.slices) == last]
 
 
 def state_of(path: Path) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What an insider may alter, digests and all, and verify finds by recomputing."""
+"""What an insider with all keys may alter, digests and seals and all, and verify finds by recomputing."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,9 +51,10 @@ def a_checkpoint(fed: Federation) -> None:
     number, record = next(iter(tree.checkpoints().items()))
     path = tree.root / "checkpoints" / record.file
     state = {k: v + 1 for k, v in load_state(path).items()}
-    save_state(path, state, {"labels": "[]"})
+    metadata = {"labels": "[]"}
+    save_state(path, state, metadata)
     with tree.book.change() as db:
-        db.execute("UPDATE checkpoints SET digest = ? WHERE slice = ?", (state_digest(state), number))
+        db.execute("UPDATE checkpoints SET digest = ? WHERE slice = ?", (state_digest(state, metadata), number))
 
 
 def a_row_under_another_s_hmac(fed: Federation) -> None:
@@ -73,7 +74,7 @@ def a_row_under_another_s_hmac(fed: Federation) -> None:
 @pytest.mark.parametrize(
     ("alter", "reason"),
     [
-        (labels_turned, "labels are not those"),
+        (labels_turned, "the model's training was altered"),
         (label_added_to_a_shard, "it was altered"),
         (server_settings, "config.toml is not what"),
         (server_first_weights, "first weights are not those"),

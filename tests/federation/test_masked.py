@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import Table, assert_same, halves, settings, table, three, without
+from federation.runs import Table, assert_same, halves, ids_at, settings, table, three, without
 from splitwiper import Federation, Label
 from splitwiper.config import Masking, Noise
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError
@@ -57,7 +57,7 @@ def test_unlearned_equals_never_had(tmp_path: Path, masking: Masking, request_: 
         receipt = fed.unlearn("north", classes=["bird"])
         kept["north"] = without(data["north"], y != "bird")
     elif request_ == "sample":
-        receipt = fed.unlearn("north", samples=[0, 1, 5])
+        receipt = fed.unlearn("north", samples=ids_at(fed, "north", [0, 1, 5]))
         kept["north"] = without(data["north"], ~np.isin(np.arange(len(y)), [0, 1, 5]))
     else:
         receipt = fed.unlearn("north", everything=True)
@@ -67,7 +67,8 @@ def test_unlearned_equals_never_had(tmp_path: Path, masking: Masking, request_: 
     assert_same(fed, never)
     assert fed.verify(receipt).exact and fed.verify().exact
     assert bool(receipt.context["codebook"]) == (request_ != "client")  # to withdraw everything, none is needed
-    assert all(spent.traffic == 0 for name, spent in receipt.spent.items() if name != "north")
+    assert receipt.others["contacted"] == receipt.others["bytes"] == 0
+    assert all(spent.traffic == 0 for name, spent in fed.spent.items() if name != "north")
 
 
 @pytest.mark.parametrize("masking", MODES, ids=name_of)
@@ -157,7 +158,7 @@ def test_padding_hides_the_number_of_rows(tmp_path: Path) -> None:
     fed = federation(tmp_path / "run", Masking(mode="keyed", pad=40))
     fed.learn(three())
     assert {sum(c.values()) for c in counts(fed).values()} == {40}
-    fed.unlearn("north", samples=[0, 1])
+    fed.unlearn("north", samples=ids_at(fed, "north", [0, 1]))
     assert {sum(c.values()) for c in counts(fed).values()} == {40}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import activations, halves, settings, table, three
+from federation.runs import activations, halves, ids_at, settings, table, three
 from splitwiper import Federation, Label
 from splitwiper.client.group import Group
 from splitwiper.config import Masking, Noise
@@ -137,7 +137,7 @@ def test_labels_wished_for_survive_an_interruption(tmp_path: Path, monkeypatch: 
 def test_a_damaged_client_stops_no_other(tmp_path: Path) -> None:
     fed = federation(tmp_path / "run")
     fed.learn(three())
-    fed.submit("south", samples=[0])
+    fed.submit("south", samples=ids_at(fed, "south", [0]))
     path = next((tmp_path / "run" / "clients" / "south" / "slices").iterdir())
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     fed.submit("north", classes=["bird"])
@@ -217,9 +217,9 @@ def test_predictions_are_counted_at_the_scale_of_their_noise(tmp_path: Path) -> 
 
 def test_rows_lie_in_a_new_order_in_every_upload(tmp_path: Path) -> None:
     fed = federation(tmp_path / "run", Masking(mode="duplicate"))
-    fed.learn({"north": table(1, ("bird", "cat"), 200)})
+    added = fed.learn({"north": table(1, ("bird", "cat"), 200)}).added["north"]
     before = fed.sent("north").sources().tolist()
-    fed.unlearn("north", samples=[0])
+    fed.unlearn("north", samples=added.ids[:1])
     after = fed.sent("north").sources().tolist()
     kept = [row for row in before if row in set(after)]
     same = sum(a == b for a, b in zip(kept, after, strict=True))

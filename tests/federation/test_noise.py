@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.runs import activations, assert_same, halves, settings, three, without
+from federation.runs import activations, assert_same, halves, ids_at, settings, three, without
 from splitwiper import Federation
 from splitwiper.config import Masking, Noise
 
@@ -37,16 +37,21 @@ def test_unlearned_equals_never_had(tmp_path: Path, client: dict[str, object]) -
 
 
 def test_noise_is_there_and_is_fresh_in_every_generation(tmp_path: Path) -> None:
-    plain, noisy = federation(tmp_path / "p"), federation(tmp_path / "n", noise=VALUE, keys="seeded")
+    plain = federation(tmp_path / "p", keys="seeded")
+    noisy = federation(tmp_path / "n", noise=VALUE, keys="seeded")
     for fed in (plain, noisy):
         fed.learn(three())
     first = activations(noisy, "south")
     assert 0.1 < np.abs(first - np.clip(first, 0, 1)).mean() < 2  # scale 1/2 on values in [0, 1]
     values = activations(plain, "south")
     assert (values >= 0).all() and (first < 0).any()  # behind a ReLU, and with noise on it
-    noisy.unlearn("south", samples=[0])
+    noisy.unlearn("south", samples=ids_at(noisy, "south", [0]))
     second = activations(noisy, "south")
-    assert not np.isin(second[:, 0], first[:, 0]).any()
+    # where activations are zero before noise and after, the same noise would give the same values; fresh noise lies on
+    # a grid of thousands, so a few of them may coincide
+    dead = int((values == 0).mean(axis=0).argmax())
+    assert (values[:, dead] == 0).mean() > 0.9
+    assert np.isin(second[:, dead], first[:, dead]).mean() < 0.5
 
 
 def test_asking_again_gives_the_same_answer_and_spends_nothing(tmp_path: Path) -> None:

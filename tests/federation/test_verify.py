@@ -7,9 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from federation.runs import halves, settings, three
+from federation.runs import halves, ids_at, settings, three
 from splitwiper import Federation, Receipt
+from splitwiper.seeding import mac, state_digest
+from splitwiper.store import ServerTree, ledger, tickets
 from splitwiper.store.tensors import load_state, save_state
+
+
+def record_model(tree: ServerTree) -> None:
+    """Record the model that there is in the ledger, as whoever has the server's key can."""
+    model = tree.model()
+    assert model is not None
+    told = mac(model.salt, "record", model.described()).hex()
+    with tree.book.change() as db:
+        ledger.append(db, {"kind": "model", "model": tickets.commitments(db, "")["model"], "record": told})
 
 
 @pytest.fixture
@@ -23,14 +34,19 @@ def test_exact_names_what_was_recomputed(run: tuple[Federation, Receipt]) -> Non
     fed, receipt = run
     found = fed.verify(receipt)
     assert found.exact and found.outcome == "exact"
-    assert [check.what for check in found.checks] == ["ledger", "state", "client north", "server"]
-    assert [c.what for c in fed.verify().checks] == [
-        "ledger",
-        "state",
-        "client north",
-        "client south",
-        "client west",
-        "server",
+    assert bool(found) and found.claims == {"history": "exact", "state": "exact", "rows": "exact"}
+    records, middle = [("server", "history")], [("ledger", "history"), ("server", "state")]
+    north, south, west = (
+        [("client " + name, "history"), ("client " + name, "rows"), ("client " + name, "state")]
+        for name in ("north", "south", "west")
+    )
+    assert [(c.what, c.claim) for c in found.checks] == [*records, north[0], *middle, *north[1:], ("server", "state")]
+    assert [(c.what, c.claim) for c in fed.verify().checks] == [
+        *records,
+        *(north[0], south[0], west[0]),
+        *middle,
+        *(*north[1:], *south[1:], *west[1:]),
+        ("server", "state"),
     ]
 
 
@@ -52,8 +68,6 @@ def test_a_receipt_survives_a_file(run: tuple[Federation, Receipt], tmp_path: Pa
 
 def test_mismatch_when_the_model_was_swapped(run: tuple[Federation, Receipt]) -> None:
     """An operator who puts another model in, with all digests adjusted, is found out by recomputing."""
-    from splitwiper.seeding import state_digest
-
     fed, _ = run
     tree = fed._server.tree
     model = tree.model()
@@ -63,12 +77,14 @@ def test_mismatch_when_the_model_was_swapped(run: tuple[Federation, Receipt]) ->
     with tree.book.change() as db:
         db.execute("UPDATE model SET digest = ?", (state_digest(state),))
     found = fed.verify()
+    assert found.outcome == "mismatch" and "not the one that the ledger recorded" in found.reason
+    record_model(tree)
+    found = fed.verify()
     assert found.outcome == "mismatch" and "server half differs" in found.reason
+    assert found.claims == {"history": "exact", "rows": "exact", "state": "mismatch"}
 
 
 def test_mismatch_when_a_client_half_was_trained_on_more(run: tuple[Federation, Receipt]) -> None:
-    from splitwiper.seeding import state_digest
-
     fed, receipt = run
     tree = fed._client("north").tree
     half = tree.half()
@@ -92,9 +108,11 @@ def test_mismatch_when_the_receipt_was_altered(run: tuple[Federation, Receipt]) 
 
 def test_mismatch_when_the_ledger_was_altered(run: tuple[Federation, Receipt]) -> None:
     fed, receipt = run
-    db = fed._server.tree.book.db
-    db.execute("DROP TRIGGER ledger_no_update")
-    db.execute("UPDATE ledger SET body = replace(body, 'north', 'south') WHERE seq = 2")
+    with fed._server.tree.book.change() as db:
+        (trigger,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'ledger_no_update'").fetchone()
+        db.execute("DROP TRIGGER ledger_no_update")
+        db.execute("UPDATE ledger SET body = replace(body, 'north', 'south') WHERE seq = 2")
+        db.execute(trigger)
     found = fed.verify(receipt)
     assert found.outcome == "mismatch" and "entry 2" in found.reason
 
@@ -107,6 +125,8 @@ def test_not_comparable_under_other_numerics(run: tuple[Federation, Receipt], si
     other = {**json.loads(row[0]), "torch": "1.0.0", "instruction_set": "NEON"}
     with book.change() as db:
         db.execute(f"UPDATE {name} SET fingerprint = ?", (json.dumps(other),))
+    if side == "server":
+        record_model(fed._server.tree)
     found = fed.verify()
     assert found.outcome == "not_comparable" and "torch was 1.0.0" in found.reason
 
@@ -131,7 +151,7 @@ def test_unverifiable_when_the_key_was_destroyed(run: tuple[Federation, Receipt]
 
 def test_unverifiable_when_a_later_request_replaced_the_model(run: tuple[Federation, Receipt]) -> None:
     fed, first = run
-    second = fed.unlearn("south", samples=[0])
+    second = fed.unlearn("south", samples=ids_at(fed, "south", [0]))
     found = fed.verify(first)
     assert found.outcome == "unverifiable" and "replaced" in found.reason
     assert fed.verify(second).exact
@@ -139,15 +159,13 @@ def test_unverifiable_when_a_later_request_replaced_the_model(run: tuple[Federat
 
 def test_unverifiable_while_work_is_open(run: tuple[Federation, Receipt]) -> None:
     fed, _ = run
-    fed.submit("south", samples=[1])
+    fed.submit("south", samples=ids_at(fed, "south", [1]))
     with fed._server.tree.book.change() as db:
         db.execute("DELETE FROM model")
     assert "settle first" in fed.verify().reason
 
 
 def test_receipts_and_ledger_name_nothing_that_was_forgotten(run: tuple[Federation, Receipt]) -> None:
-    from splitwiper.store import ledger
-
     fed, receipt = run
     text = json.dumps(receipt.to_dict()) + json.dumps(ledger.entries(fed._server.tree.book))
     assert "bird" not in text
