@@ -72,8 +72,14 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path, number: int, at: str) -> No
 
 
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        files.write_bytes(tmp_path / "nowhere" / "f", b"data")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        files.write_bytes(tmp_path / "file" / "f", b"data")
+
+
+def test_a_folder_that_a_copy_left_out_is_made(tmp_path: Path) -> None:
+    files.write_bytes(tmp_path / "nowhere" / "f", b"data")
+    assert (tmp_path / "nowhere" / "f").read_bytes() == b"data"
 
 
 def test_watching_ends_with_its_block(tmp_path: Path) -> None:

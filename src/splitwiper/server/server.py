@@ -304,7 +304,7 @@ class Server:
         transcript, model, shards = self.transcript(), self._model(), self.tree.shards()
         if model.manifest != manifest_digest(shards):
             raise NotFoundError(
-                "shards changed since the model was trained, so its epochs are gone: call settle first."
+                "shards changed since the model was trained, so its epochs cannot be recomputed: call settle first."
             )
         with reproducible(pick_device(self.config.device), int(model.fingerprint["threads"]), self.config.numerics):
             yield self.inputs(shards), transcript, model

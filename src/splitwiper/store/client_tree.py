@@ -9,6 +9,7 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class ClientTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.book = Book(root / "client.db", SCHEMA, self.key)
+        self.book = Book(root / "client.db", SCHEMA, partial(read_key, root / "key"))
 
     # --- made once -----------------------------------------------------------------------------------------
 

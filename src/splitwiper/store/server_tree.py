@@ -12,6 +12,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -61,11 +62,7 @@ class ServerTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.book = Book(root / "server.db", SCHEMA, self.key)
-
-    def key(self) -> bytes | None:
-        """The key that seals the server's book; None where it was destroyed."""
-        return read_key(self.root / "key")
+        self.book = Book(root / "server.db", SCHEMA, partial(read_key, root / "key"))
 
     # --- made once -----------------------------------------------------------------------------------------
 
