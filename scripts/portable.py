@@ -78,7 +78,7 @@ def measured(what: str, switches: dict[str, str] | None = None) -> dict[str, Any
 
 
 def cost() -> dict[str, float]:
-    """How many times longer a step takes than with native numerics on one thread, too."""
+    """How many times more processor time a step takes than with native numerics on one thread."""
     portable, native = measured("seconds portable"), measured("seconds native")
     return {net: round(portable[net] / native[net], 2) for net in portable}
 

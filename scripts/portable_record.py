@@ -71,7 +71,7 @@ def page(kept: dict[str, Any]) -> str:
     parts.append(
         "## The profile\n\nSmall nets and federations that learn and forget, bit for bit, by version of torch.\n"
     )
-    rows = [["versions", "digests", "processor", "bits", "time of a step against native, one thread each"]]
+    rows = [["versions", "digests", "processor", "bits", "processor time of a step against native, one thread each"]]
     for version, one in kept["profile"].items():
         count = sum(map(len, one["digests"].values()))
         for seen in one["seen"]:
