@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +190,7 @@ def test_what_is_not_there_is_said(learned: Federation, tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(CorruptError, match="cannot be read"):
         damaged.recompute_epoch(2)
-    with closing(sqlite3.connect(fed.path / "server" / "server.db")) as db, db:
+    with damaged.tree.book.change() as db:
         db.execute("UPDATE epochs SET digest = ? WHERE epoch = 1", (state_digest(state)[::-1],))
     with pytest.raises(CorruptError, match="does not have the transcript"):
         damaged.transcript()

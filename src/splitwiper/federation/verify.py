@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from splitwiper.wire import Receipt
 
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
 Claim = Literal["rows", "state", "history"]
+_T = TypeVar("_T")
 _WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
 
 
@@ -132,10 +133,11 @@ def verify(
     def opened(name: str) -> None:
         clients[name] = client_of(name)
         clients[name].tree.book.check()
+        clients[name].tree.book.close()  # they may be many: each is opened again when its turn comes
 
     checks += [_record(f"client {name}", partial(opened, name)) for name in names]
     if _worst(checks) == "exact":
-        remembered = heads_of((f"client {name}", client.pinned()) for name, client in clients.items())
+        remembered = heads_of((f"client {name}", _closing(client, client.pinned)) for name, client in clients.items())
         checks.append(_history(server, {**remembered, **heads_of([("you", head)])}, receipt))
     if _worst(checks) == "exact":
         checks.append(_finished(server, receipt))
@@ -143,13 +145,23 @@ def verify(
         concerned = names or ([receipt.client] if receipt else [])
         concerned += [r.client for r in server.tree.shards() if not receipt and r.client not in concerned]
         for name in concerned:
-            checks += _client(server, clients.get(name), name, receipt)
+            client = clients.get(name)
+            checks += _closing(client, partial(_client, server, client, name, receipt))
         checks.append(_guarded("server", lambda: verify_server(server, recomputed=len(clients))))
         if todo:
             checks.append(
                 Check("clients", "state", "unverifiable", f"work is unfinished ({todo[0]}): call settle first")
             )
     return Verification.of(checks)
+
+
+def _closing(client: Client | None, work: Callable[[], _T]) -> _T:
+    """Do some work on a client, and close its database after it."""
+    try:
+        return work()
+    finally:
+        if client is not None:
+            client.tree.book.close()
 
 
 # --- records and history -----------------------------------------------------------------------------------
