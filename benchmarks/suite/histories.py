@@ -1,6 +1,6 @@
 """Random histories: what a run holds after learning and forgetting in any order equals a run that never had the rows.
 
-Each history draws settings (slices, codec, hidden labels, transcript) and a sequence of calls: several clients learn rows;
+Each history draws settings (slices, codec, hidden labels, transcript) and a sequence of calls: several clients learn;
 classes, rows and whole clients are forgotten, one by one or several in one settling; forgotten rows are given again and
 must be refused. Its twin learns what survived, in one go. Every model, half, shard, slice, checkpoint and epoch state
 must have the same bits, and `verify` must call the run and its newest receipt exact, in all three claims.
