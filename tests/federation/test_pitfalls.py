@@ -226,7 +226,7 @@ def test_another_key_is_noticed(tmp_path: Path) -> None:
     fed.learn(data)
     receipt = fed.unlearn("north", classes=["bird"])
     (fed.path / "clients" / "north" / "key").write_text("ab" * 32)
-    with pytest.raises(CorruptError, match="client.db was changed by something other"):
+    with pytest.raises(CorruptError, match=r"client\.db was changed by something other"):
         fed.learn({"north": data["north"]})
     assert fed.verify(receipt).outcome == "mismatch"
 
