@@ -114,6 +114,6 @@ def test_snapshots_refuse_what_is_there_and_what_is_none(tmp_path: Path) -> None
         ServerView.of(fed.path / "server", fed.halves, [tmp_path / "kept"])
     with pytest.raises(NotFoundError, match="no server"):
         ServerView.of(tmp_path, fed.halves)
-    fed.submit("c0", samples=[0])
+    fed.submit("c0", samples=list(fed.rows("c0"))[:1])
     with pytest.raises(NotFoundError, match="learn or settle"):
         Truth.of(fed)

@@ -15,7 +15,8 @@ def test_a_class_of_integers_is_named_by_its_text(call_json, ward: Path, tmp_pat
     found = call_json("unlearn", ward, "north", "--class", "1", "--class", "2", "--receipt", file)
     assert found["state"] == "settled"
     assert found["level"] == "class"
-    assert found["receipt"]["spent"]["south"] == {"seconds": 0.0, "bytes_up": 0, "bytes_down": 0}
+    assert found["receipt"]["others"] == {"contacted": 0, "bytes": 0, "seconds": 0}
+    assert len(found["receipt"]["commitment"]) == 64 and "spent" not in found["receipt"]
     assert json.loads(file.read_text(encoding="utf-8")) == found["receipt"]
     assert set(Federation(ward).rows("north").values()) == {3}
     assert call_json("verify", ward, file)["exact"] is True
@@ -30,13 +31,15 @@ def test_text_that_could_be_two_labels_is_an_error() -> None:
 
 
 def test_rows_by_id(call, call_json, ward: Path, tmp_path: Path) -> None:
-    call("unlearn", ward, "north", "--sample", 0, "--sample", 5)
-    (tmp_path / "ids.txt").write_text("1\n\n 2 \n", encoding="utf-8")
+    listed = [row["id"] for row in call_json("status", ward, "--client", "north")["rows"]]
+    assert len(listed) == 36
+    call("unlearn", ward, "north", "--sample", listed[0], "--sample", listed[5])
+    (tmp_path / "ids.txt").write_text(f"{listed[1]}\n\n {listed[2]} \n", encoding="utf-8")
     shown = call("unlearn", ward, "north", "--samples-file", tmp_path / "ids.txt").stdout
     assert "sample" in shown
     assert f"splitwiper verify {ward}" in shown
     ids = [row["id"] for row in call_json("status", ward, "--client", "north")["rows"]]
-    assert ids == [3, 4, *range(6, 36)]
+    assert ids == [*listed[3:5], *listed[6:]]
 
 
 def test_submitted_requests_are_settled_together(call, call_json, ward: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from reliability.stage import query
 from splitwiper import Halves, split
 
 CLASS = "quetzal-ñ"
-FIRST_ID = 7_654_321
 WIDTH = 32
 
 
@@ -113,13 +113,14 @@ def names() -> dict[str, bytes]:
     return out | {"class in JSON": json.dumps(CLASS).strip('"').encode()}
 
 
-def row_ids() -> dict[str, bytes]:
-    """The canaries' ids as text, and as SQLite keeps a row number."""
+def row_ids(ids: Iterable[int]) -> dict[str, bytes]:
+    """Ids as text, and as SQLite keeps a number of their size in a column and as a row number."""
     out = {}
-    for number in range(FIRST_ID, FIRST_ID + len(CANARIES[1])):
-        groups = [number >> shift & 0x7F for shift in (21, 14, 7, 0)]
+    for number in ids:
+        groups = [number >> shift & 0x7F for shift in range(7 * ((number.bit_length() - 1) // 7), -1, -7)]
         out[f"id {number}"] = str(number).encode()
-        out[f"id {number} in SQLite"] = bytes([*(g | 0x80 for g in groups[:-1]), groups[-1]])
+        out[f"id {number} in a column"] = number.to_bytes(8, "big")
+        out[f"id {number} as a row number"] = bytes([*(g | 0x80 for g in groups[:-1]), groups[-1]])
     return out
 
 

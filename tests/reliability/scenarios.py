@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from reliability.stage import config, halves, place_keys, reopen, rows
+from reliability.stage import config, halves, ids_at, place_keys, reopen, rows
 from splitwiper import Federation
 from splitwiper.config import Masking
 from splitwiper.errors import RequestError
 
 Ack = Callable[[str], None]
 ALL = {"east": rows("east", "aab"), "north": rows("north", "abc"), "south": rows("south", "bbc")}
-REQUESTS = {"north": {"classes": ["c"]}, "south": {"samples": [0]}}
+ASKING = ("north", "south")
 MORE = {"south": rows("south", "ca", part=1), "west": rows("west", "ab")}
 
 
@@ -51,12 +52,17 @@ def _start_and_learn(path: Path, ack: Ack) -> None:
 
 def learned(path: Path, slices: int = 3) -> None:
     place_keys(path)
-    Federation(path, halves(), config(slices)).learn({name: ALL[name] for name in REQUESTS})
+    Federation(path, halves(), config(slices)).learn({name: ALL[name] for name in ASKING})
+
+
+def requests(path: Path) -> dict[str, dict[str, list[Any]]]:
+    """What each client asks for."""
+    return {"north": {"classes": ["c"]}, "south": {"samples": ids_at(path, "south", ALL["south"], [0])}}
 
 
 def _ask_and_settle(path: Path, ack: Ack) -> None:
     fed = reopen(path)
-    for name, what in REQUESTS.items():
+    for name, what in requests(path).items():
         ack(f"{name} {fed.submit(name, **what).id}")
     fed.settle()
     ack("settled")
@@ -65,9 +71,9 @@ def _ask_and_settle(path: Path, ack: Ack) -> None:
 def _settle_and_ask_again(path: Path, acked: list[str]) -> None:
     fed = reopen(path)
     fed.settle()
-    for name in REQUESTS.keys() - {line.split()[0] for line in acked}:
+    for name in set(ASKING) - {line.split()[0] for line in acked}:
         try:
-            fed.submit(name, **REQUESTS[name])
+            fed.submit(name, **requests(path)[name])
         except RequestError:
             continue  # it had been recorded
     fed.settle()

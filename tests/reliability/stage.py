@@ -7,6 +7,7 @@ import hashlib
 import json
 import sqlite3
 import tempfile
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 import torch
 
 from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
+from splitwiper.client.content import row_id, row_macs
+from splitwiper.data.rows import as_rows
 from splitwiper.models import mlp
 
 FEATURES = 4
@@ -46,12 +49,28 @@ def rows(name: str, labels: str, *, part: int = 0) -> Rows:
     return draw.normal(size=(len(labels), FEATURES)).astype(np.float32), list(labels)
 
 
+def fixed_key(name: str) -> str:
+    """The key that `place_keys` gives a client."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
 def place_keys(path: Path) -> None:
     """Lay out fixed client keys before the run is made, so that two runs can be equal bit for bit."""
     for name in NAMES:
         folder = path / "clients" / name
         folder.mkdir(parents=True)
-        (folder / "key").write_text(hashlib.sha256(name.encode()).hexdigest(), encoding="ascii")
+        (folder / "key").write_text(fixed_key(name), encoding="ascii")
+
+
+def ids_at(path: Path, client: str, data: Rows, positions: Iterable[int]) -> list[int]:
+    """The ids of the rows at some positions of data that a client has, or is to have: its key must be there."""
+    ids = ids_of(data, (path / "clients" / client / "key").read_text(encoding="ascii"))
+    return [ids[position] for position in positions]
+
+
+def ids_of(data: Rows, key: str) -> list[int]:
+    """The ids that rows have under a client's key."""
+    return [row_id(mac) for mac in row_macs(as_rows(data, task=""), bytes.fromhex(key))]
 
 
 def reopen(path: Path) -> Federation:
@@ -76,9 +95,9 @@ def is_made(database: Path) -> bool:
 
 
 def bits(path: Path) -> dict[str, Any]:
-    """Everything that must be equal bit for bit: rows, ids, suppression, halves, shards and the model.
+    """Everything that must be equal bit for bit: rows, suppression, halves, shards and the model.
 
-    Salts, tickets, times and file names are random and left out.
+    Salts, tickets, commitments, times, seals and file names are random and left out.
     """
     out: dict[str, Any] = {}
     server = path / "server" / "server.db"
@@ -94,7 +113,6 @@ def bits(path: Path) -> dict[str, Any]:
         book = folder / "client.db"
         if is_made(book):
             out[f"client {folder.name}"] = {
-                "ids": _hashed(query(book, "SELECT id, hex(mac) FROM ids ORDER BY id")),
                 "slices": query(book, "SELECT slice, digest, rows FROM slices ORDER BY slice"),
                 "checkpoints": query(book, "SELECT slice, key, digest FROM checkpoints ORDER BY slice"),
                 "half": query(book, "SELECT key, digest FROM half"),
@@ -108,7 +126,7 @@ def _hashed(values: list[dict[str, Any]]) -> str:
 
 
 _FIXED = {
-    "server": {"config.toml", "initial.safetensors", "client-initial.safetensors", "server.db"},
+    "server": {"config.toml", "initial.safetensors", "client-initial.safetensors", "key", "server.db"},
     "client": {"config.toml", "initial.safetensors", "key", "client.db"},
 }
 _POINTERS = {

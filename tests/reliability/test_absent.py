@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reliability.stage import bits, config, halves, place_keys, reopen, rows, strays
+from reliability.stage import bits, config, halves, ids_at, place_keys, reopen, rows, strays
 from splitwiper import Federation
 from splitwiper.errors import AbsentClientError, CorruptError
 from splitwiper.federation import status
@@ -101,12 +101,15 @@ def test_a_client_that_comes_back_before_its_request_is_settled(run: Path, tmp_p
     assert status(run).todo == ()
 
 
-@pytest.mark.parametrize("request_", [{"classes": ["a"]}, {"samples": [0]}])
-def test_a_folder_from_an_old_backup_is_refused(run: Path, request_: dict[str, list[object]]) -> None:
+@pytest.mark.parametrize("level", ["class", "sample"])
+def test_a_folder_from_an_old_backup_is_refused(run: Path, level: str) -> None:
     backup = run.parent / "backup"
     shutil.copytree(run / "clients" / "north", backup)
     fed = reopen(run)
-    fed.unlearn("north", **request_)
+    if level == "class":
+        fed.unlearn("north", classes=["a"])
+    else:
+        fed.unlearn("north", samples=ids_at(run, "north", DATA["north"], [0]))
     before = bits(run)
     newer = away(run)
     shutil.copytree(backup, run / "clients" / "north")
@@ -128,12 +131,14 @@ def test_a_folder_from_an_old_backup_is_refused(run: Path, request_: dict[str, l
 def test_the_other_way_out_of_an_old_backup(run: Path, tmp_path: Path) -> None:
     """What the message offers where there is no newer copy: remove the folder and forget the whole client."""
     fed = reopen(run)
-    fed.unlearn("north", samples=[0])
+    fed.unlearn("north", samples=ids_at(run, "north", DATA["north"], [0]))
     shutil.rmtree(run / "clients" / "north")
     receipt = fed.unlearn("north", everything=True)
     assert fed.verify(receipt).exact
     x, labels = DATA["north"]
     assert fed.learn({"north": (x[1:], labels[1:])}).added["north"].new == 3
-    assert fed.verify().exact
+    found = fed.verify()  # what the lost folder asked to forget is known to nobody any more, and nobody is accused
+    assert found.claims == {"history": "exact", "state": "exact", "rows": "unverifiable"}
+    assert "is lost" in found.reason
     assert status(run).todo == ()
     assert strays(run) == []

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reliability.stage import bits, config, halves, place_keys, query, reopen, rows, scratch, strays
+from reliability.stage import bits, config, halves, ids_at, place_keys, query, reopen, rows, scratch, strays
 from splitwiper import Federation
 from splitwiper.errors import NotFoundError, RequestError
 from splitwiper.federation import status
@@ -50,7 +50,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a known and an unknown class": ({"classes": ["a", "aa"]}, "'aa'.*Did you mean 'a'"),
     "a number for a name": ({"classes": [0]}, "class 0"),
     "no row": ({"samples": []}, "names no row"),
-    "an unknown id": ({"samples": [0, 99]}, "ids 99 .1 of 2.*ids in use: 0 to 3"),
+    "an unknown id": ({"samples": [99]}, "ids 99 .1 of 1.*the ids of the 4 rows"),
     "a negative id": ({"samples": [-1]}, "ids -1"),
     "a text for an id": ({"samples": ["first"]}, "first"),
     "half an id": ({"samples": [0.5]}, "0.5"),
@@ -63,6 +63,12 @@ def test_bad_requests_are_refused_and_forget_nothing(run: Path, what: str) -> No
     request, message = BAD[what]
     with pytest.raises(RequestError, match=message):
         reopen(run).unlearn("north", **request)
+
+
+def test_a_known_and_an_unknown_id(run: Path) -> None:
+    known = ids_at(run, "north", DATA["north"], [0])
+    with pytest.raises(RequestError, match=r"ids 99 .1 of 2.*the ids of the 4 rows"):
+        reopen(run).unlearn("north", samples=[*known, 99])
 
 
 @pytest.mark.parametrize("label", [True, 1.0, np.float64(0), "1", None])
@@ -82,10 +88,10 @@ def test_an_unknown_client_is_named_with_its_nearest(run: Path) -> None:
 
 def test_what_was_forgotten_cannot_be_forgotten_again(tmp_path: Path) -> None:
     fed = Federation(tmp_path / "run", halves(), config())
-    fed.learn(DATA)
-    fed.unlearn("north", samples=[0])
+    first = fed.learn(DATA).added["north"].ids[:1]
+    fed.unlearn("north", samples=first)
     with pytest.raises(RequestError, match="already forgotten"):
-        fed.unlearn("north", samples=[0])
+        fed.unlearn("north", samples=first)
     fed.unlearn("north", classes=["b"])
     with pytest.raises(RequestError, match="no rows of class 'b'; it holds 'a'"):
         fed.unlearn("north", classes=["b"])

@@ -165,18 +165,18 @@ def test_a_half_that_overflows_says_what_to_do_and_holds_up_nobody_else(tmp_path
     net = nn.Sequential(OrderedDict(stem=nn.Sequential(nn.Linear(4, 3), Exp()), head=nn.Linear(3, 2)))
     both = split(net, at="stem", example=torch.zeros(1, 4))
     fed = Federation(tmp_path / "run", both, config())
-    fed.learn(GOOD)
+    first = fed.learn(GOOD).added
     answers = fed.predict("south", GOOD["south"][0])
     twin = fed.twin(tmp_path / "twin")
     with pytest.raises((DataError, TrainingError), match=r"(?i)'north'.*lower lr.*forget the rows that were added"):
         fed.learn({"north": (np.full((2, 4), 1e5, np.float32) * [[1], [-1]], ["a", "b"])})
     assert fed.predict("south", GOOD["south"][0]) == answers
     assert any("north" in what for what in status(tmp_path / "run").todo)
-    fed.unlearn("south", samples=[0])  # what south asks for is done all the same
+    fed.unlearn("south", samples=first["south"].ids[:1])  # what south asks for is done all the same
     with pytest.raises((DataError, TrainingError), match="'north'"):
         fed.settle()
     assert [receipt.client for receipt in fed.receipts()] == ["south"]
-    fed.unlearn("north", samples=[number for number in fed.rows("north") if number >= 4])
+    fed.unlearn("north", samples=[number for number in fed.rows("north") if number not in first["north"].ids])
     assert status(tmp_path / "run").todo == ()
     assert fed.verify().exact
     assert strays(tmp_path / "run") == []

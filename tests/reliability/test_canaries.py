@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reliability import canaries
-from reliability.canaries import CANARIES, CLASS, FIRST_ID, scan
+from reliability.canaries import CANARIES, CLASS, scan
 from reliability.stage import config, query
 from splitwiper import Federation, Halves
 from splitwiper.store.book import Book
 
-LEVELS: dict[str, dict[str, Any]] = {
-    "class": {"classes": [CLASS]},
-    "sample": {"samples": list(range(FIRST_ID, FIRST_ID + len(CANARIES[1])))},
-    "client": {"everything": True},
-}
+LEVELS = ("class", "sample", "client")
 OWN = canaries.table(1, ["wren", "tern"] * 20)
 
 
@@ -29,35 +23,38 @@ def halves() -> Halves:
     return canaries.cut()
 
 
-def planted(path: Path, halves: Halves, slices: int) -> Federation:
-    """A run in which north holds the canaries, under ids that cannot be mistaken, and nobody else does."""
+def planted(path: Path, halves: Halves, slices: int) -> tuple[Federation, list[int]]:
+    """A run in which north holds the canaries and nobody else does, and the canaries' ids."""
     fed = Federation(path, halves, config(slices))
     fed.learn({"north": OWN, "south": canaries.table(2, ["wren", "tern"] * 6)})
-    with closing(sqlite3.connect(path / "clients/north/client.db", isolation_level=None)) as db:
-        db.execute("UPDATE meta SET value = ? WHERE key = 'next_id'", (str(FIRST_ID),))
-    added = fed.learn({"north": CANARIES}).added["north"]
-    assert added.ids == tuple(LEVELS["sample"]["samples"])
-    return fed
+    ids = [number for number in fed.learn({"north": CANARIES}).added["north"].ids if number is not None]
+    assert len(set(ids)) == len(CANARIES[1])
+    return fed, ids
 
 
 @pytest.mark.parametrize("slices", [1, 3])
 @pytest.mark.parametrize("level", LEVELS)
 def test_nothing_is_left_of_what_was_forgotten(tmp_path: Path, halves: Halves, level: str, slices: int) -> None:
     run = tmp_path / "run"
-    fed = planted(run, halves, slices)
+    fed, samples = planted(run, halves, slices)
+    request: dict[str, dict[str, Any]] = {
+        "class": {"classes": [CLASS]},
+        "sample": {"samples": samples},
+        "client": {"everything": True},
+    }
     old = canaries.activations(canaries.half_of(run, "north", halves), CANARIES[0])
     before = canaries.digests(run)
-    rows, names, ids = canaries.raw_rows(), canaries.names(), canaries.row_ids()
+    rows, names, ids = canaries.raw_rows(), canaries.names(), canaries.row_ids(samples)
     embedded = canaries.renderings(old, "old activations")
 
-    # the scan finds everything that is there: rows, activations, the class, ids, digests
+    # the scan finds everything that is there: rows, activations, the class, digests; ids are kept nowhere
     stored = rows | {what: raw for what, raw in embedded.items() if "bits" not in what}
     stored |= {what: names[what] for what in ("class in JSON", "its first letters in utf-8")}
-    stored |= {what: raw for what, raw in ids.items() if "SQLite" in what}
     stored |= {what: raw for what, raw in canaries.of_digests(before).items() if what.startswith("digest")}
     assert stored.keys() - scan(run, stored).keys() == set()
+    assert scan(run, ids) == {}
 
-    receipt = fed.unlearn("north", **LEVELS[level])
+    receipt = fed.unlearn("north", **request[level])
     after = canaries.digests(run)
     erased = {file: value for file, value in before.items() if file not in after}
     kinds = {file.split("/")[-2] for file in erased}
@@ -76,9 +73,11 @@ def test_nothing_is_left_of_what_was_forgotten(tmp_path: Path, halves: Halves, l
 def test_the_scan_finds_every_rendering(tmp_path: Path, halves: Halves) -> None:
     """Each byte string that is looked for is found when it is there, in a file of its own among others."""
     run = tmp_path / "run"
-    planted(run, halves, 1)
+    _, samples = planted(run, halves, 1)
     old = canaries.activations(canaries.half_of(run, "north", halves), CANARIES[0])
-    wanted = canaries.raw_rows() | canaries.names() | canaries.row_ids() | canaries.renderings(old, "activations")
+    wanted = (
+        canaries.raw_rows() | canaries.names() | canaries.row_ids(samples) | canaries.renderings(old, "activations")
+    )
     wanted |= canaries.of_digests(canaries.digests(run))
     (tmp_path / "empty").mkdir()
     for number, (what, raw) in enumerate(wanted.items()):
@@ -92,15 +91,18 @@ def test_the_scan_finds_every_rendering(tmp_path: Path, halves: Halves) -> None:
 
 def test_receipts_and_ledger_never_name_classes(tmp_path: Path, halves: Halves) -> None:
     run = tmp_path / "run"
-    fed = planted(run, halves, 1)
-    receipts = [fed.unlearn("north", classes=[CLASS]), fed.unlearn("north", samples=[3])]
+    fed, gone = planted(run, halves, 1)
+    other = next(iter(fed.rows("north").keys() - set(gone)))
+    receipts = [fed.unlearn("north", classes=[CLASS]), fed.unlearn("north", samples=[other])]
     receipts.append(fed.unlearn("north", everything=True))
     texts = [json.dumps(receipt.to_dict()) for receipt in receipts]
     for table in ("ledger", "tickets"):
         texts += [json.dumps(row, default=str) for row in query(run / "server/server.db", f"SELECT * FROM {table}")]
     assert len(texts) > 15
     for text in texts:
-        assert not any(name in text for name in (CLASS, json.dumps(CLASS)[1:-1], "wren", "tern", str(FIRST_ID)))
+        assert not any(
+            name in text for name in (CLASS, json.dumps(CLASS)[1:-1], "wren", "tern", *map(str, [other, *gone]))
+        )
 
 
 def test_a_deleted_secret_leaves_the_database(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reliability.stage import bits, config, halves, place_keys, query, reopen, rows, scratch, strays
+from reliability.stage import bits, config, halves, ids_at, place_keys, query, reopen, rows, scratch, strays
 from splitwiper import Federation
 from splitwiper.data.rows import as_rows
 from splitwiper.errors import CorruptError, FormatError, SplitWiperError, StoreError
@@ -120,7 +120,7 @@ def test_a_damaged_checkpoint_is_computed_again(run: Path, damage: Damage) -> No
         if fed is not quiet:
             for path in (run / "clients/north/checkpoints").iterdir():
                 damage(path)
-        fed.unlearn("north", samples=[5])
+        fed.unlearn("north", samples=ids_at(fed.path, "north", DATA["north"], [5]))
         assert fed.verify().exact
     assert bits(run) == bits(run.parent / "quiet")
     assert strays(run) == []
@@ -128,7 +128,7 @@ def test_a_damaged_checkpoint_is_computed_again(run: Path, damage: Damage) -> No
 
 @damages
 def test_a_damaged_model_is_named_and_trained_again(run: Path, damage: Damage) -> None:
-    receipt = reopen(run).unlearn("south", samples=[0])
+    receipt = reopen(run).unlearn("south", samples=ids_at(run, "south", DATA["south"], [0]))
     before = bits(run)
     damage(file_of(run, "server/models", "server/server.db", "model"))
     with pytest.raises(CorruptError, match=r"model-.*settle"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reliability.stage import bits, config, halves, place_keys, query, reopen, rows, strays
+from reliability.stage import bits, config, halves, ids_at, place_keys, query, reopen, rows, strays
 from splitwiper import Federation
 from splitwiper.errors import BusyError, FencedError
 from splitwiper.federation import status
@@ -75,8 +75,8 @@ def test_nobody_takes_over_in_the_middle_of_an_upload(run: Path, quiet: Path, mo
     connect, now = Book._connect, time.monotonic()
     outcome: list[str] = []
 
-    def impatient(path: Path) -> sqlite3.Connection:
-        db = connect(path)
+    def impatient(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
+        db = connect(path, readonly=readonly)
         db.execute("PRAGMA busy_timeout = 50")
         return db
 
@@ -130,7 +130,7 @@ ELSEWHERE = Process(1, "1", "another-machine boot pid:[1]").text
 
 
 def test_a_lease_from_another_machine_is_respected_until_it_runs_out(run: Path) -> None:
-    reopen(run).submit("north", samples=[0])
+    reopen(run).submit("north", samples=ids_at(run, "north", DATA["north"], [0]))
     lease(run, holder=ELSEWHERE, purpose="work", expires=time.time() + 20, token=50)
     with pytest.raises(BusyError, match="another-machine"):
         reopen(run).settle()
@@ -141,7 +141,7 @@ def test_a_lease_from_another_machine_is_respected_until_it_runs_out(run: Path) 
 
 def test_a_clock_that_jumped_back_locks_nobody_out(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lease that ends in a year was written before the clock was set back, or by a clock that was wrong."""
-    reopen(run).submit("north", samples=[0])
+    reopen(run).submit("north", samples=ids_at(run, "north", DATA["north"], [0]))
     lease(run, holder=ELSEWHERE, purpose="work", expires=time.time() + 20, token=50)
     now = time.time()
     monkeypatch.setattr(book_module.time, "time", lambda: now - 365 * 86_400)
@@ -149,7 +149,7 @@ def test_a_clock_that_jumped_back_locks_nobody_out(run: Path, monkeypatch: pytes
 
 
 def test_a_clock_that_jumped_back_does_not_unseat_a_living_neighbour(run: Path) -> None:
-    reopen(run).submit("north", samples=[0])
+    reopen(run).submit("north", samples=ids_at(run, "north", DATA["north"], [0]))
     lease(run, holder=Process.current().text, purpose="work", expires=time.time() + 365 * 86_400, token=50)
     with pytest.raises(BusyError):
         reopen(run).settle()

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from reliability.stage import bits, config, halves, reopen, rows, strays
+from reliability.stage import bits, config, halves, ids_at, reopen, rows, strays
 from splitwiper import Config, Federation, split
 from splitwiper.errors import ConfigError, DataError, FormatError, InputError, NotFoundError, SplitWiperError
 from splitwiper.federation import status
@@ -62,7 +62,7 @@ def test_a_foreign_file_in_a_run_is_left_alone(run: Path) -> None:
     for place in ("notes.txt", "clients/north/notes.txt", "server/notes.txt"):
         (run / place).write_text("mine", encoding="utf-8")
     fed = reopen(run)
-    fed.unlearn("north", samples=[0])
+    fed.unlearn("north", samples=ids_at(run, "north", DATA["north"], [0]))
     assert strays(run) == [f"stray {place}" for place in ("clients/north/notes.txt", "notes.txt", "server/notes.txt")]
 
 

@@ -24,7 +24,7 @@ import pytest
 import torch
 
 from reliability.forker import Forker
-from reliability.stage import bits, config, halves, place_keys, query, reopen, rows, strays
+from reliability.stage import bits, config, fixed_key, halves, ids_of, place_keys, query, reopen, rows, strays
 from reliability.tasks import carry_out
 from splitwiper import Federation, __version__
 from splitwiper.federation import status
@@ -37,10 +37,11 @@ RESULTS = Path(__file__).parents[2] / "results" / "soak" / "kills.jsonl"
 
 
 def make_plan(draw: random.Random, length: int) -> list[dict[str, Any]]:
-    """Operations that are all valid in this order; each request lists the ids it forgets."""
+    """Operations that are all valid in this order; each request lists the positions of the rows it forgets."""
     plan: list[dict[str, Any]] = []
-    held: dict[str, dict[int, str]] = {name: {} for name in CLIENTS}  # ids and their labels
-    origin: dict[str, list[tuple[str, int]]] = {name: [] for name in CLIENTS}  # (labels, part) by id
+    held: dict[str, dict[int, str]] = {name: {} for name in CLIENTS}  # positions and their labels
+    origin: dict[str, list[tuple[str, int]]] = {name: [] for name in CLIENTS}  # (labels, part) by position
+    ids: dict[str, list[int]] = {name: [] for name in CLIENTS}
     for part in range(length):
         name = draw.choice(CLIENTS)
         mine = held[name]
@@ -49,11 +50,11 @@ def make_plan(draw: random.Random, length: int) -> list[dict[str, Any]]:
             gone, what = sorted(mine), {"everything": True}
             if kind == "samples":
                 gone = sorted(draw.sample(gone, draw.randint(1, 4)))
-                what = {"samples": gone}
+                what = {"samples": [ids[name][i] for i in gone]}
             elif kind == "classes":
                 label = draw.choice(sorted(set(mine.values())))
                 gone, what = [i for i in gone if mine[i] == label], {"classes": [label]}
-            plan.append({"do": "submit", "client": name, "what": what, "ids": gone})
+            plan.append({"do": "submit", "client": name, "what": what, "rows": gone})
             held[name] = {i: label for i, label in mine.items() if i not in gone}
         elif kind == "settle":
             plan.append({"do": "settle"})
@@ -65,6 +66,7 @@ def make_plan(draw: random.Random, length: int) -> list[dict[str, Any]]:
             plan.append({"do": "learn", "client": name, "labels": labels, "part": part})
             mine |= {len(origin[name]) + i: label for i, label in enumerate(labels)}
             origin[name] += [(labels, part)] * len(labels)
+            ids[name] += ids_of(rows(name, labels, part=part), fixed_key(name))
     return [*plan, {"do": "settle"}]
 
 
@@ -88,7 +90,7 @@ def forgotten_rows(plan: list[dict[str, Any]], acked: dict[int, Any]) -> dict[st
             x, _ = rows(operation["client"], operation["labels"], part=operation["part"])
             held[operation["client"]] += [row.tobytes() for row in x]
         elif operation["do"] == "submit" and number in acked:
-            for i in operation["ids"]:
+            for i in operation["rows"]:
                 out[f"{operation['client']} {i}"] = held[operation["client"]][i]
     return out
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from splitwiper.errors import FormatError, NotFoundError
-from splitwiper.wire import Label, Receipt, Spent
+from splitwiper.wire import Label, Receipt
 from splitwiper.wire.labels import in_order
 
 NAMES = [3, "3", -1, 2**70, "", "é", 'quo"te', "[]", "line\nbreak", "\u2028", "\U0001f426"]
@@ -46,13 +46,14 @@ RECEIPT = Receipt(
     ticket="t",
     client="north",
     level="class",
+    commitment="c",
     exact=True,
     settled="2025-01-01T00:00:00+00:00",
     context={"client_key": "k"},
     before={"shard": "a"},
     after={"shard": None},
     fingerprint={"server": {"torch": "2"}},
-    spent={"north": Spent(1.5, 10, 2)},
+    others={"contacted": 0, "bytes": 0, "seconds": 0.0},
     server_seconds=0.5,
     ledger={"seq": 3, "hash": "h"},
 )
@@ -63,7 +64,7 @@ def test_a_receipt_comes_back_as_it_went(tmp_path: Path) -> None:
     assert Receipt.load(tmp_path / "receipt.json") == RECEIPT
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "{}", '{"spent": 3}', '{"spent": {"a": {"x": 1}}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "{}", '{"others": 3}', '{"others": {"a": {"x": 1}}}'])
 def test_what_is_no_receipt_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "receipt.json"
     path.write_text(text, encoding="utf-8")
@@ -75,9 +76,11 @@ def test_a_receipt_with_more_or_less_in_it_is_refused() -> None:
     values = RECEIPT.to_dict()
     with pytest.raises(FormatError, match="not a receipt"):
         Receipt.from_dict({**values, "colour": "red"})
-    del values["ticket"]
-    with pytest.raises(FormatError, match="not a receipt"):
-        Receipt.from_dict(values)
+    for name in ("ticket", "commitment", "others"):
+        with pytest.raises(FormatError, match="not a receipt"):
+            Receipt.from_dict({key: value for key, value in values.items() if key != name})
+        with pytest.raises(FormatError, match="not a receipt"):
+            Receipt.from_dict({**values, name: 3})
 
 
 def test_a_missing_receipt_is_named(tmp_path: Path) -> None:

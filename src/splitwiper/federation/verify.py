@@ -261,6 +261,9 @@ def verify_gone(client: Client, asked: Mapping[str, str]) -> Check:
             opening = client.tree.opening(ticket)
         except NotFoundError:
             return Check(what, "rows", "mismatch", f"{client.name} never made the request of ticket {ticket}")
+        if committed and not client.tree.commitment(ticket):
+            detail = f"the folder that made the request of ticket {ticket} is lost, so its rows cannot be looked for"
+            return Check(what, "rows", "unverifiable", detail)
         if committed and opening.commitment != committed:
             detail = f"the rows that {client.name} suppressed are not those that ticket {ticket} committed to"
             return Check(what, "rows", "mismatch", detail)

@@ -273,6 +273,11 @@ class ClientTree:
         rows = self.book.read("SELECT mac FROM suppressed WHERE ticket = ? ORDER BY mac", (ticket,))
         return Opening(ticket, row["level"], row["salt"], tuple(r["mac"] for r in rows))
 
+    def commitment(self, ticket: str) -> str:
+        """What a request committed to; empty where this folder only heard of a request made by one before it."""
+        row = self.book.one("SELECT commitment FROM requests WHERE ticket = ?", (ticket,))
+        return str(row["commitment"]) if row else ""
+
     def keep_signed(self, ticket: str, signed: str) -> str:
         """Keep a request as it was first signed, and return that: what is sent again is the same, byte for byte."""
         with self.book.change() as db:
