@@ -480,7 +480,7 @@ class Federation:
             receipt,
             here=self._members.here(),
             head=Head.parse(head) if isinstance(head, str) else head,
-            todo=() if receipt else self.status().todo,
+            todo=lambda: () if receipt else self.status().todo,
         )
 
     def uploads(self) -> tuple[tuple[str, int, int], ...]:

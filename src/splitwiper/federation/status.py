@@ -10,7 +10,7 @@ from typing import Any
 
 from splitwiper.client.spending import spent
 from splitwiper.config import ClientConfig, from_dict, read_toml
-from splitwiper.errors import ConfigError, NotFoundError, SealError, StoreError
+from splitwiper.errors import ConfigError, CorruptError, NotFoundError, SealError
 from splitwiper.store import ClientTree, ServerTree, files, ledger
 from splitwiper.wire import Column, Ticket
 
@@ -149,7 +149,7 @@ def _trouble(tree: ClientTree) -> str:
         tree.book.check()
     except SealError:
         return ""
-    except StoreError as problem:
+    except CorruptError as problem:
         return str(problem)
     return ""
 

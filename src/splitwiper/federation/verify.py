@@ -114,7 +114,7 @@ def verify(
     *,
     here: Sequence[str] = (),
     head: Head | None = None,
-    todo: Sequence[str] = (),
+    todo: Callable[[], Sequence[str]] = tuple,
 ) -> Verification:
     """Verify one receipt, or, without one, everything as it is.
 
@@ -124,7 +124,7 @@ def verify(
         receipt: what to verify.
         here: clients whose folders are at hand.
         head: a head of the ledger that was kept outside the run.
-        todo: work that is unfinished, which what is there says nothing of.
+        todo: tells what work is unfinished, which what is there says nothing of.
     """
     checks = [_record("server", server.tree.book.check)]
     names = list(here) if receipt is None else [name for name in here if name == receipt.client]
@@ -148,10 +148,9 @@ def verify(
             client = clients.get(name)
             checks += _closing(client, partial(_client, server, client, name, receipt))
         checks.append(_guarded("server", lambda: verify_server(server, recomputed=len(clients))))
-        if todo:
-            checks.append(
-                Check("clients", "state", "unverifiable", f"work is unfinished ({todo[0]}): call settle first")
-            )
+        if unfinished := todo():
+            detail = f"work is unfinished ({unfinished[0]}): call settle first"
+            checks.append(Check("clients", "state", "unverifiable", detail))
     return Verification.of(checks)
 
 

@@ -216,9 +216,9 @@ class ClientTree:
 
     def keep_forgotten(self, labels: Iterable[bytes]) -> None:
         """Drop the HMACs of forgotten labels that are not among these."""
-        kept = set(labels)
-        with self.book.change() as db:
-            db.executemany("DELETE FROM forgotten WHERE label = ?", [(x,) for x in self.forgotten() - kept])
+        if gone := self.forgotten() - set(labels):
+            with self.book.change() as db:
+                db.executemany("DELETE FROM forgotten WHERE label = ?", [(label,) for label in gone])
 
     def forget(
         self,

@@ -19,6 +19,7 @@ from splitwiper.baselines.meters import Meter
 from splitwiper.baselines.problem import Holding
 from splitwiper.baselines.starting import Start
 from splitwiper.cache import CODE
+from splitwiper.client.content import MAC_COLUMN, row_id
 from splitwiper.client.embed import BATCH
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.config import Config
@@ -82,7 +83,7 @@ def unlearn(
         elif forgetting.level == "class":
             receipt = federation.unlearn(client, classes=_classes(problem, forgetting))
         else:
-            receipt = federation.unlearn(client, samples=_ids(federation, problem, forgetting))
+            receipt = federation.unlearn(client, samples=_ids(problem, forgetting))
     left = problem.without(forgetting)
     spent = {name: federation.spent.get(name, Spent()) for name in ours.spent}
     server = _server(federation, left, receipt.server_seconds)
@@ -108,10 +109,10 @@ def _classes(problem: Problem, forgetting: Forgetting) -> list[str | int]:
     return [held.labels[code].name for code in np.unique(held.shard.codes[forgetting.gone])]
 
 
-def _ids(federation: Federation, problem: Problem, forgetting: Forgetting) -> list[int]:
-    """The rows as the federation numbers them: in the order they were given."""
-    ids, places = sorted(federation.rows(forgetting.client)), problem.clients[forgetting.client].given
-    return [number for number, place in zip(ids, places, strict=True) if forgetting.gone[place]]
+def _ids(problem: Problem, forgetting: Forgetting) -> list[int]:
+    """The ids of the rows: client keys come from the seed, so the problem's HMACs are the federation's."""
+    macs = problem.clients[forgetting.client].shard.columns[MAC_COLUMN]
+    return [row_id(mac.tobytes()) for mac in macs[forgetting.gone]]
 
 
 def _costs(spent: Mapping[str, Spent], problem: Problem, starts: Mapping[str, Start]) -> dict[str, Cost]:
