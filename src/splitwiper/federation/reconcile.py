@@ -53,8 +53,9 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
             answers = [t.id for t in open_tickets if t.client == ticket.client]
             server.tree.withdraw(ticket.client, None, answers=answers)
     receipts = server.train()
-    for name in set(names) & here - failed.keys():
+    for name in sorted(set(names) & here - failed.keys()):
         members.client(name).pin(ledger.head(server.tree.book))
+        members.unmark(name)  # last: until then, a killed process is followed by one that looks at the client again
     members.link.finished = True
     for name, problem in failed.items():
         if name in named if named is not None else not receipts:
@@ -86,7 +87,6 @@ def _bring_up(members: Members, names: Sequence[str], behind: AbstractSet[str]) 
                     continue
                 except StopIteration:
                     members.link.charge(name, running[name][0].take_spent())
-                    members.unmark(name)
                 except FencedError:
                     raise
                 except (DataError, TrainingError, CorruptError, BusyError) as problem:
