@@ -53,13 +53,17 @@ def verify(
 
     A certificate is checked offline with the signer's public key: signature,
     form and ledger. With --run it is recomputed as well, and may be signed by
-    any key of that run unless --key says which.
+    any key of that run unless --key says which. A folder of keys may hold what
+    was said of them, so that keys that were revoked do not count. Evidence that
+    a server kept two ledgers (evidence-….json) is checked in the same way; the
+    exit code is 3 if it proves that.
 
     Example:
       splitwiper verify runs/ward
       splitwiper verify runs/ward bird.json
       splitwiper verify bird.cert --key server.pem
       splitwiper verify bird.cert --run runs/ward
+      splitwiper verify evidence-0f3a.json --key sites/north/north/server-keys
     """
     if run.exists() and not run.is_dir():
         if receipt is not None:

@@ -9,6 +9,7 @@ from splitwiper.config import ModelConfig
 from splitwiper.config.settings import typed
 from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
+from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import client_context
@@ -42,8 +43,10 @@ class HomeConfig:
             raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
 
 
-def connect(folder: Path, config: HomeConfig, own_key: OwnKey | None = None) -> HttpsLink:
+def connect(
+    folder: Path, config: HomeConfig, own_key: OwnKey | None = None, guard: LedgerGuard | None = None
+) -> HttpsLink:
     """A link to a home's server."""
     token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
     context = client_context(folder / config.certs) if config.certs else None
-    return HttpsLink(config.url, context, token=token, sign=own_key.sign if own_key else None)
+    return HttpsLink(config.url, context, token=token, sign=own_key.sign if own_key else None, guard=guard)
