@@ -22,8 +22,10 @@ import torch
 
 from benchmarks.harness import ROOT, Check, Result
 from splitwiper import Label
+from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, client_context, server_context
+from splitwiper.store import ServerTree
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Column, Spent, Statement, write_shard
 
@@ -73,6 +75,7 @@ def run(*, quick: bool) -> Iterator[Result]:
             yield _memory(root, url, process, sizes[1])
             yield _many(root, url, names)
             yield _predictions(root, url, sizes[0], asked, calm=0.2 if quick else 3.0)
+            yield _heads(root, url, asked)
 
 
 @contextmanager
@@ -326,6 +329,24 @@ def _predictions(root: Path, url: str, size: int, count: int, calm: float) -> Re
         "99th percentile of a small prediction during uploads, against idle", "≤ 3 ×", f"{ratio:.1f} ×", ratio <= 3
     )
     return Result({"count": count}, {"idle": idle, "busy": busy}, [check])
+
+
+def _heads(root: Path, url: str, count: int) -> Result:
+    """Small predictions whose ledger head is checked and pinned, beside the same that nobody checks."""
+    tree = ServerTree(root / "store")
+    guard = LedgerGuard(root / "site", tree.book.meta("run") or "", root)
+    tree.book.close()
+    context = client_context(root / "certs" / "clients" / "client-1")
+    rows = {"activation": torch.ones(4, WIDTH)}
+    with closing(_link(root, url, "client-1")) as plain, closing(HttpsLink(url, context, guard=guard)) as guarded:
+        times: dict[str, list[float]] = {"plain": [], "checked": []}
+        for number in range(count):
+            both = [("plain", plain), ("checked", guarded)]
+            for name, link in both if number % 2 else both[::-1]:
+                times[name] += _asked(link, rows, 1)
+    ratio = float(np.median(times["checked"]) / np.median(times["plain"]))
+    check = Check("a small prediction with the ledger's head checked", "≤ 1.2 ×", f"{ratio:.2f} ×", ratio <= 1.2)
+    return Result({"count": count}, times, [check])
 
 
 def _asked(link: HttpsLink, rows: dict[str, torch.Tensor], count: int) -> list[float]:

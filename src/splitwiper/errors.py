@@ -27,6 +27,7 @@ The tree::
     │   └── SlowError                        it was reached, and what was sent came too slowly
     ├── TrainingError         (RuntimeError) training ran and went wrong
     └── ForkError             (RuntimeError) the server shows another ledger than it did before
+        └── RestoredError                    because its operator restored a backup, and says so
 
 Each message gives the offending value and the remedy. Only the command line turns errors into exit codes.
 """
@@ -139,6 +140,10 @@ class TrainingError(SplitWiperError, RuntimeError):
 
 class ForkError(SplitWiperError, RuntimeError):
     """The server shows a ledger that is not the one it showed before, gone on."""
+
+
+class RestoredError(ForkError):
+    """The server's operator restored a backup and put that on record; a person has to accept it at each site."""
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:

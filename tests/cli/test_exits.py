@@ -28,7 +28,7 @@ def test_every_code_is_in_the_help(call) -> None:
     for text in TABLE.strip().splitlines()[2:]:
         assert text.strip() in shown
     codes = [int(code) for code in re.findall(r"^ +(\d+)  ", TABLE, re.MULTILINE)]
-    assert codes == [*range(11), 130]
+    assert codes == [*range(12), 130]
 
 
 def test_warnings_are_told_without_their_place_in_the_source(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,7 @@ def test_settle_shows_receipts(call, ward: Path) -> None:
 def test_everything_asks_first_on_a_terminal(
     call, ward: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, left: int
 ) -> None:
-    monkeypatch.setattr(module, "_on_terminal", lambda: True)
+    monkeypatch.setattr(module, "on_terminal", lambda: True)
     result = call("unlearn", ward, "north", "--everything", input=answer, code=code)
     assert "cannot be undone" in result.stderr
     assert ("Nothing was forgotten" in result.stderr) == (code == 130)
@@ -78,7 +78,7 @@ def test_everything_asks_first_on_a_terminal(
 
 
 def test_yes_does_not_ask(call, ward: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_on_terminal", lambda: True)
+    monkeypatch.setattr(module, "on_terminal", lambda: True)
     assert "cannot be undone" not in call("unlearn", ward, "north", "--everything", "--yes").output
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,6 +99,26 @@ class Running:
         code = self.process.wait(60)
         self.process.stdout.close()
         return code
+
+    def replace_store(self, other: Path) -> None:
+        """Stop, put a copy of another store in place, and start again."""
+        self.stop()
+        shutil.rmtree(self.folder / self._store)
+        shutil.copytree(other, self.folder / self._store)
+        self.start()
+
+    def backup(self, target: Path) -> Path:
+        """Copy the store while the server is stopped."""
+        self.stop()
+        shutil.copytree(self.folder / self._store, target)
+        self.start()
+        return target
+
+    def calls(self) -> list[str]:
+        """The methods and routes of all calls so far, from the log."""
+        lines = (self.folder / "server.log").read_text(encoding="utf-8").splitlines()
+        told = [json.loads(line) for line in lines if line.startswith("{")]
+        return [f"{one['method']} {one['route']}" for one in told if one.get("message") == "call"]
 
     def home(
         self,

@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ def certificates(folder: Path, clients: tuple[str, ...] = CLIENTS) -> Path:
 
 
 @contextmanager
-def serving(service: Service, certs: Path) -> Iterator[str]:
-    """The service's address, while it runs."""
+def serving(service: Service, certs: Path, wrap: Callable[[Any], Any] = lambda app: app) -> Iterator[str]:
+    """The service's address, while it runs; ``wrap`` puts something between it and its callers."""
     config = uvicorn.Config(
-        create_app(service),
+        wrap(create_app(service)),
         host="127.0.0.1",
         port=0,
         http=PeerProtocol,
@@ -63,10 +63,12 @@ def serving(service: Service, certs: Path) -> Iterator[str]:
 
 
 @contextmanager
-def service_over(root: Path, half: ServerHalf, certs: Path, **settings: Any) -> Iterator[str]:
+def service_over(
+    root: Path, half: ServerHalf, certs: Path, *, wrap: Callable[[Any], Any] = lambda app: app, **settings: Any
+) -> Iterator[str]:
     """A service over a server's folder."""
     service = Service(root, half, ServiceConfig(**{**OPEN, **settings}), Gate(trust=Trust(certs / "server")))
-    with serving(service, certs) as url:
+    with serving(service, certs, wrap) as url:
         yield url
 
 

@@ -181,7 +181,7 @@ def test_only_keys_that_known_ones_signed_are_followed(tmp_path: Path) -> None:
     chain = [first, ring.rotate().public, ring.rotate().public]
     stranger.rotate()
     stranger.rotate()
-    said = [*stranger.succession(), *reversed(ring.succession()), {"payload": "?"}]
+    said = [*stranger.statements(), *reversed(ring.statements()), {"payload": "?"}]
     assert set(followed([first], said)) == set(chain)
     assert set(followed([chain[2]], said)) == {chain[2]}  # not backwards
     assert followed([], said) == ()

@@ -15,9 +15,12 @@ from service.serving import OPEN, opened
 from splitwiper.errors import IdentityError
 from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
+from splitwiper.service.certificate import Log
+from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, Principal, Tokens
 from splitwiper.service.settings import ServiceConfig
+from splitwiper.store import ServerTree
 
 
 @pytest.fixture
@@ -53,6 +56,18 @@ def test_a_token_is_an_identity(url: str, tokens: Tokens, tmp_path: Path) -> Non
         link(url, north)._call("GET", "/v1/status")
     ops = tokens.add(Principal("operator", "ops"))
     assert link(url, ops)._call("GET", "/v1/status").json()["clients"]["north"]["rows"] == 6
+
+
+def test_the_ledger_is_shown_and_checked(url: str, tokens: Tokens, run, tmp_path: Path) -> None:
+    tree = ServerTree(run.path / "server")
+    guard = LedgerGuard(tmp_path / "north", tree.book.meta("run"), tmp_path)
+    north = HttpsLink(url, token=tokens.add(Principal("client", "north")), tries=1, guard=guard)
+    opened.append(north)
+    north.upload("north", shard(tmp_path / "s"), said())
+    assert guard.pins.newest() == Log.of(tree).head()
+    tokens.revoke("north")
+    with pytest.raises(IdentityError, match="revoked"):  # to somebody unknown nothing is shown
+        north.tickets("north")
 
 
 def test_tokens_that_do_not_count(url: str, tokens: Tokens) -> None:

@@ -15,12 +15,14 @@ from splitwiper.cli.compare import compare
 from splitwiper.cli.data import data
 from splitwiper.cli.demo import demo
 from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
+from splitwiper.cli.head import head
 from splitwiper.cli.join import forget, group, join
 from splitwiper.cli.learn import learn
 from splitwiper.cli.predict import predict
 from splitwiper.cli.rekey import rekey
 from splitwiper.cli.report import report
 from splitwiper.cli.reproduce import reproduce
+from splitwiper.cli.restore import accept_restore, restore
 from splitwiper.cli.serve import serve
 from splitwiper.cli.show import errors, line
 from splitwiper.cli.status import status
@@ -37,7 +39,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS = (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey)
-for _command in (*_COMMANDS, serve, join, group, forget, attack, tradeoff, compare, reproduce, report):
+_SERVICE = (serve, join, group, forget, head, restore, accept_restore)
+for _command in (*_COMMANDS, *_SERVICE, attack, tradeoff, compare, reproduce, report):
     app.command(no_args_is_help=_command not in (demo, report))(guarded(_command))
 app.add_typer(data)
 app.add_typer(certs)

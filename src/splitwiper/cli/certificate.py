@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -24,22 +24,33 @@ def write(run: Path, ticket: str, file: Path) -> None:
     made = certify_run(run, ticket)
     files.write_bytes(file, to_bytes(made))
     ring = Keyring.of(ServerTree(run / "server"))
-    hints = {signature["keyid"] for signature in made["signatures"]}
-    paths = [ring.path_of(key) for key in ring.public() if key.id in hints]
+    public = {key.id: key for key in ring.public()}
+    hints = [signature["keyid"] for signature in reversed(made["signatures"])]  # the present key first
+    paths = [ring.path_of(public[hint]) for hint in hints if hint in public]
     show.line(show.output(), f"Certificate: {file}")
     show.line(show.output(), f"Public key: {', '.join(map(str, paths))}")
     show.line(show.output(), f"Check it: splitwiper verify {file} --key {paths[0] if paths else 'PUB'}")
 
 
 def verify(file: Path, keys: list[Path], run: Path | None, *, as_json: bool) -> NoReturn:
-    """Check a certificate file, offline or against a run, and leave with the outcome's code."""
-    from splitwiper.service.certificate import check, check_with_store, read_public
+    """Check a certificate or evidence of a fork, offline or against a run, and leave with the outcome's code."""
+    from splitwiper.service.certificate import check, check_with_store, read_keys
     from splitwiper.service.certificate.envelope import read_limited
+    from splitwiper.service.certificate.evidence import KIND, check_evidence
     from splitwiper.store import ServerTree
 
     data = read_limited(file)
-    _refuse_receipt(file, data)
-    trusted = [key for path in keys for key in read_public(path)]
+    values = _values(data)
+    trusted = read_keys(keys)
+    if values.get("kind") == KIND:
+        proved = check_evidence(values, trusted)
+        if as_json:
+            show.emit({"evidence": file, "outcome": proved.outcome, "reason": proved.reason, "checks": proved.checks})
+        else:
+            show.verdict(show.output(), proved)
+        raise typer.Exit(OUTCOMES[proved.outcome])
+    if {"ticket", "others", "context"} <= values.keys():
+        raise InputError(f"{file} is a receipt, which takes its run: splitwiper verify RUN {file}.")
     with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
         if run is None:
             found = check(data, trusted)
@@ -70,11 +81,10 @@ def verify(file: Path, keys: list[Path], run: Path | None, *, as_json: bool) -> 
     raise typer.Exit(OUTCOMES[found.outcome])
 
 
-def _refuse_receipt(file: Path, data: bytes) -> None:
-    """Tell who gives a receipt that it takes the run."""
+def _values(data: bytes) -> dict[str, Any]:
+    """A file's JSON object, to tell what kind of file it is; empty where it is not one."""
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):
-        return
-    if isinstance(values, dict) and {"ticket", "others", "context"} <= values.keys():
-        raise InputError(f"{file} is a receipt, which takes its run: splitwiper verify RUN {file}.")
+        return {}
+    return values if isinstance(values, dict) else {}

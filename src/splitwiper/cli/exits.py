@@ -23,6 +23,7 @@ from splitwiper.errors import (
     IdentityError,
     InputError,
     NotFoundError,
+    RestoredError,
     SplitWiperError,
     StoreError,
     TrainingError,
@@ -41,6 +42,7 @@ _KINDS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (StoreError, STORE),
     (BusyError, 8),
     (TrainingError, 9),
+    (RestoredError, 11),
     (ForkError, MISMATCH),
     (IdentityError, 10),
 )
@@ -57,6 +59,7 @@ TABLE = """Exit codes:
     8  busy: another process works on the run
     9  training went wrong
    10  a certificate, token or passphrase is not accepted
+   11  the server was restored from a backup: see accept-restore
   130  interrupted or declined; nothing acknowledged is lost
 """
 _TRANSLATED = (

@@ -92,7 +92,7 @@ def confirm(what: str) -> None:
     Raises:
         InputError: nobody can be asked.
     """
-    if not _on_terminal():
+    if not on_terminal():
         raise InputError("--everything cannot be undone: add --yes to go on without being asked.")
     show.line(show.errors(), what)
     if not typer.confirm("Go on?", err=True):
@@ -181,7 +181,8 @@ def _with_noise(run: Path, found: Receipt) -> Receipt:
     return replace(found, privacy=spent(ClientTree(folder), noise, ServerTree(run / "server").columns()).to_dict())
 
 
-def _on_terminal() -> bool:
+def on_terminal() -> bool:
+    """Whether somebody can be asked."""
     return sys.stdin.isatty()
 
 

@@ -61,7 +61,10 @@ def verify(
 
     A certificate is checked offline with the signer's public key: signature,
     form and ledger. With --run it is recomputed as well, and may be signed by
-    any key of that run unless --key says which.
+    any key of that run unless --key says which. A folder of keys may hold what
+    was said of them, so that keys that were revoked do not count. Evidence that
+    a server kept two ledgers (evidence-….json) is checked in the same way; the
+    exit code is 3 if it proves that.
 
     Example:
       splitwiper verify runs/ward
@@ -69,6 +72,7 @@ def verify(
       splitwiper verify runs/ward --head 12:5d4140…
       splitwiper verify bird.cert --key server.pem
       splitwiper verify bird.cert --run runs/ward
+      splitwiper verify evidence-0f3a.json --key sites/north/north/server-keys
     """
     if run.exists() and not run.is_dir():
         if receipt is not None:

@@ -149,7 +149,7 @@ def test_a_rotated_key_is_told(place: Path) -> None:
     Keyring.of(tree).rotate()
     ticket = next((place / "ward" / "server" / "certificates").iterdir()).stem
     shown = call("receipt", place / "ward", ticket, "--certificate", place / "d.json").stdout.replace("\n", "")
-    keyid = certify_run(place / "ward", ticket)["signatures"][0]["keyid"]
+    keyid = certify_run(place / "ward", ticket)["signatures"][-1]["keyid"]
     assert shown.count(keyid) == 2
     call("verify", place / "d.json", "--run", place / "ward")
 

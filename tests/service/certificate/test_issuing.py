@@ -14,7 +14,7 @@ import pytest
 from federation.runs import halves, settings, three
 from splitwiper import Federation
 from splitwiper.errors import CorruptError, InputError, NotFoundError
-from splitwiper.service.certificate import Keyring, SigningKey, certify, certify_run, check, check_with_store
+from splitwiper.service.certificate import Envelope, Keyring, SigningKey, certify, certify_run, check, check_with_store
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.certificate.statement import PREDICATE, STATEMENT
 from splitwiper.store import ServerTree
@@ -94,10 +94,24 @@ def test_it_is_made_once(issued) -> None:
     bytes_before = path.read_bytes()
     fed = issued.federation()
     fed.unlearn("south", classes=["dog"])
-    Keyring.of(issued.tree).rotate()
     assert certify_run(issued.path, issued.receipt.ticket) == issued.certificate
     assert certify(issued.tree, issued.receipt.ticket, SigningKey.generate(), due="2030-01-01") == issued.certificate
     assert path.read_bytes() == bytes_before
+
+
+def test_it_is_signed_again_by_the_present_key(issued) -> None:
+    old, ring = issued.trusted, Keyring.of(issued.tree)
+    new = ring.rotate().public
+    again = certify_run(issued.path, issued.receipt.ticket)
+    assert again["payload"] == issued.certificate["payload"]
+    assert again["signatures"][:1] == issued.certificate["signatures"] and len(again["signatures"]) == 2
+    assert check(again, old).holds and check(again, [new]).holds
+    assert certify_run(issued.path, issued.receipt.ticket) == again
+    # a file that the store never signed gets no signature
+    path = kept_at(issued.tree, issued.receipt.ticket)
+    forged = Envelope.sign(Envelope.from_dict(again).payload, [SigningKey.generate()]).to_dict()
+    path.write_bytes(json.dumps(forged).encode())
+    assert certify_run(issued.path, issued.receipt.ticket) == forged
 
 
 def test_the_same_state_and_key_give_the_same_bytes(issued) -> None:

@@ -19,18 +19,20 @@ from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service import overrides
 from splitwiper.service.access import Gate, Held, Rates
-from splitwiper.service.api import asking, operating, predicting, proving, talking, uploading, watching
+from splitwiper.service.api import asking, ledger, operating, predicting, proving, talking, uploading, watching
 from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
 from splitwiper.service.cases import Case, Cases
 from splitwiper.service.certifying import due
 from splitwiper.service.desk import Desk
+from splitwiper.service.heads import Heads
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.shared_book import service_book
 from splitwiper.service.talks import Talks
 from splitwiper.service.uploads import Uploads
+from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree
 from splitwiper.wire import Ticket
@@ -57,6 +59,8 @@ class Service:
         self.cases = Cases(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
         self.talks = Talks(self.book, ServerTree(root), config.patience)
+        self.witnesses = Witnesses(self.book)
+        self.heads = Heads(root)
 
         def server() -> Server:
             return Server(ServerTree(root), half, shared=True)
@@ -107,6 +111,7 @@ class Service:
         """Finish what was begun."""
         for desk in (self.dock, self.oracle, self.office):
             desk.close()
+        self.heads.close()
         self.book.close()
 
 
@@ -129,14 +134,21 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploading, asking, proving, predicting, talking, operating):
+    for part in (uploading, asking, proving, ledger, predicting, talking, operating):
         app.include_router(part.router, responses=PROBLEMS)
     app.include_router(watching.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _nowhere)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
-    app.add_middleware(Front, gate=service.gate, rates=service.rates, held=service.small, metrics=service.metrics)
+    app.add_middleware(
+        Front,
+        gate=service.gate,
+        rates=service.rates,
+        held=service.small,
+        metrics=service.metrics,
+        heads=service.heads,
+    )
     return app
 
 

@@ -29,6 +29,7 @@ from splitwiper.errors import (
 )
 from splitwiper.service.access import Gate, Held, Rates
 from splitwiper.service.api.receiving import small
+from splitwiper.service.heads import Heads
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
 
@@ -62,6 +63,8 @@ _BROKEN = (
 _EVERYBODY = ("/v1/federation", "/v1/initial")
 _OPERATORS = ("/v1/status", "/v1/operator", "/metrics")
 _GUARDED = ("/v1/", "/metrics")
+_SHOWING = "/v1/"
+"""Answers of these paths carry the ledger's head."""
 
 
 class Front:
@@ -73,10 +76,12 @@ class Front:
         rates: how often anybody may.
         held: what small bodies take in memory.
         metrics: count what comes.
+        heads: the ledger's signed head, which goes out with every answer to somebody who is known.
     """
 
-    def __init__(self, app: App, gate: Gate, rates: Rates, held: Held, metrics: Metrics) -> None:
+    def __init__(self, app: App, gate: Gate, rates: Rates, held: Held, metrics: Metrics, heads: Heads) -> None:
         self._app, self._gate, self._rates, self._held, self._metrics = app, gate, rates, held, metrics
+        self._heads = heads
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Let a call through, and write a line about it: no label, no data, no token.
@@ -86,22 +91,32 @@ class Front:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        method, start, status, begun = scope["method"], time.perf_counter(), 500, False
+        method, start, status, begun, dropped = scope["method"], time.perf_counter(), 500, False, False
         bare = method == "HEAD"
         if bare:
             scope = {**scope, "method": "GET"}
 
         async def noted(message: MutableMapping[str, Any]) -> None:
-            nonlocal status, begun
+            nonlocal status, begun, dropped
+            if dropped:
+                return
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
+                if CALLER in scope and scope["path"].startswith(_SHOWING):  # now: it covers what the answer tells of
+                    shown = await self._heads.headers(scope["headers"])
+                    if not shown and scope[CALLER].kind == "client":  # it would be refused: say that it may be repeated
+                        status, dropped = 500, True
+                        await answer(FailingError("the ledger's head cannot be signed"))(scope, receive, send)
+                        return
+                    message = {**message, "headers": [*message.get("headers", ()), *shown]}
             elif bare and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
         try:
             if scope["path"].startswith(_GUARDED):
-                scope[CALLER] = self._caller(scope)
+                scope[CALLER] = self._gate.principal(scope)
+                self._let_in(scope[CALLER], scope["path"])
             if CALLER not in scope or _streams(scope):
                 await self._app(scope, receive, noted)
             else:
@@ -122,20 +137,17 @@ class Front:
             _log.info("call", extra={"method": method, "route": route, "status": status, "seconds": took})
             self._metrics.called(method, route, status, took)
 
-    def _caller(self, scope: Scope) -> Principal:
-        """Who calls.
+    def _let_in(self, caller: Principal, path: str) -> None:
+        """Let somebody who is known through.
 
         Raises:
-            IdentityError: nobody that is known.
-            ForbiddenError: somebody this is not for.
-            QuotaError: too often.
+            ForbiddenError: this is not for them.
+            QuotaError: they call too often.
         """
-        caller, path = self._gate.principal(scope), scope["path"]
         self._rates.take(f"{caller.kind} {caller.name}")
         if not path.startswith(_EVERYBODY) and path.startswith(_OPERATORS) != (caller.kind == "operator"):
             whom = "operators" if path.startswith(_OPERATORS) else "clients"
             raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}.")
-        return caller
 
 
 def _streams(scope: Scope) -> bool:

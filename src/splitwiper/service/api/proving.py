@@ -1,19 +1,18 @@
-"""Proof for outsiders: certificates, the keys that sign them, and the ledger's heads."""
+"""Proof for outsiders: certificates, and the keys that sign them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 
-from splitwiper.errors import DataError, NotFoundError
+from splitwiper.errors import NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.api.shared import service_of
-from splitwiper.service.certificate import Keyring, Log
+from splitwiper.service.certificate import Keyring
 from splitwiper.service.certifying import certified
 
 router = APIRouter(prefix="/v1", tags=["proof"])
-Size = Annotated[int, Query(ge=1, le=1 << 40)]
 
 
 @router.get("/requests/{ticket}/certificate")
@@ -45,27 +44,6 @@ async def keys(request: Request) -> list[str]:
 
 @router.get("/keys/succession")
 async def succession(request: Request) -> list[dict[str, Any]]:
-    """What each signing key said of the one after it: DSSE envelopes, so that clients can follow a rotation."""
+    """What signing keys said of each other: DSSE envelopes, so that clients can follow a rotation or a revocation."""
     service = service_of(request)
-    return await service.office.run(lambda server: Keyring.of(server.tree).succession())
-
-
-@router.get("/ledger/head")
-async def head(request: Request) -> dict[str, Any]:
-    """How long the ledger is, and the root of the Merkle tree over its entries."""
-    service = service_of(request)
-    return await service.office.run(lambda server: Log.begin(server.tree).head().to_dict())
-
-
-@router.get("/ledger/consistency")
-async def consistency(request: Request, old: Size, new: Size) -> list[str]:
-    """The proof that the ledger of one length is the beginning of that of another."""
-    service = service_of(request)
-
-    def proof(server: Server) -> list[str]:
-        log = Log.begin(server.tree)
-        if not old <= new <= log.head().size:
-            raise DataError(f"the ledger has {log.head().size} entries: ask for old ≤ new ≤ that.")
-        return log.consistency(old, new)
-
-    return await service.office.run(proof)
+    return await service.office.run(lambda server: Keyring.of(server.tree).statements())

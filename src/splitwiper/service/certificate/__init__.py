@@ -1,12 +1,14 @@
 """Certificates of unlearning: signed statements that outsiders can check, and what clients pin so that nobody forks.
 
-`certify` makes one for a settled ticket, `check` checks it with a public key alone, `check_with_store` recomputes it,
-and `Pins` keeps a client's view of the ledger.
+`certify` makes one for a settled ticket, `check` checks it with a public key alone, `check_with_store` recomputes it.
+`SignedHead` is what the server says its ledger is, `Pins` keeps a client's view of it, `Keys` tells which signing keys
+count.
 """
 
 from splitwiper.service.certificate.checking import check
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import Checked, Finding
+from splitwiper.service.certificate.heads import SignedHead
 from splitwiper.service.certificate.issuing import certify, certify_run, opening
 from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
 from splitwiper.service.certificate.log import Head, Log
@@ -15,6 +17,7 @@ from splitwiper.service.certificate.pins import Pins
 from splitwiper.service.certificate.recomputing import check_with_store
 from splitwiper.service.certificate.request import SignedRequest, read_request
 from splitwiper.service.certificate.signing import Keyring
+from splitwiper.service.certificate.standing import Keys, Revocation, read_keys
 from splitwiper.service.certificate.succession import followed
 
 __all__ = [
@@ -23,10 +26,13 @@ __all__ = [
     "Finding",
     "Head",
     "Keyring",
+    "Keys",
     "Log",
     "Opening",
     "Pins",
     "PublicKey",
+    "Revocation",
+    "SignedHead",
     "SignedRequest",
     "SigningKey",
     "certify",
@@ -35,6 +41,7 @@ __all__ = [
     "check_with_store",
     "followed",
     "opening",
+    "read_keys",
     "read_public",
     "read_request",
 ]

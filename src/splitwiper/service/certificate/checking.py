@@ -15,6 +15,7 @@ from splitwiper.service.certificate.log import Head, leaf_of, receipt_mark
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
 from splitwiper.service.certificate.request import read_request
+from splitwiper.service.certificate.standing import Keys, Revocation
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import merkle
 from splitwiper.store.tickets import receipt_digest
@@ -39,7 +40,8 @@ def check(
 
     Args:
         envelope: the certificate, as `certify` gave it or as a file's bytes.
-        trusted: public keys, one of which must have signed; none if nobody is trusted yet.
+        trusted: public keys, one of which must have signed; none if nobody is trusted yet. Given as `Keys`, those that
+            were revoked count only for ledgers that are shown to be the beginning of one that another key signed.
         pins: heads of the ledger that the client remembers.
         head: the head that the server shows now.
         consistency: the server's proofs between heads; without them only heads of equal size can be compared.
@@ -51,7 +53,8 @@ def check(
         made = envelope if isinstance(envelope, Envelope) else _read(envelope)
     except FormatError as problem:
         return Checked((Finding("envelope", "mismatch", str(problem).removesuffix(".")),))
-    signature = _signature(made, tuple(trusted))
+    keys = trusted if isinstance(trusted, Keys) else Keys(tuple(trusted))
+    signature = _signature(made, keys.keys)
     if signature.outcome == "mismatch":
         return Checked((signature,))
     try:
@@ -66,10 +69,28 @@ def check(
         found += _opened(said, opening)
     if receipt is not None:
         found.append(_receipt(said, opening, receipt))
-    pinned = pins.heads() if isinstance(pins, Pins) else tuple(pins or ())
+    pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # it stands for those before it
     if pinned or head is not None:
         found.append(_heads(said, pinned, head, consistency))
+    if signature.outcome == "holds" and not keys.signed(made):
+        online = consistency is not None and bool(pinned or head)
+        found.append(_revoked(said, keys.doubtful(made, said["ledger"]["size"]), online))
     return Checked(tuple(found), said)
+
+
+def _revoked(said: Mapping[str, Any], revocation: Revocation | None, online: bool) -> Finding:
+    """What a signature of revoked keys alone is worth."""
+    what, size = "signing key", said["ledger"]["size"]
+    if revocation is None:
+        return Finding(what, "mismatch", f"the key that signed it was revoked before the ledger had {size} entries")
+    if online:  # the pinned head, or the one shown now, was signed by a key in good standing
+        return Finding(what, "holds", f"the key was {revocation}; the ledger it signed is the beginning of the present")
+    return Finding(
+        what,
+        "unverifiable",
+        f"the key that signed it was {revocation}: a thief of that key may have made it. Fetch the certificate from "
+        "the server again, which adds a signature by its present key",
+    )
 
 
 def _read(envelope: Mapping[str, Any] | bytes) -> Envelope:

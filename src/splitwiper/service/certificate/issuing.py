@@ -11,7 +11,7 @@ from typing import Any
 from splitwiper.errors import CorruptError, FormatError, NotFoundError
 from splitwiper.seeding import digest
 from splitwiper.service.certificate.canonical import LIMIT, dumps, loads
-from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.envelope import MOST_SIGNATURES, Envelope
 from splitwiper.service.certificate.keys import SigningKey
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.manifest import Opening
@@ -35,7 +35,8 @@ def certify(
     """The certificate of a settled ticket: made and kept the first time, and the same one ever after.
 
     It has no time of its own: the same state and key give the same bytes. Made at once, it proves most; made after the
-    shard or the model was replaced, it can no longer show the manifest, whose salts are gone.
+    shard or the model was replaced, it can no longer show the manifest, whose salts are gone. Handed out again after
+    the signing key changed, it gets another signature, by the present key; what is signed never changes.
 
     Args:
         tree: the server's tree.
@@ -61,7 +62,24 @@ def certify(
         envelope = Envelope.sign(body, [key] if isinstance(key, SigningKey) else key)
         files.make_folder(path.parent)
         files.write_bytes(path, to_bytes(envelope.to_dict()), replace=False)
-    return _kept(path, ticket)
+    return _signed_again(tree, path, _kept(path, ticket), [key] if isinstance(key, SigningKey) else key)
+
+
+def _signed_again(tree: ServerTree, path: Path, kept: dict[str, Any], keys: Sequence[SigningKey]) -> dict[str, Any]:
+    """A kept certificate with a signature of each present key. What the store did not sign itself stays as it is."""
+    made, ring = Envelope.from_dict(kept), Keyring.of(tree).keys()
+    fresh = [key for key in keys if key.public in ring.good and not made.signers([key.public])]
+    if not fresh:
+        return kept
+    said, log = parse(made.payload)["ledger"], Log.of(tree)
+    own = ring.signed(made) or ring.doubtful(made, said["size"]) is not None
+    if not own or said["size"] > len(log.entries) or log.head(said["size"]).root != said["root"]:
+        return kept  # somebody else's file, or of another ledger: signing it would vouch for it
+    more = Envelope.sign(made.payload, fresh, payload_type=made.payload_type).signatures
+    first = made.signatures[: MOST_SIGNATURES - len(more)]
+    again = Envelope(made.payload, made.payload_type, (*first, *more)).to_dict()
+    files.write_bytes(path, to_bytes(again))
+    return again
 
 
 def _kept(path: Path, ticket: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from splitwiper.errors import InputError, NotFoundError
 from splitwiper.seeding import mac
 from splitwiper.service.certificate.canonical import dumps
+from splitwiper.service.certificate.growing import GrowingTree
 from splitwiper.store import ServerTree, ledger, merkle
 
 _SALT = "ledger-salt"
@@ -70,8 +71,8 @@ class Log:
     def __init__(self, entries: Sequence[Mapping[str, Any]], salt: bytes, *, before: Log | None = None) -> None:
         self.entries = entries
         self._salt = salt
-        self._leaves: list[bytes] = before._leaves[:] if before else []
-        self._leaves += [leaf_of(self.shown(n), self.blind(n)) for n in range(len(self._leaves) + 1, len(entries) + 1)]
+        self._tree: GrowingTree = GrowingTree(before._tree if before else None)
+        self._tree.extend(leaf_of(self.shown(n), self.blind(n)) for n in range(len(self._tree) + 1, len(entries) + 1))
 
     @classmethod
     def of(cls, tree: ServerTree) -> Log:
@@ -114,15 +115,16 @@ class Log:
         Raises:
             InputError: it never had so many.
         """
-        return Head(len(self._first(size)), merkle.root(self._first(size)).hex())
+        size = self._size(size)
+        return Head(size, self._tree.root(size).hex())
 
     def inclusion(self, seq: int, size: int | None = None) -> list[str]:
         """The proof that entry ``seq`` (from 1) is in the ledger of ``size`` entries."""
-        return [item.hex() for item in merkle.inclusion(self._first(size), seq - 1)]
+        return [item.hex() for item in self._tree.inclusion(seq - 1, self._size(size))]
 
     def consistency(self, old: int, new: int | None = None) -> list[str]:
         """The proof that the ledger of ``old`` entries is the beginning of that of ``new``."""
-        return [item.hex() for item in merkle.consistency(self._first(new), old)]
+        return [item.hex() for item in self._tree.consistency(old, self._size(new))]
 
     def shown(self, seq: int) -> dict[str, Any]:
         """An entry as its leaf has it."""
@@ -150,10 +152,10 @@ class Log:
                 return int(entry["seq"])
         raise NotFoundError(f"no entry of the ledger settles ticket {ticket!r}.")
 
-    def _first(self, size: int | None) -> Sequence[bytes]:
-        if size is not None and not 0 <= size <= len(self._leaves):
-            raise InputError(f"the ledger has {len(self._leaves)} entries, not {size}: ask for a size it had.")
-        return self._leaves if size is None else self._leaves[:size]
+    def _size(self, size: int | None) -> int:
+        if size is not None and not 0 <= size <= len(self._tree):
+            raise InputError(f"the ledger has {len(self._tree)} entries, not {size}: ask for a size it had.")
+        return len(self._tree) if size is None else size
 
 
 _seen: WeakKeyDictionary[ServerTree, Log] = WeakKeyDictionary()

@@ -34,7 +34,7 @@ def check_with_store(
         verify: recomputes what a receipt is about; `Federation.verify` is one.
         trusted: keys one of which must have signed; those of the store if not given.
     """
-    offline = check(envelope, Keyring.of(tree).public() if trusted is None else trusted)
+    offline = check(envelope, Keyring.of(tree).keys() if trusted is None else trusted)
     if not offline.certificate or offline.outcome == "mismatch":
         return offline
     said = offline.certificate
@@ -43,7 +43,9 @@ def check_with_store(
         return Checked((*offline.checks, store), said)
     receipt = tree.receipt(said["ticket"])
     standing = manifest.is_standing(tree, receipt)
-    found = [*offline.checks, store]
+    # the store's own ledger is what a signature of a revoked key alone cannot show
+    found = [check for check in offline.checks if (check.what, check.outcome) != ("signing key", "unverifiable")]
+    found.append(store)
     found += [Finding(c.what, c.outcome, c.detail) for c in verify(receipt).checks]
     return Checked(tuple(found), said, "current" if standing else "superseded")
 

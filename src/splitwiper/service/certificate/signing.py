@@ -1,18 +1,27 @@
 """The server's ring of signing keys: one to sign with, and the public halves of all it ever signed with.
 
-The ring is a folder: ``private.pem`` (PKCS 8, readable by its owner alone) and ``public/ID.pem``, which outsiders get.
+The ring is a folder: ``private.pem`` (PKCS 8, readable by its owner alone), ``public/ID.pem``, which outsiders get, and
+what keys said of each other: ``succession/ID.json`` and ``revoked/ID.json``.
 """
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 from splitwiper.errors import StoreError
 from splitwiper.service.certificate.canonical import dumps, loads
+from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.keys import PublicKey, SigningKey
+from splitwiper.service.certificate.log import Log
+from splitwiper.service.certificate.standing import Keys, Revocation
 from splitwiper.service.certificate.succession import succeed
-from splitwiper.store import ServerTree, files
+from splitwiper.store import ServerTree, files, ledger
+from splitwiper.store.tickets import now
+
+ENTRY = "key-revoked"
+"""The kind of the ledger's entry for a revocation."""
 
 
 class Keyring:
@@ -61,10 +70,49 @@ class Keyring:
         files.write_bytes(self._private, new.pem())
         return self.key()
 
-    def succession(self) -> list[dict[str, Any]]:
-        """What each key said of the one after it."""
-        listed = sorted((self.folder / "succession").glob("*.json"))
-        return [loads(path.read_bytes(), "succession of keys") for path in listed]
+    def revoke(self, tree: ServerTree, key: PublicKey, *, reason: str, size: int | None = None) -> Revocation:
+        """Revoke a key: its signatures count no longer for ledgers of more than ``size`` entries.
+
+        Where it is the present key, a fresh one takes its place first. The present key signs the revocation, and the
+        ledger gets an entry. Killed in between, the same call finishes what was begun.
+
+        Args:
+            tree: the server's tree, whose ring this is.
+            key: what to revoke; one of `public`.
+            reason: why, for everybody to read.
+            size: the ledger's size now, if not given. Give a smaller one where the key was stolen earlier.
+        """
+        if self._private.exists() and self.key().public == key:
+            self.rotate()
+        present, log = self.key(), Log.begin(tree)
+        path = self.folder / "revoked" / f"{key.id}.json"
+        files.make_folder(path.parent)
+        if not path.exists():
+            said = Revocation(
+                federation=tree.book.meta("run") or "",
+                revoked=key.raw.hex(),
+                by=present.public.raw.hex(),
+                size=log.head(size).size,
+                time=now(),
+                reason=reason,
+            )
+            files.write_bytes(path, dumps(said.sign(present)), replace=False)
+        made = Envelope.from_bytes(path.read_bytes())
+        said = Revocation(**loads(made.payload, "revocation of a key"))
+        with tree.book.change() as db:
+            if not any(e.get("kind") == ENTRY and e.get("key") == key.id for e in ledger.entries(tree.book)):
+                told = {"kind": ENTRY, "key": key.id, "size": said.size, "time": said.time, "reason": said.reason}
+                ledger.append(db, {**told, "statement": hashlib.sha256(made.payload).hexdigest()})
+        return said
+
+    def statements(self) -> list[dict[str, Any]]:
+        """What keys said of each other: each of the one after it, and of those that were revoked."""
+        listed = [path for name in ("succession", "revoked") for path in sorted((self.folder / name).glob("*.json"))]
+        return [loads(path.read_bytes(), "statement about keys") for path in listed]
+
+    def keys(self) -> Keys:
+        """The public halves of all keys that ever signed, and which of them were revoked."""
+        return Keys.of(self.public(), self.statements())
 
     def public(self) -> tuple[PublicKey, ...]:
         """The public halves of all keys that ever signed, by id. Reading them takes no right to the private one."""

@@ -1,4 +1,8 @@
-"""Succession of signing keys: the old key signs the new one, so that who trusts the one can trust the other."""
+"""Succession of signing keys: the old key signs the new one, so that who trusts the one can trust the other.
+
+A key has one successor. Whoever steals an old key can sign a succession of its own, which is not followed by those who
+know the true one; those who are shown both and know neither follow none.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +26,43 @@ def succeed(old: SigningKey, new: PublicKey) -> dict[str, Any]:
 def followed(known: Iterable[PublicKey], said: Sequence[Mapping[str, Any]]) -> tuple[PublicKey, ...]:
     """Keys that can be trusted by who trusts the known ones: each was signed by one before it.
 
-    What is no succession, or of unknown keys, counts for nothing.
+    What is no succession, or of unknown keys, counts for nothing. Of two successors of one key, a known one counts; if
+    neither is known, neither does.
     """
     found = {key.raw: key for key in known}
-    left = list(said)
-    while True:
-        taken = [one for one in left if (key := _new(one, found)) is not None and found.setdefault(key.raw, key)]
-        if not taken:
-            return tuple(found.values())
-        left = [one for one in left if one not in taken]
+    fresh = list(found.values())
+    while fresh:
+        steps = _steps({key.raw: key for key in fresh}, said)
+        fresh = []
+        for successors in steps.values():
+            if len(successors) == 1 and not successors & found.keys():
+                (raw,) = successors
+                found[raw] = PublicKey(raw)
+                fresh.append(found[raw])
+    return tuple(found.values())
 
 
-def _new(envelope: Mapping[str, Any], known: Mapping[bytes, PublicKey]) -> PublicKey | None:
-    try:
-        made = Envelope.from_dict(envelope)
-        if made.payload_type != PAYLOAD_TYPE:
-            return None
-        said = loads_canonical(made.payload, "succession of keys")
-        old, new = (bytes.fromhex(said[name]) for name in ("from", "to"))
-    except (FormatError, ValueError, KeyError, TypeError):
-        return None
-    if old not in known or len(new) != 32 or not made.signers([known[old]]):
-        return None
-    return PublicKey(new)
+def successions(
+    keys: Iterable[PublicKey], said: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[PublicKey, PublicKey], ...]:
+    """Return each key together with the one that came after it, where both are among these."""
+    known = {key.raw: key for key in keys}
+    steps = _steps(known, said)
+    return tuple((known[old], known[new]) for old, later in steps.items() for new in later if new in known)
+
+
+def _steps(known: Mapping[bytes, PublicKey], said: Sequence[Mapping[str, Any]]) -> dict[bytes, set[bytes]]:
+    """The successors that known keys have named."""
+    out: dict[bytes, set[bytes]] = {}
+    for envelope in said:
+        try:
+            made = Envelope.from_dict(envelope)
+            if made.payload_type != PAYLOAD_TYPE:
+                continue
+            told = loads_canonical(made.payload, "succession of keys")
+            old, new = (bytes.fromhex(told[name]) for name in ("from", "to"))
+        except (FormatError, ValueError, KeyError, TypeError):
+            continue
+        if old in known and len(new) == 32 and made.signers([known[old]]):
+            out.setdefault(old, set()).add(new)
+    return out

@@ -11,6 +11,7 @@ from splitwiper.config import ModelConfig
 from splitwiper.config.settings import typed
 from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
+from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import client_context
 from splitwiper.wire import Request
@@ -44,14 +45,20 @@ class HomeConfig:
             raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
 
 
-def connect(folder: Path, config: HomeConfig, sign: Callable[[Request], dict[str, Any]] | None = None) -> HttpsLink:
-    """A link to a home's server.
+def connect(
+    folder: Path,
+    config: HomeConfig,
+    sign: Callable[[Request], dict[str, Any]] | None = None,
+    guard: LedgerGuard | None = None,
+) -> HttpsLink:
+    """Return a link to a home's server.
 
     Args:
         folder: the home.
         config: where its server is.
         sign: signs requests to forget.
+        guard: checks the ledger head of every answer.
     """
     token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
     context = client_context(folder / config.certs) if config.certs else None
-    return HttpsLink(config.url, context, token=token, sign=sign)
+    return HttpsLink(config.url, context, token=token, sign=sign, guard=guard)

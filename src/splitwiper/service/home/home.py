@@ -20,15 +20,25 @@ import torch
 from splitwiper.client import Added, Client
 from splitwiper.config import ClientConfig, Config, from_dict, read_toml
 from splitwiper.data.rows import as_rows
-from splitwiper.errors import BusyError, InputError, NotFoundError, SplitWiperError, UnreachableError
+from splitwiper.errors import (
+    BusyError,
+    InputError,
+    NotFoundError,
+    RestoredError,
+    SplitWiperError,
+    UnreachableError,
+)
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
-from splitwiper.service.certificate import Checked, Pins, PublicKey, check, followed, read_public
+from splitwiper.service.certificate import Checked, Keys, check
+from splitwiper.service.certificate.restoring import Restored
 from splitwiper.service.home.agreeing import Gathering, Side
 from splitwiper.service.home.config import FILE, HomeConfig, connect
+from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.home.witnessing import Witnessing
 from splitwiper.splitting import identity
-from splitwiper.store import ClientTree, files
+from splitwiper.store import ClientTree
 from splitwiper.wire import Column, Label, Receipt, Request, Scores, Ticket
 
 Progress = Callable[[str, int, int], None]
@@ -63,8 +73,11 @@ class Home:
                 f"the client half is not the one that {folder} joined with: the model's code or constants differ, or "
                 "a library it comes from. Bring the model back as it was."
             )
-        self.own_key = OwnKey(folder / self.config.name, self._tree().book.meta("federation") or "")
-        self.link = connect(folder, self.config, self._signed)
+        own, federation = folder / self.config.name, self._tree().book.meta("federation") or ""
+        self.own_key = OwnKey(own, federation)
+        self.guard = LedgerGuard(own, federation, folder)
+        self.link = connect(folder, self.config, self._signed, self.guard)
+        self.witnessing = Witnessing(own, self.config.name, self.guard, self.link, self.own_key)
         self._progress = progress
         self.labels: tuple[Label, ...] = ()
 
@@ -112,8 +125,8 @@ class Home:
         if side is not None:
             side.agree(gathering or Gathering())
         client.sync()
-        self.pin()
         self.keys()
+        self.witnessing.try_exchange()
         return added
 
     def estimate(self) -> dict[str, Any] | None:
@@ -180,38 +193,65 @@ class Home:
             ForkError: the server shows another ledger than before.
             InputError: it signs with a key that this client does not know.
         """
-        self.pin()
         envelope = self.link.certificate(ticket)
         found = check(
             envelope,
             self.keys(),
-            pins=self._pins(),
+            pins=self.guard.pins,
             consistency=self.link.consistency,
             client_key=self.own_key.key().public,
         )
+        self.witnessing.try_exchange()
         return Certified(envelope, found)
 
     def pin(self) -> None:
-        """Remember the ledger's head; it must have grown out of all that were remembered before.
+        """Look at the ledger's head, and remember it; it must have grown out of those that were remembered before.
+
+        Every other call to the server does the same.
 
         Raises:
             ForkError: it did not.
         """
-        self._pins().pin(self.link.head(), self.link.consistency)
+        self.link.head()
 
-    def _pins(self) -> Pins:
-        return Pins(self.folder / self.config.name / "heads")
-
-    def keys(self) -> tuple[PublicKey, ...]:
+    def keys(self) -> Keys:
         """The server's signing keys: those it had when this client first saw it, and keys that those have signed."""
-        folder = self.folder / self.config.name / "server-keys"
-        known = read_public(folder) if folder.exists() else ()
-        trusted = followed(known, self.link.succession()) if known else self.link.signing_keys()
-        files.make_folder(folder)
-        for key in trusted:
-            if key not in known:
-                files.write_bytes(folder / f"{key.id[:16]}.pem", key.pem())
-        return trusted
+        return self.guard.refresh(self.link.ask)
+
+    def restored(self) -> Restored:
+        """The restored backup that the server asks to be accepted; see `accept_restore`.
+
+        Raises:
+            NotFoundError: there is nothing to accept.
+            ForkError: the ledger is another one, and no restored backup explains that.
+        """
+        try:
+            self.pin()
+        except RestoredError:
+            if (found := self.guard.restored(self.link.ask)) is not None:
+                return found
+            raise
+        raise NotFoundError("there is nothing to accept: the server's ledger is the one that this site knows.")
+
+    def accept_restore(self, restored: Restored) -> Path:
+        """Go on with a server that was restored from a backup: pin its ledger, ask again for what it no longer knows.
+
+        Killed at any instant, it can be called again; what is left to send is then sent by `settle`.
+
+        Args:
+            restored: what a person has read and accepted.
+
+        Returns:
+            The folder where the heads of the ledger before are kept.
+        """
+        client = self.client
+        client.tree.remember(unsent="restored")  # whatever happens from here on, the shard is sent again
+        kept = self.guard.accept(restored, self.link.ask)
+        lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}
+        answered = [row["ticket"] for row in client.tree.requests("done") if row["ticket"] in lost]
+        client.tree.mark(answered, "sent")  # the server has the request, and no longer the shard that answered it
+        client.reupload()
+        return kept
 
     def ticket(self, ticket: str) -> Ticket:
         """Where a request stands.
@@ -250,6 +290,7 @@ class Home:
     def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
         if client != self.config.name:
             raise NotFoundError(f"this is the home of {self.config.name!r}, not of {client!r}.")
+        self.witnessing.try_exchange(daily=True)
         return self.client.scores(x, at_home=self.halves.server if at_home else None)
 
     def close(self) -> None:

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from splitwiper import errors
 from splitwiper.errors import SplitWiperError, UnreachableError
-from splitwiper.service.certificate import Head, PublicKey
+from splitwiper.service.certificate import SignedHead
+from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
 
@@ -67,6 +68,7 @@ class HttpsLink:
         patience: seconds to wait for an answer.
         tries: how often a call is tried that got no answer; every one may be repeated.
         sign: signs requests to forget, see `splitwiper.service.home.own_key`.
+        guard: checks the ledger's head in every answer before anybody uses it; None before a client has joined.
     """
 
     travels = True
@@ -80,8 +82,10 @@ class HttpsLink:
         patience: float = 60.0,
         tries: int = _TRIES,
         sign: Callable[[Request], dict[str, Any]] | None = None,
+        guard: LedgerGuard | None = None,
     ) -> None:
         self.url = url.rstrip("/")
+        self._guard = guard
         self._tries, self._sign, self._patience = tries, sign, patience
         self.timings: dict[str, float] = {}
         """Seconds of the last upload's parts, for whoever measures."""
@@ -198,19 +202,34 @@ class HttpsLink:
         found: dict[str, Any] = self._call("GET", f"/v1/requests/{ticket}/certificate").json()
         return found
 
-    def signing_keys(self) -> tuple[PublicKey, ...]:
-        """The keys that the server says it signs with, or signed with."""
-        return tuple(PublicKey.from_pem(text.encode()) for text in self._call("GET", "/v1/keys").json())
+    def head(self, size: int | None = None) -> SignedHead:
+        """The ledger's head as the server signs it, now or when it had so many entries; nobody has checked this one."""
+        told = self._call("GET", "/v1/ledger/head", params={"size": size} if size else {}).json()
+        return SignedHead.read(told["signed"])
 
-    def succession(self) -> list[dict[str, Any]]:
-        """What each of those keys said of the one after it."""
-        found: list[dict[str, Any]] = self._call("GET", "/v1/keys/succession").json()
+    def countersign(self, witness: Mapping[str, Any]) -> None:
+        """Leave a countersigned head for other sites."""
+        self._call("POST", "/v1/ledger/witnesses", json=dict(witness))
+
+    def witnesses(self) -> list[dict[str, Any]]:
+        """The countersigned heads of all sites, as the server relays them."""
+        found: list[dict[str, Any]] = self._call("GET", "/v1/ledger/witnesses").json()
         return found
 
-    def head(self) -> Head:
-        """The ledger's head."""
-        told = self._call("GET", "/v1/ledger/head").json()
-        return Head(int(told["size"]), str(told["root"]))
+    def ask(self, place: str, **params: Any) -> Any:
+        """What a GET call answers, with no head checked: for keys and proofs, which the caller checks.
+
+        Raises:
+            UnreachableError: it is not JSON.
+            SplitWiperError: what the server says is wrong.
+        """
+        answer = self._http.get(place, params=params)
+        if not answer.is_success:
+            raise _problem(answer)
+        try:
+            return answer.json()
+        except ValueError as problem:
+            raise UnreachableError(f"{answer.url} answered not as a SplitWiper server does.") from problem
 
     def consistency(self, old: int, new: int) -> list[str]:
         """The proof that the ledger of one length grew into that of another."""
@@ -279,7 +298,14 @@ class HttpsLink:
         raise AssertionError("not reached")
 
     def _once(self, method: str, place: str, **how: Any) -> httpx.Response:
-        answer = self._http.request(method, place, **how)
+        if self._guard is None:
+            answer = self._http.request(method, place, **how)
+        else:
+            if method != "GET" and not self._guard.met:  # look at the ledger before anything is sent
+                self._once("GET", "/v1/ledger/head")
+            newest, headers = self._guard.before()
+            answer = self._http.request(method, place, **{**how, "headers": {**how.get("headers", {}), **headers}})
+            self._guard.check(answer, newest, self.ask)
         if answer.is_success:
             return answer
         raise _problem(answer)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from splitwiper.service.certificate import SignedRequest, SigningKey
+from splitwiper.service.certificate import SignedHead, SignedRequest, SigningKey
+from splitwiper.service.certificate.countersigning import countersign
 from splitwiper.store import files
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request
@@ -43,3 +44,7 @@ class OwnKey:
             key=key.public.raw.hex(),
         )
         return made.sign(key)
+
+    def countersign(self, head: SignedHead, site: str) -> dict[str, Any]:
+        """A head that the server signed, together with this site's countersignature."""
+        return countersign(head, site, self.key(), now())

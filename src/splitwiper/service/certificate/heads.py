@@ -1,0 +1,108 @@
+"""Signed heads of the ledger: what the server is held to. It sends one with every answer, and sites keep them.
+
+Two heads of equal size and different roots, both signed by the server, prove to anybody that it kept two ledgers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from splitwiper.errors import FormatError
+from splitwiper.service.certificate.canonical import dumps, loads, loads_canonical
+from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.keys import SigningKey
+from splitwiper.service.certificate.log import Head
+
+PAYLOAD_TYPE = "application/vnd.splitwiper.head+json"
+HEAD, PROOF, SIZE = "Ledger-Head", "Ledger-Proof", "Ledger-Size"
+"""HTTP headers: an answer's signed head, the proof that it continues the caller's, and the size of the caller's."""
+LARGEST = 1 << 40
+"""Entries of the largest ledger that is believed to exist."""
+_ROOT = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class SignedHead:
+    """A head as the server signed it.
+
+    Attributes:
+        federation: the server's store; heads of another one do not count.
+        head: size and root.
+        time: when it was signed, by the server's clock.
+        envelope: the DSSE envelope. Whether its signature is a known key's is for the reader to check.
+    """
+
+    federation: str
+    head: Head
+    time: str
+    envelope: Envelope
+
+    @classmethod
+    def sign(cls, federation: str, head: Head, time: str, key: SigningKey) -> SignedHead:
+        """Sign a head."""
+        said = {"federation": federation, "size": head.size, "root": head.root, "time": time}
+        return cls(federation, head, time, Envelope.sign(dumps(said), [key], payload_type=PAYLOAD_TYPE))
+
+    @classmethod
+    def read(cls, envelope: Envelope | Mapping[str, Any]) -> SignedHead:
+        """Read a head from its envelope, without checking the signature.
+
+        Raises:
+            FormatError: it is not a head.
+        """
+        made = envelope if isinstance(envelope, Envelope) else Envelope.from_dict(envelope)
+        if made.payload_type != PAYLOAD_TYPE:
+            raise FormatError(f"this is not a ledger head: its type is {made.payload_type[:60]!r}.")
+        said = loads_canonical(made.payload, "ledger head")
+        if not isinstance(said, dict) or said.keys() != {"federation", "size", "root", "time"}:
+            raise FormatError("this is not a ledger head: it has other fields than federation, size, root and time.")
+        size, texts = said["size"], [said[name] for name in ("federation", "root", "time")]
+        if type(size) is not int or not 0 < size <= LARGEST:
+            raise FormatError("this is not a ledger head: its size is not a number of entries.")
+        if not all(isinstance(text, str) and len(text) <= 200 and text.isprintable() for text in texts):
+            raise FormatError("this is not a ledger head: a field is not a short text.")
+        if not _ROOT.fullmatch(said["root"]):
+            raise FormatError("this is not a ledger head: its root is not 64 hexadecimal digits.")
+        return cls(said["federation"], Head(size, said["root"]), said["time"], made)
+
+    @classmethod
+    def from_header(cls, text: str) -> SignedHead:
+        """Read a head from the value of its HTTP header.
+
+        Raises:
+            FormatError: it is not a head.
+        """
+        return cls.read(Envelope.from_dict(loads(_decoded(text), "ledger head")))
+
+    def to_header(self) -> str:
+        """Return the value of the HTTP header."""
+        return base64.b64encode(dumps(self.envelope.to_dict())).decode("ascii")
+
+
+def proof_to_header(proof: Sequence[str]) -> str:
+    """Return the value of the HTTP header for a proof given as hashes in hex."""
+    return base64.b64encode(b"".join(map(bytes.fromhex, proof))).decode("ascii")
+
+
+def proof_from_header(text: str) -> list[str]:
+    """Read a proof from the value of its HTTP header.
+
+    Raises:
+        FormatError: it is not a sequence of hashes.
+    """
+    data = _decoded(text)
+    if len(data) % 32:
+        raise FormatError("this is not a proof: its length is not that of whole hashes.")
+    return [data[i : i + 32].hex() for i in range(0, len(data), 32)]
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as problem:
+        raise FormatError("this is not base64.") from problem

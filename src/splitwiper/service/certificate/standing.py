@@ -1,0 +1,164 @@
+"""Which signing keys count: keys that follow from known ones, and keys that were revoked from some point on.
+
+A revocation names a key and a size of the ledger. The key's signatures count for ledgers of at most that size, and only
+together with evidence from a key in good standing. Only a later key in the line of succession can revoke an earlier
+one: a thief of an old key can revoke nothing that came after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import FormatError, NotFoundError
+from splitwiper.service.certificate.canonical import dumps, loads, loads_canonical
+from splitwiper.service.certificate.envelope import Envelope, read_limited
+from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
+from splitwiper.service.certificate.succession import followed, successions
+
+PAYLOAD_TYPE = "application/vnd.splitwiper.revocation+json"
+STATEMENTS = "statements.json"
+"""Beside public keys in a folder: successions and revocations, as a list of envelopes."""
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """That a key's signatures no longer count from a point on.
+
+    Attributes:
+        federation: the store whose keys these are.
+        revoked: the public key, in hex.
+        by: the public key that signs this, in hex.
+        size: entries of the largest ledger that signatures of the revoked key count for.
+        time: when it was revoked.
+        reason: why, in the operator's words.
+    """
+
+    federation: str
+    revoked: str
+    by: str
+    size: int
+    time: str
+    reason: str
+
+    def sign(self, key: SigningKey) -> dict[str, Any]:
+        """Return the statement as a DSSE envelope."""
+        return Envelope.sign(dumps(self.__dict__), [key], payload_type=PAYLOAD_TYPE).to_dict()
+
+    def __str__(self) -> str:
+        return f"revoked at {self.time} for ledgers of more than {self.size} entries ({self.reason})"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The signing keys of a server, as somebody trusts them. Iterating gives all of them.
+
+    Attributes:
+        keys: all that were trusted at some time.
+        revoked: what is known of those that were revoked, by key id.
+    """
+
+    keys: tuple[PublicKey, ...] = ()
+    revoked: Mapping[str, Revocation] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, known: Iterable[PublicKey], statements: Sequence[Mapping[str, Any]]) -> Keys:
+        """Return the keys that follow from known ones, with the revocations that count."""
+        keys = followed(known, statements)
+        later = [(old.id, new.id) for old, new in successions(keys, statements)]
+        revoked: dict[str, Revocation] = {}
+        by_raw = {key.raw.hex(): key for key in keys}
+        for statement in statements:
+            said = _revocation(statement, by_raw)
+            if said is None or by_raw[said.by].id not in _after(by_raw[said.revoked].id, later):
+                continue
+            name = by_raw[said.revoked].id
+            if name not in revoked or said.size < revoked[name].size:  # of several, the strictest
+                revoked[name] = said
+        return cls(keys, revoked)
+
+    def __iter__(self) -> Iterator[PublicKey]:
+        return iter(self.keys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def good(self) -> tuple[PublicKey, ...]:
+        """The keys that nobody revoked."""
+        return tuple(key for key in self.keys if key.id not in self.revoked)
+
+    def signed(self, envelope: Envelope) -> bool:
+        """Return whether a key in good standing signed an envelope."""
+        return bool(envelope.signers(self.good))
+
+    def doubtful(self, envelope: Envelope, size: int) -> Revocation | None:
+        """Return the revocation of a key that signed an envelope, if the ledger is no larger than the key counts for.
+
+        Such a signature may be the server's own or a thief's: only a head that a key in good standing signed, and a
+        proof that the ledgers are one, can tell.
+        """
+        for key in envelope.signers(key for key in self.keys if key.id in self.revoked):
+            if size <= self.revoked[key.id].size:
+                return self.revoked[key.id]
+        return None
+
+
+def read_keys(paths: Iterable[Path]) -> Keys:
+    """Read keys and what was said of them: ``.pem`` files, ``.json`` files of statements, folders of both.
+
+    Raises:
+        NotFoundError: there is none.
+        FormatError: a file is neither.
+    """
+    known, statements = list[PublicKey](), list[Mapping[str, Any]]()
+    for path in paths:
+        told = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
+        statements += [one for file in told for one in read_statements(file)]
+        if path.is_dir() or not told:
+            known += read_public(path)
+    return Keys.of(known, statements)
+
+
+def read_statements(path: Path) -> list[Mapping[str, Any]]:
+    """Read a file with one statement about keys, or a list of them. Their signatures are not checked here.
+
+    Raises:
+        FormatError: it holds something else.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {path}. Check the path.")
+    found = loads(read_limited(path), "statement about keys")
+    listed = found if isinstance(found, list) else [found]
+    if not all(isinstance(one, dict) and "payloadType" in one for one in listed):
+        raise FormatError(f"{path} holds no statements about keys: give what the server's folder 'signing' has.")
+    return listed
+
+
+def _after(key: str, later: Sequence[tuple[str, str]]) -> set[str]:
+    """The ids of all keys that came after one."""
+    found, fresh = set[str](), {key}
+    while fresh := {new for old, new in later if old in fresh} - found:
+        found |= fresh
+    return found
+
+
+def _revocation(statement: Mapping[str, Any], keys: Mapping[str, PublicKey]) -> Revocation | None:
+    """The revocation in a statement, if it is one, of a known key, and its signature is right."""
+    try:
+        made = Envelope.from_dict(statement)
+        if made.payload_type != PAYLOAD_TYPE:
+            return None
+        said = loads_canonical(made.payload, "revocation of a key")
+        if not isinstance(said, dict) or said.keys() != Revocation.__dataclass_fields__.keys():
+            return None
+    except FormatError:
+        return None
+    texts = [value for name, value in said.items() if name != "size"]
+    if not all(isinstance(text, str) and len(text) <= 1000 and text.isprintable() for text in texts):
+        return None
+    if type(said["size"]) is not int or said["size"] < 0 or said["revoked"] not in keys or said["by"] not in keys:
+        return None
+    return Revocation(**said) if made.signers([keys[said["by"]]]) else None

@@ -1,0 +1,58 @@
+"""The server's signing keys as a site knows them: those it saw first, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import FormatError, UnreachableError
+from splitwiper.service.certificate import Keys, PublicKey, read_public
+from splitwiper.service.certificate.canonical import LIMIT, dumps
+from splitwiper.service.certificate.standing import STATEMENTS, read_statements
+from splitwiper.store import files
+
+Ask = Callable[..., Any]
+"""Makes a GET call and gives what the answer holds as JSON; nobody has checked it."""
+
+
+class ServerKeys:
+    """Public keys in a folder of the site, and beside them what keys said of each other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self) -> Keys:
+        """Return the keys that are known; none before the first contact."""
+        known = read_public(self.folder) if any(self.folder.glob("*.pem")) else ()
+        return Keys.of(known, self._statements())
+
+    def refresh(self, ask: Ask) -> Keys:
+        """Follow what the server's keys said since, and remember it. On the first contact, believe what is shown.
+
+        Raises:
+            UnreachableError: the answer is not what a SplitWiper server says.
+        """
+        known = self.read()
+        told = ask("/v1/keys/succession")
+        try:
+            first = known.keys or tuple(PublicKey.from_pem(text.encode()) for text in ask("/v1/keys"))
+        except (FormatError, AttributeError, TypeError) as problem:
+            raise UnreachableError("the server's signing keys cannot be read: tell its operator.") from problem
+        if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+            raise UnreachableError("what the server's signing keys said cannot be read: tell its operator.")
+        before = self._statements()
+        statements = [*before, *(one for one in told if one not in before)]
+        found = Keys.of(first, statements)
+        files.make_folder(self.folder)
+        for key in found:
+            if key not in known.keys:
+                files.write_bytes(self.folder / f"{key.id[:16]}.pem", key.pem())
+        text = dumps(statements)
+        if statements != before and len(text) < LIMIT:
+            files.write_bytes(self.folder / STATEMENTS, text)
+        return found
+
+    def _statements(self) -> list[Any]:
+        path = self.folder / STATEMENTS
+        return list(read_statements(path)) if path.exists() else []
