@@ -26,7 +26,8 @@ The tree::
     │   ├── FailingError                     it was reached, and cannot do its work: no room, a damaged store
     │   └── SlowError                        it was reached, and what was sent came too slowly
     ├── TrainingError         (RuntimeError) training ran and went wrong
-    └── ForkError             (RuntimeError) the server shows another ledger than it did before
+    ├── ForkError             (RuntimeError) the server shows another ledger than it did before
+    └── MismatchError         (RuntimeError) the server's answer is not what it committed to
 
 Each message gives the offending value and the remedy. Only the command line turns errors into exit codes.
 """
@@ -139,6 +140,10 @@ class TrainingError(SplitWiperError, RuntimeError):
 
 class ForkError(SplitWiperError, RuntimeError):
     """The server shows a ledger that is not the one it showed before, gone on."""
+
+
+class MismatchError(SplitWiperError, RuntimeError):
+    """The server answers with something other than what it committed to."""
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:

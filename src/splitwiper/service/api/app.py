@@ -19,9 +19,10 @@ from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service import overrides
 from splitwiper.service.access import Gate, Held, Rates
-from splitwiper.service.api import asking, operating, predicting, proving, talking, uploading, watching
+from splitwiper.service.api import asking, attesting, operating, predicting, proving, talking, uploading, watching
 from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
+from splitwiper.service.attestations import Attestations
 from splitwiper.service.cases import Case, Cases
 from splitwiper.service.certifying import due
 from splitwiper.service.desk import Desk
@@ -55,6 +56,7 @@ class Service:
         self.book.create({})
         self.overrides = overrides.Overrides(self.book)
         self.cases = Cases(self.book)
+        self.attestations = Attestations(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
         self.talks = Talks(self.book, ServerTree(root), config.patience)
 
@@ -129,7 +131,7 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploading, asking, proving, predicting, talking, operating):
+    for part in (uploading, asking, proving, attesting, predicting, talking, operating):
         app.include_router(part.router, responses=PROBLEMS)
     app.include_router(watching.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]

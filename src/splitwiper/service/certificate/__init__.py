@@ -4,6 +4,7 @@
 and `Pins` keeps a client's view of the ledger.
 """
 
+from splitwiper.service.certificate.attestation import Attestation, read_attestation
 from splitwiper.service.certificate.checking import check
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import Checked, Finding
@@ -18,6 +19,7 @@ from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.succession import followed
 
 __all__ = [
+    "Attestation",
     "Checked",
     "Envelope",
     "Finding",
@@ -35,6 +37,7 @@ __all__ = [
     "check_with_store",
     "followed",
     "opening",
+    "read_attestation",
     "read_public",
     "read_request",
 ]

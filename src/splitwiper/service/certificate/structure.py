@@ -55,6 +55,7 @@ def _texts(value: Any) -> bool:
 _COMMITMENTS = dict.fromkeys(("shard", "manifest", "model"), _or_none(_hash))
 _PARTS = ("server_config", "server_initial", "client_config", "client_initial", "client_key", "codebook")
 _PREDICATE: dict[str, Any] = {
+    "federation": _text,
     "ticket": _text,
     "client": _text,
     "level": lambda value: value in ("class", "sample", "client"),

@@ -22,6 +22,16 @@ from splitwiper.service.identity.contexts import client_context, server_context
 from splitwiper.service.identity.names import Principal
 from splitwiper.service.identity.records import Issued
 from splitwiper.service.identity.tokens import Token, Tokens
-from splitwiper.service.identity.trust import Trust
+from splitwiper.service.identity.trust import Trust, identity_in
 
-__all__ = ["Authority", "Issued", "Principal", "Token", "Tokens", "Trust", "client_context", "server_context"]
+__all__ = [
+    "Authority",
+    "Issued",
+    "Principal",
+    "Token",
+    "Tokens",
+    "Trust",
+    "client_context",
+    "identity_in",
+    "server_context",
+]
