@@ -153,7 +153,7 @@ def test_another_servers_certificate(issued, fresh) -> None:
         (lambda _: b"", "no certificate"),
         (lambda _: b"[]", "no object"),
         (lambda s: dumps({**s, "_type": "https://in-toto.io/Statement/v0.1"}), "_type"),
-        (lambda s: dumps({**s, "predicateType": "urn:splitwiper:certificate-of-unlearning:v2"}), "predicateType"),
+        (lambda s: dumps({**s, "predicateType": "urn:splitwiper:certificate-of-unlearning:v3"}), "predicateType"),
     ],
 )
 def test_one_spelling_alone(master, spell, word: str) -> None:

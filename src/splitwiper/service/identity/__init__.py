@@ -13,6 +13,7 @@ The folder of an authority::
     server/             ca.pem, certificate.pem, key.pem, revoked.pem, superseded.pem, tokens.jsonl
     clients/NAME/       ca.pem, certificate.pem, key.pem
     operators/NAME/     the same
+    auditors/NAME/      the same
 
 The labels' group key has nothing to do with any of this: who runs the CA learns nothing from it.
 """
