@@ -71,6 +71,14 @@ def test_digest_depends_on_settings_and_seed() -> None:
     assert one != config_digest(ServerConfig(), seed=1)
 
 
+def test_digests_taken_before_a_setting_was_added_still_hold() -> None:
+    """Recorded comparisons are named by them."""
+    assert config_digest(ServerConfig(), seed=0).startswith("c4c1dc604089acc4")
+    assert config_digest(Config(), seed=0).startswith("135f0dbee504006a")
+    assert config_digest(ServerConfig(transcript=True), seed=0) != config_digest(ServerConfig(), seed=0)
+    assert config_digest(Config(server=ServerConfig(transcript=True)), seed=0) != config_digest(Config(), seed=0)
+
+
 def test_what_the_server_reads_holds_nothing_of_the_clients() -> None:
     assert "slices" not in to_toml(ServerConfig()) and "labels" not in to_toml(ServerConfig())
 

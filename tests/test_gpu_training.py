@@ -13,7 +13,7 @@ from splitwiper import feeding, loop
 from splitwiper.cache import Cache
 from splitwiper.config import Recipe
 from splitwiper.errors import TrainingError
-from splitwiper.loop import finish, fit, state_of, training
+from splitwiper.loop import Span, finish, fit, state_of, training
 from splitwiper.seeding import Stream, state_digest
 from splitwiper.wire import Column, Label, Shard
 from splitwiper.wire.codecs import Ranges, stored
@@ -242,3 +242,76 @@ def test_a_failed_capture_harms_no_graph_made_before() -> None:
     for one in work:
         finish(one)
     assert state_digest(state_of(beside)) == state_digest(state_of(alone))
+
+
+class LateViews(Net):
+    """Insists on the usual order of channels, after batch norm and dropout have left their traces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body[4] = nn.Identity()
+        self.early = nn.Dropout(0.3)
+
+    def forward(self, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        maps = self.body[:5](self.early(tensors["z"]))
+        return self.body[5:](maps.view(len(maps), -1))
+
+
+def states(make: type[Net], recipe: Recipe, span: Span | None = None) -> dict[int, dict[str, torch.Tensor]]:
+    """The state after each epoch of a training, or of a part of it."""
+    found: dict[int, dict[str, torch.Tensor]] = {}
+    torch.manual_seed(0)
+    rows, stream = cache(), Stream(1, "t")
+    fit(make(), rows, recipe, epochs=4, stream=stream, what="test", on_state=found.__setitem__, span=span)
+    return found
+
+
+@pytest.mark.parametrize("graphs_from", [1, 10**9])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_every_epoch_alone_is_as_in_the_whole(
+    monkeypatch: pytest.MonkeyPatch, optimizer: str, precision: str, graphs_from: int
+) -> None:
+    """Whether the whole ran as graphs or eagerly, and whether the part does: the state after each epoch is the same."""
+    recipe = Recipe(
+        device="cuda", batch=64, optimizer=optimizer, lr=0.01, schedule="onecycle", clip=1.0, precision=precision
+    )
+    monkeypatch.setattr(loop, "_GRAPHS_FROM", graphs_from)
+    whole = states(Net, recipe)
+    digests = [state_digest(state) for state in whole.values()]
+    assert list(whole) == [0, 1, 2, 3, 4] and len(set(digests)) == 5
+    assert all(
+        tensor.device.type == "cpu" and tensor.is_contiguous() for state in whole.values() for tensor in state.values()
+    )
+    for part_from in (1, 10**9):
+        monkeypatch.setattr(loop, "_GRAPHS_FROM", part_from)
+        for epoch in range(4):
+            part = states(Net, recipe, Span(epoch, epoch + 1, whole[epoch]))
+            assert [state_digest(state) for state in part.values()] == digests[epoch : epoch + 2]
+        rest = states(Net, recipe, Span(1, 4, whole[1]))
+        assert [state_digest(state) for state in rest.values()] == digests[1:]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_net_that_insists_on_a_layout_is_recomputed_too(optimizer: str) -> None:
+    """The first try of its first batch fails; neither batch norm nor the generators remember it."""
+    recipe = Recipe(device="cuda", batch=64, optimizer=optimizer, lr=0.01)
+    whole = states(LateViews, recipe)
+    assert int(whole[1]["net/body.1.num_batches_tracked"]) == 11  # one for each batch of 700 rows
+    for epoch in range(4):
+        part = states(LateViews, recipe, Span(epoch, epoch + 1, whole[epoch]))
+        assert state_digest(part[epoch + 1]) == state_digest(whole[epoch + 1])
+
+
+def test_a_full_gpu_hands_out_the_same_states() -> None:
+    recipe, found = Recipe(device="cuda", batch=64), list[tuple[int, str]]()
+
+    def on_state(epoch: int, state: dict[str, torch.Tensor]) -> None:
+        found.append((epoch, state_digest(state)))
+        if len(found) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Made up.")
+
+    fit(net(), cache(), recipe, epochs=4, stream=Stream(1, "t"), what="test", on_state=on_state)
+    assert [epoch for epoch, _ in found] == [0, 1, 2, 0, 1, 2, 3, 4]
+    assert found[:3] == found[3:6]
+    assert found[3:] == [(epoch, state_digest(state)) for epoch, state in states(Net, recipe).items()]

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -22,16 +24,31 @@ from splitwiper.errors import TrainingError
 from splitwiper.feeding import feed_for
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import Stream, isolated_rng
-from splitwiper.stepping import Step
+from splitwiper.stepping import State, Step
 
 OnEpoch = Callable[[int, int, float], None]
 """Called after each epoch with (epochs done, epochs in all, mean loss)."""
+OnState = Callable[[int, State], None]
+"""Called before the first epoch and after each with (epochs done, the state to go on from). When the GPU's memory runs
+out, training starts over, and so do the calls."""
 _T = TypeVar("_T")
 Pausing = Generator[None, None, _T]
 """Work that pauses now and then, so that other work can go on meanwhile, and returns a result."""
 _GRAPHS_FROM = 12
 """Steps from which capturing CUDA graphs pays."""
 _log = logging.getLogger("splitwiper")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some epochs of a training: from the state after ``first`` epochs until ``last`` are done.
+
+    Order, noise and learning rate are functions of the epoch's number, so the state is all that those before leave.
+    """
+
+    first: int
+    last: int
+    state: Mapping[str, Tensor]
 
 
 def fit(
@@ -43,16 +60,42 @@ def fit(
     stream: Stream,
     what: str,
     on_epoch: OnEpoch | None = None,
+    on_state: OnState | None = None,
+    span: Span | None = None,
 ) -> tuple[float, ...]:
     """Train ``net`` (tensors by name in, logits out) and return the mean loss of each epoch.
 
     Row order and dropout come from ``stream`` alone; the result is a pure function of the arguments, and of the
     numerics that `splitwiper.numerics.fingerprint` lists.
 
+    Args:
+        net: what to train.
+        rows: what to train on.
+        recipe: how.
+        epochs: of the whole training, which the learning rate's schedule spans.
+        stream: names the randomness.
+        what: names the training in messages.
+        on_epoch: told of progress.
+        on_state: given the state before the first epoch and after each.
+        span: the epochs to compute, where not all.
+
     Raises:
         TrainingError: the loss stopped being finite, or a layer could not take a batch.
+        DataError: the span's state is not that of such a net.
     """
-    return finish(training(net, rows, recipe, epochs=epochs, stream=stream, what=what, on_epoch=on_epoch))
+    return finish(
+        training(
+            net,
+            rows,
+            recipe,
+            epochs=epochs,
+            stream=stream,
+            what=what,
+            on_epoch=on_epoch,
+            on_state=on_state,
+            span=span,
+        )
+    )
 
 
 def finish(work: Pausing[_T]) -> _T:
@@ -74,21 +117,24 @@ def training(
     stream: Stream,
     what: str,
     on_epoch: OnEpoch | None = None,
+    on_state: OnState | None = None,
+    span: Span | None = None,
 ) -> Pausing[tuple[float, ...]]:
     """`fit`, with a pause after each epoch."""
     device = pick_device(recipe.device)
+    run = partial(_epochs, net, rows, recipe, device, epochs, stream, what, on_epoch, on_state, span)
     if device.type != "cuda":
-        return (yield from _epochs(net, rows, recipe, device, epochs, stream, what, on_epoch))
+        return (yield from run())
     first = state_of(net)
     try:
-        return (yield from _epochs(net, rows, recipe, device, epochs, stream, what, on_epoch))
+        return (yield from run())
     except torch.OutOfMemoryError as problem:
         full = str(problem).partition(".")[0]
     _log.warning("%s: %s; starting over with batches streamed from disk.", what, full)
     torch.cuda.empty_cache()
     net.load_state_dict(first)
     try:
-        return (yield from _epochs(net, rows, recipe, device, epochs, stream, what, on_epoch, resident=False))
+        return (yield from run(resident=False))
     except torch.OutOfMemoryError as problem:
         raise TrainingError(
             f"{what}: the GPU's memory is full even with batches streamed from disk ({problem}). Lower batch "
@@ -105,18 +151,28 @@ def _epochs(
     stream: Stream,
     what: str,
     on_epoch: OnEpoch | None,
+    on_state: OnState | None,
+    span: Span | None,
     *,
     resident: bool = True,
 ) -> Pausing[tuple[float, ...]]:
     lane = torch.cuda.Stream(device) if device.type == "cuda" else None
     count = math.ceil(len(rows) / recipe.batch)
+    first, last = (span.first, span.last) if span else (0, epochs)
     with reproducible(device, recipe.threads), torch.cuda.stream(lane):
         net.to(device)
         half = torch.bfloat16 if lane and recipe.precision == "bfloat16" else torch.float32
         feed = feed_for(rows, device, math.ceil(len(rows) / count), dtype=half, resident=resident)
-        step = Step(net.train(), feed.decode, recipe, device, what=what, graphs=epochs * count >= _GRAPHS_FROM)
+        graphs = (last - first) * count >= _GRAPHS_FROM
+        step = Step(net.train(), feed.decode, recipe, device, what=what, graphs=graphs)
+        if span:
+            step.load(span.state)
+    if on_state:
+        if lane:
+            lane.synchronize()
+        on_state(first, step.state())
     losses: list[float] = []
-    for epoch in range(epochs):
+    for epoch in range(first, last):
         order, noise = (
             Stream(stream.seed, f"{stream.purpose}/{use}/{epoch}", stream.name, stream.content)
             for use in ("order", "noise")
@@ -143,6 +199,8 @@ def _epochs(
                 "forget the rows that were added last."
             )
         losses.append(mean)
+        if on_state:
+            on_state(epoch + 1, step.state())
         if on_epoch:
             on_epoch(epoch + 1, epochs, mean)
     net.eval()

@@ -19,13 +19,58 @@ from torch.nn import functional
 
 from splitwiper.cache import CODE, Parts
 from splitwiper.config import Recipe
-from splitwiper.errors import TrainingError
+from splitwiper.errors import DataError, TrainingError
 
 _log = logging.getLogger("splitwiper")
 _lost = 0
 """Captures that failed. Each takes the GPU's generator from under the graphs that were made before."""
+State = dict[str, Tensor]
+"""Everything a training goes on from: tensors of the net and of the optimiser, by stable names, on the CPU."""
+_NET, _OPTIMIZER = "net/", "optimizer/"
 _WARM = 2
 """Eager steps for each batch size before its graph is captured: libraries set themselves up in them."""
+
+
+def net_state(net: nn.Module) -> State:
+    """Copy every parameter and buffer of a net to the CPU, buffers that its state dict leaves out included."""
+    return {f"{_NET}{name}": _on_cpu(tensor) for name, tensor in _tensors(net).items()}
+
+
+def load_net(net: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Put the net's tensors in a state into a net, in place.
+
+    Raises:
+        DataError: they are not those of such a net.
+    """
+    own = {f"{_NET}{name}": tensor for name, tensor in _tensors(net).items()}
+    for name in sorted(own.keys() | {key for key in state if not key.startswith(_OPTIMIZER)}):
+        if name not in state or name not in own:
+            who, whom = ("the net", "the state") if name in own else ("the state", "the net")
+            raise DataError(f"{who} has {name!r}, and {whom} does not: it is the state of another net.")
+        there, given = own[name], state[name]
+        if (there.shape, there.dtype) != (given.shape, given.dtype):
+            raise DataError(
+                f"{name!r} is {given.dtype} {list(given.shape)}, the net's {there.dtype} {list(there.shape)}."
+            )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
+
+
+def _tensors(net: nn.Module) -> dict[str, Tensor]:
+    return {**dict(net.named_parameters()), **dict(net.named_buffers())}
+
+
+def _keys(recipe: Recipe) -> tuple[str, ...]:
+    """What an optimiser keeps of each parameter it has updated."""
+    if recipe.optimizer == "sgd":
+        return ("momentum_buffer",) if recipe.momentum else ()
+    return ("step", "exp_avg", "exp_avg_sq")
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    """A copy on the CPU, in the layout that files have."""
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 class Step:
@@ -52,6 +97,59 @@ class Step:
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs and device.type == "cuda" else None
         self._seen: dict[int, int] = {}
         self._lost = _lost
+        self._proven = self._layout is torch.contiguous_format  # whether the net takes this layout
+
+    # --- the state between steps ---------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Copy everything that the next step depends on besides its batch and learning rate, to the CPU.
+
+        Parameters and buffers are named ``net/NAME``, the optimiser's tensors ``optimizer/PARAMETER/KEY``.
+        """
+        out = net_state(self._net)
+        for name, parameter in self._net.named_parameters():
+            for key, value in self._optimizer.state.get(parameter, {}).items():
+                out[f"{_OPTIMIZER}{name}/{key}"] = _on_cpu(value)
+        return out
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take up a state that `state` returned, here or elsewhere, whatever it was computed on.
+
+        Raises:
+            DataError: it is not the state of such a net.
+        """
+        load_net(self._net, state)
+        moments = self._moments(state)
+        self._optimizer.state.clear()
+        for parameter, tensors in moments.items():
+            for key, value in tensors.items():
+                if value.shape == parameter.shape:  # laid out in memory like its parameter: fused kernels insist on it
+                    self._optimizer.state[parameter][key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+                else:
+                    self._optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
+
+    def _moments(self, state: Mapping[str, Tensor]) -> dict[nn.Parameter, dict[str, Tensor]]:
+        """The optimiser's tensors in a state, checked: a parameter has all that the optimiser keeps of one, or none."""
+        left = {name for name in state if name.startswith(_OPTIMIZER)}
+        out: dict[nn.Parameter, dict[str, Tensor]] = {}
+        for name, parameter in self._net.named_parameters():
+            keys = {key: f"{_OPTIMIZER}{name}/{key}" for key in _keys(self._recipe)}
+            if not left.isdisjoint(keys.values()):
+                out[parameter] = {key: state[full].detach() for key, full in keys.items() if full in state}
+                left -= set(keys.values())
+                if out[parameter].keys() != keys.keys():
+                    raise DataError(f"the state of the optimiser lacks a part for {name!r}; it keeps {sorted(keys)}.")
+            for key, value in out.get(parameter, {}).items():
+                wanted = (torch.Size(), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
+                if (value.shape, value.dtype) != wanted:
+                    raise DataError(
+                        f"{keys[key]!r} is {value.dtype} {list(value.shape)}, not {wanted[1]} {list(wanted[0])}."
+                    )
+        if left:
+            raise DataError(f"the state has {min(left)!r}, which {self._recipe.optimizer} keeps of no parameter here.")
+        return out
+
+    # --- one step ------------------------------------------------------------------------------------------
 
     def __call__(self, parts: Parts, rate: float) -> None:
         """Train on a batch with a learning rate."""
@@ -88,17 +186,39 @@ class Step:
 
     def _logits(self, tensors: dict[str, Tensor], rows: int) -> Tensor:
         """The net's outputs. On a GPU maps have channels innermost, unless the net insists on their order."""
+        undo = None if self._proven else self._undoing()
         try:
             logits: Tensor = self._net(laid_out(tensors, self._layout))
+            self._proven = True
             return logits
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, IndexError) as problem:
             if self._layout is torch.channels_last and "view" in str(problem):
-                self._layout = torch.contiguous_format
+                if undo is not None:
+                    undo()
+                kept = self.state()
+                self._layout, self._proven = torch.contiguous_format, True
                 self._net.to(memory_format=self._layout)  # type: ignore[call-overload]
+                self.load(kept)  # the optimiser's tensors follow the layout
                 return self._logits(tensors, rows)
             raise TrainingError(f"{self._what}: a batch of {rows} rows could not be computed ({problem}).") from problem
+
+    def _undoing(self) -> Callable[[], None]:
+        """How to take back what a forward pass that fails on the way has changed: buffers, and what it drew.
+
+        Without it the first epoch of a training would differ from the same epoch computed anywhere else.
+        """
+        buffers = [(buffer, buffer.clone()) for buffer in self._net.buffers()]
+        noise, drawn = torch.cuda.get_rng_state(self._device), _cpu_generators()
+
+        def undo() -> None:
+            for buffer, before in buffers:
+                buffer.copy_(before)
+            torch.cuda.set_rng_state(noise, self._device)
+            _set_cpu_generators(drawn)
+
+        return undo
 
     def _capture(self, parts: Parts, size: int) -> None:
         """Record the step for batches of one size; nothing is computed."""
@@ -122,9 +242,7 @@ class Step:
             self._graphs = None
             return
         if not _same(drawn, _cpu_generators()):  # the graph would replay one draw for ever
-            random.setstate(drawn[0])
-            np.random.set_state(drawn[1])
-            torch.set_rng_state(drawn[2])
+            _set_cpu_generators(drawn)
             _log.warning("%s: the net draws random numbers on the CPU, so steps run eagerly.", self._what)
             self._graphs = None
             return
@@ -151,6 +269,13 @@ def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:
 def _cpu_generators() -> tuple[Any, Any, Tensor]:
     """Where the CPU's generators stand: Python's, NumPy's and torch's."""
     return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def _set_cpu_generators(drawn: tuple[Any, Any, Tensor]) -> None:
+    """Put the CPU's generators back to where they stood."""
+    random.setstate(drawn[0])
+    np.random.set_state(drawn[1])
+    torch.set_rng_state(drawn[2])
 
 
 def _same(one: tuple[Any, Any, Tensor], other: tuple[Any, Any, Tensor]) -> bool:

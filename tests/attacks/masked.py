@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
 from splitwiper.attacks import Seen, ServerView, Truth
 from splitwiper.models.small import digits_cnn
-from splitwiper.server.training import train
+from splitwiper.server.training import TrainingInputs, train
 from splitwiper.wire import Label, Shard, open_shard, write_shard
 from splitwiper.wire.labels import in_order
 
@@ -101,8 +101,6 @@ def masked(
     if train_half:
         first = fed.halves.server.state_dict()
         shards, config = [seen.shard for seen in uploads], SERVER
-        done = train(
-            fed.halves.server, first, shards, labels, columns=view.columns, config=config, seed=0, manifest="00"
-        )
+        done = train(TrainingInputs(fed.halves.server, first, shards, labels, view.columns, config, 0, "00"))
         half = fed.halves.server.loaded(done.state)
     return ServerView(tuple(uploads), view.columns, len(labels), half, labels), out

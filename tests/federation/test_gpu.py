@@ -13,6 +13,8 @@ import torch
 from federation.runs import Table, assert_same, settings, without
 from splitwiper import Config, Federation, ModelConfig, split
 from splitwiper.models import digits_cnn
+from splitwiper.server import Server
+from splitwiper.store import ServerTree
 
 pytestmark = pytest.mark.gpu
 
@@ -86,3 +88,22 @@ def test_client_on_the_gpu_server_on_the_cpu(tmp_path: Path) -> None:
     first = [fed.predict_proba("north", one) for one in x]
     again = [fed.predict_proba("north", one) for one in reversed(x)][::-1]
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("server", [{}, {"optimizer": "adamw", "lr": 0.01, "precision": "bfloat16"}])
+def test_a_transcript_on_a_gpu(tmp_path: Path, server: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    halves = split(digits_cnn(), at="stem", example=torch.zeros(1, 1, 8, 8))
+    data = {"north": images(1, 300), "south": images(2, 200)}
+    models = []
+    for transcript in (True, False):
+        config = on_gpu(settings(keys="seeded"))
+        config = replace(config, server=replace(config.server, epochs=3, transcript=transcript, **server))
+        fed = Federation(tmp_path / str(transcript), halves, config)
+        fed.learn(data)
+        one = Server(ServerTree(fed.path / "server"), halves.server)
+        models.append(one.tree.model().digest)
+        if transcript:
+            checks = [*one.check_ends(), *(one.recompute_epoch(epoch) for epoch in (1, 2, 3))]
+            assert all(check.exact for check in checks), checks
+    assert models[0] == models[1]

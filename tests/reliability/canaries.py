@@ -129,6 +129,7 @@ def digests(run: Path) -> dict[str, str]:
     for folder, table_name, book in (
         ("server/shards", "shards", "server/server.db"),
         ("server/models", "model", "server/server.db"),
+        ("server/epochs", "epochs", "server/server.db"),
         *((f"clients/{p.name}/{t}", t, f"clients/{p.name}/client.db") for p in sorted((run / "clients").iterdir())
           for t in ("slices", "checkpoints", "half")),
     ):  # fmt: skip

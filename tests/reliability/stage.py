@@ -34,7 +34,7 @@ def config(slices: int = 1, **client: Any) -> Config:
     """Settings that train in milliseconds."""
     return Config(
         seed=3,
-        server=ServerConfig(epochs=1, batch=16, threads=1),
+        server=ServerConfig(epochs=1, batch=16, threads=1, transcript=True),
         client=ClientConfig(epochs=1, batch=16, head_width=0, slices=slices, threads=1, **client),
     )
 
@@ -87,7 +87,9 @@ def bits(path: Path) -> dict[str, Any]:
             data = (path / "server" / "shards" / record.pop("file")).read_bytes()  # of one piece
             assert hashlib.sha256(hashlib.sha256(data).digest()).hexdigest() == record["digest"]
             out[f"shard {record['client']}"] = record
-        out["model"] = query(server, "SELECT digest, manifest, labels, exact FROM model")
+        out["model"] = query(server, "SELECT digest, manifest, labels, exact, transcript FROM model")
+        if epochs := query(server, "SELECT epoch, digest FROM epochs ORDER BY epoch"):
+            out["epochs"] = epochs
     for folder in sorted((path / "clients").iterdir()) if (path / "clients").is_dir() else ():
         book = folder / "client.db"
         if is_made(book):
@@ -112,6 +114,7 @@ _FIXED = {
 _POINTERS = {
     "shards": "SELECT file FROM shards",
     "models": "SELECT file FROM model",
+    "epochs": "SELECT file FROM epochs",
     "slices": "SELECT file FROM slices",
     "checkpoints": "SELECT file FROM checkpoints",
     "half": "SELECT file FROM half",

@@ -61,7 +61,7 @@ def test_nothing_is_left_of_what_was_forgotten(tmp_path: Path, halves: Halves, l
     after = canaries.digests(run)
     erased = {file: value for file, value in before.items() if file not in after}
     kinds = {file.split("/")[-2] for file in erased}
-    assert kinds >= {"shards", "models", "slices", "half"}
+    assert kinds >= {"shards", "models", "epochs", "slices", "half"}
     wanted = rows | names | ids | embedded | canaries.of_digests(erased)
     if level != "client":
         new = canaries.activations(canaries.half_of(run, "north", halves), CANARIES[0])

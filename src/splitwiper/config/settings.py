@@ -15,6 +15,9 @@ from splitwiper.errors import ConfigError, nearest
 from splitwiper.seeding import digest
 
 _T = TypeVar("_T")
+ADDED_LATER = {"added_later": True}
+"""Metadata of a setting that changes nothing where it has its default: digests leave it out then, so that what was
+recorded before the setting existed keeps its name."""
 
 
 def choice(owner: object, name: str, allowed: tuple[str, ...]) -> None:
@@ -118,8 +121,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
 
 
-def to_toml(settings: Any, *, within: str = "") -> str:
+def to_toml(settings: Any, *, within: str = "", added_later: bool = True) -> str:
     r"""A settings dataclass as TOML; `from_dict` of its parsed text gives the same settings back.
+
+    Args:
+        settings: the dataclass.
+        within: the table it is written in.
+        added_later: whether settings marked `ADDED_LATER` are written even where they have their default.
 
     >>> @dataclasses.dataclass
     ... class Cut:
@@ -132,8 +140,8 @@ def to_toml(settings: Any, *, within: str = "") -> str:
         value = getattr(settings, f.name)
         if dataclasses.is_dataclass(value):
             name = f"{within}{f.name}"
-            tables.append(f"\n[{name}]\n{to_toml(value, within=f'{name}.')}")
-        else:
+            tables.append(f"\n[{name}]\n{to_toml(value, within=f'{name}.', added_later=added_later)}")
+        elif added_later or value != f.default or not f.metadata.get("added_later"):
             lines.append(f"{f.name} = {_toml_value(value)}\n")
     return "".join(lines + tables)
 
@@ -152,4 +160,4 @@ def _toml_value(value: Any) -> str:
 
 def config_digest(settings: Any, *, seed: int) -> str:
     """Digest of a settings dataclass and the root seed, for receipts."""
-    return digest("config", seed, type(settings).__name__, to_toml(settings))
+    return digest("config", seed, type(settings).__name__, to_toml(settings, added_later=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from splitwiper.config.hiding import Masking, Noise
-from splitwiper.config.settings import bounded, choice, typed
+from splitwiper.config.settings import ADDED_LATER, bounded, choice, typed
 from splitwiper.errors import ConfigError
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -69,6 +69,11 @@ class ServerConfig(Recipe):
     start: str = "initial"
     """'initial' re-trains from the federation's first weights and is exact; 'warm' goes on from the present
     model, and says of itself that it is not exact."""
+    transcript: bool = field(default=False, metadata=ADDED_LATER)
+    """Commits training to the whole state after every epoch and keeps those states, so that an auditor can recompute
+    single epochs. It costs disk: epochs × (weights + optimiser state), and as much again while the next model is
+    trained; the states are erased with the model. A server's own configuration file has it on unless it says
+    otherwise; in one process it is off. A 'warm' training has no transcript."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

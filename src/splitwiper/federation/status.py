@@ -17,6 +17,7 @@ from splitwiper.wire import Column, Ticket
 _WHY = {
     "shards": "activations and labels of surviving rows: the server re-trains from them",
     "models": "the server model in use",
+    "epochs": "states that training went through: an auditor recomputes epochs from them; erased with the model",
     "slices": "the client's surviving rows",
     "checkpoints": "states that saw only surviving rows: a later request restarts from them",
     "half": "the frozen client half in use",

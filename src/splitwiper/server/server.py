@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -16,9 +16,12 @@ from torch import Tensor
 from splitwiper.cache import to_device
 from splitwiper.config import ServerConfig, from_dict, read_toml
 from splitwiper.errors import CorruptError, DataError, NotFoundError
+from splitwiper.loop import OnState
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
-from splitwiper.server.training import Trained, Watch, train
+from splitwiper.server.recording import Recorder
+from splitwiper.server.training import Trained, TrainingInputs, Watch, train
+from splitwiper.server.transcript import EpochCheck, Transcript, check_end, check_first, recompute_epoch
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ModelRecord, ServerTree, ShardRecord, files, manifest_digest, outputs_of
 from splitwiper.wire import (
@@ -212,51 +215,100 @@ class Server:
         old = self.tree.model()
         go_on = self.config.start == "warm" and self._is_whole(old)
         warm = (self.tree.weights(old), old.labels) if old and go_on else None
-        try:
-            trained, labels = self.compute(shards, warm=warm)
-        except CorruptError:
-            if self.tree.shards() != shards:  # one was replaced before it was opened, if only by an equal file
-                return None
-            raise
-        value = state_digest(trained.state)
-        same = old is not None and (old.digest, old.manifest) == (value, manifest)  # receipts go on to vouch for it
-        record = ModelRecord(
-            file=files.random_name("model"),
-            digest=value,
-            manifest=manifest,
-            salt=old.salt if old and same else secrets.token_bytes(32),
-            labels=labels,
-            exact=warm is None,
-            fingerprint=self.fingerprint(),
-            seconds=time.perf_counter() - start,
-            losses=trained.losses,
-            codebook=shards[0].codebook,
+        recorder = Recorder(self.tree) if self.config.transcript and warm is None else None
+        with recorder or nullcontext():
+            try:
+                trained, labels = self.compute(shards, warm=warm, on_state=recorder)
+            except CorruptError:
+                if self.tree.shards() != shards:  # one was replaced before it was opened, if only by an equal file
+                    return None
+                raise
+            epochs = recorder.records() if recorder else ()
+            value = state_digest(trained.state)
+            same = old is not None and (old.digest, old.manifest) == (value, manifest)  # receipts go on to vouch for it
+            record = ModelRecord(
+                file=files.random_name("model"),
+                digest=value,
+                manifest=manifest,
+                salt=old.salt if old and same else secrets.token_bytes(32),
+                labels=labels,
+                exact=warm is None,
+                fingerprint=self.fingerprint(),
+                seconds=time.perf_counter() - start,
+                losses=trained.losses,
+                codebook=shards[0].codebook,
+                transcript=Transcript(tuple(e.digest for e in epochs)).root if epochs else "",
+            )
+            return self.tree.publish(record, trained.state, manifest=manifest, epochs=epochs)
+
+    def inputs(self, shards: Sequence[ShardRecord]) -> TrainingInputs:
+        """What a training on a manifest is a function of; the shards are opened and checked."""
+        return TrainingInputs(
+            template=self._half,
+            initial=self.tree.initial(),
+            shards=self._open(shards),
+            labels=outputs_of(shards),
+            columns=self.columns,
+            config=self.config,
+            seed=self.seed,
+            manifest=manifest_digest(shards),
         )
-        return self.tree.publish(record, trained.state, manifest=manifest)
 
     def compute(
         self,
         shards: Sequence[ShardRecord],
         *,
         warm: tuple[Mapping[str, Tensor], tuple[Label, ...]] | None = None,
+        on_state: OnState | None = None,
         watch: Watch | None = None,
     ) -> tuple[Trained, tuple[Label, ...]]:
         """Train on a manifest, without keeping anything."""
-        labels = outputs_of(shards)
-        trained = train(
-            self._half,
-            self.tree.initial(),
-            self._open(shards),
-            labels,
-            columns=self.columns,
-            config=self.config,
-            seed=self.seed,
-            manifest=manifest_digest(shards),
-            warm=warm,
-            on_epoch=self._on_epoch,
-            watch=watch,
-        )
-        return trained, labels
+        trained = train(self.inputs(shards), warm=warm, on_epoch=self._on_epoch, on_state=on_state, watch=watch)
+        return trained, outputs_of(shards)
+
+    # --- the transcript ------------------------------------------------------------------------------------
+
+    def transcript(self) -> Transcript:
+        """The transcript of the model in use.
+
+        Raises:
+            NotFoundError: there is no model, or it was trained without a transcript.
+            CorruptError: the digests are not those that the model was published with.
+        """
+        model = self._model()
+        if not model.transcript:
+            raise NotFoundError("the model has no transcript: make a run with transcript = true, start = 'initial'.")
+        transcript = Transcript(tuple(record.digest for record in self.tree.epochs()))
+        if not transcript.digests or transcript.root != model.transcript:
+            raise CorruptError(f"{self.tree.book.path} does not have the transcript of its model: restore a backup.")
+        return transcript
+
+    def recompute_epoch(self, epoch: int) -> EpochCheck:
+        """Recompute one epoch of the model's training from the state before it (see `transcript.recompute_epoch`).
+
+        Raises:
+            NotFoundError: there is no transcript or no such epoch, or shards changed since.
+            CorruptError: a state or a shard cannot be read.
+        """
+        with self._audited() as (inputs, transcript, _):
+            return recompute_epoch(inputs, transcript, epoch, self.tree.epoch_state(epoch - 1))
+
+    def check_ends(self) -> tuple[EpochCheck, EpochCheck]:
+        """Check that the transcript begins with the first weights and ends with the model in use."""
+        with self._audited() as (inputs, transcript, model):
+            last = self.tree.epoch_state(transcript.epochs)
+            return check_first(inputs, transcript), check_end(inputs, transcript, last, model.digest)
+
+    @contextmanager
+    def _audited(self) -> Iterator[tuple[TrainingInputs, Transcript, ModelRecord]]:
+        """What the model was trained from, and as many threads as it was trained with."""
+        transcript, model, shards = self.transcript(), self._model(), self.tree.shards()
+        if model.manifest != manifest_digest(shards):
+            raise NotFoundError(
+                "shards changed since the model was trained, so its epochs cannot be recomputed: call settle first."
+            )
+        with reproducible(pick_device(self.config.device), int(model.fingerprint["threads"])):
+            yield self.inputs(shards), transcript, model
 
     def _open(self, shards: Sequence[ShardRecord]) -> list[Shard]:
         """Open shards; their bytes are checked side by side."""

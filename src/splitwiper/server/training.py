@@ -15,13 +15,39 @@ from torch import Tensor, nn
 from splitwiper.cache import Cache
 from splitwiper.config import ServerConfig
 from splitwiper.heads import empty_linear, head_for, rows_of
-from splitwiper.loop import OnEpoch, fit, state_of
+from splitwiper.loop import OnEpoch, OnState, Span, fit, state_of
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
+from splitwiper.stepping import State, load_net, net_state
 from splitwiper.wire import Column, Label, Shard
 
 Watch = Callable[[int, ServerHalf], None]
 """Called after each epoch with its number and the half as it is then, which it must leave as it is."""
+
+
+@dataclass(frozen=True)
+class TrainingInputs:
+    """Everything that a trained server half is a function of, numerics apart.
+
+    Attributes:
+        template: the architecture; its weights are not used.
+        initial: the first weights, head included.
+        shards: the manifest's shards, sorted by client.
+        labels: every label some shard holds: the outputs.
+        columns: what crosses the cut, in order.
+        config: the server's settings.
+        seed: the root seed.
+        manifest: the manifest's digest, which names the streams.
+    """
+
+    template: ServerHalf
+    initial: Mapping[str, Tensor]
+    shards: Sequence[Shard]
+    labels: Sequence[Label]
+    columns: Sequence[Column]
+    config: ServerConfig
+    seed: int
+    manifest: str
 
 
 @dataclass(frozen=True)
@@ -44,32 +70,20 @@ class _Logits(nn.Module):
 
 
 def train(
-    template: ServerHalf,
-    initial: Mapping[str, Tensor],
-    shards: Sequence[Shard],
-    labels: Sequence[Label],
+    inputs: TrainingInputs,
     *,
-    columns: Sequence[Column],
-    config: ServerConfig,
-    seed: int,
-    manifest: str,
     warm: tuple[Mapping[str, Tensor], Sequence[Label]] | None = None,
     on_epoch: OnEpoch | None = None,
+    on_state: OnState | None = None,
     watch: Watch | None = None,
 ) -> Trained:
     """Train the server half from the federation's first weights, or, not exactly, from a warm model.
 
     Args:
-        template: the architecture; its weights are not used.
-        initial: the first weights, head included.
-        shards: the manifest's shards, sorted by client.
-        labels: every label some shard holds: the outputs.
-        columns: what crosses the cut, in order.
-        config: the server's settings.
-        seed: the root seed.
-        manifest: the manifest's digest, which names the streams.
+        inputs: what the result is a function of.
         warm: state and labels of the model to go on from.
         on_epoch: told of progress.
+        on_state: given the whole state before the first epoch and after each.
         watch: sees the half after each epoch.
     """
 
@@ -80,17 +94,65 @@ def train(
             watch(epoch, half.eval())
             half.train()
 
-    half = with_head(template, initial, labels, seed=seed, warm=warm)
-    losses = fit(
-        _Logits(half),
-        Cache(shards, labels, names=[c.name for c in columns], columns=columns),
-        config,
-        epochs=config.epochs,
-        stream=Stream(seed, "server", "", bytes.fromhex(manifest)),
-        what="server training",
-        on_epoch=told,
-    )
+    half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
+    losses = _fit(half, inputs, on_epoch=told, on_state=on_state)
     return Trained(state_of(half), losses)
+
+
+def train_epochs(inputs: TrainingInputs, span: Span) -> State:
+    """Compute some epochs of a training from the state before them, and return the state after them.
+
+    Raises:
+        DataError: the state is not that of such a half.
+        TrainingError: the loss stopped being finite.
+    """
+    found: dict[int, State] = {}
+    half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed)
+
+    def keep_last(epoch: int, state: State) -> None:
+        found.clear()
+        found[epoch] = state
+
+    _fit(half, inputs, on_state=keep_last, span=span)
+    return found[span.last]
+
+
+def first_state(inputs: TrainingInputs) -> State:
+    """Return the state before the first epoch: the first weights, the head for these labels, and no optimiser yet."""
+    return net_state(_Logits(with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed)))
+
+
+def weights_in(inputs: TrainingInputs, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights in a state, under the names that a model's file has.
+
+    Raises:
+        DataError: the state is not that of such a half.
+    """
+    half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed)
+    load_net(_Logits(half), state)
+    return state_of(half)
+
+
+def _fit(
+    half: ServerHalf,
+    inputs: TrainingInputs,
+    *,
+    on_epoch: OnEpoch | None = None,
+    on_state: OnState | None = None,
+    span: Span | None = None,
+) -> tuple[float, ...]:
+    columns = inputs.columns
+    return fit(
+        _Logits(half),
+        Cache(inputs.shards, inputs.labels, names=[c.name for c in columns], columns=columns),
+        inputs.config,
+        epochs=inputs.config.epochs,
+        stream=Stream(inputs.seed, "server", "", bytes.fromhex(inputs.manifest)),
+        what="server training",
+        on_epoch=on_epoch,
+        on_state=on_state,
+        span=span,
+    )
 
 
 def with_head(

@@ -36,6 +36,8 @@ class ServerSettings:
 def read_server(path: Path) -> ServerSettings:
     """Read a server's configuration file: ``seed``, ``[model]``, ``[server]``, ``[service]``.
 
+    Between organisations, training keeps a transcript unless the file says ``transcript = false``.
+
     Raises:
         ConfigError: naming the file and the key.
     """
@@ -46,6 +48,8 @@ def read_server(path: Path) -> ServerSettings:
                 hint = nearest(key, _TABLES) or f" Known: {', '.join(_TABLES)}."
                 raise ConfigError(f"unknown key {key!r}.{hint} Clients' settings are in their own files.")
         own = {key: value for key, value in values.items() if key != "service"}
+        if isinstance(serving := own.setdefault("server", {}), dict):
+            serving.setdefault("transcript", True)
         return ServerSettings(
             from_dict(Config, own), from_dict(ServiceConfig, values.get("service", {}), where="service."), path.parent
         )

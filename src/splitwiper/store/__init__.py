@@ -2,7 +2,16 @@
 
 from splitwiper.store.book import Book
 from splitwiper.store.client_tree import ClientTree
-from splitwiper.store.records import ModelRecord, ShardRecord, manifest_digest, outputs_of
+from splitwiper.store.records import EpochRecord, ModelRecord, ShardRecord, manifest_digest, outputs_of
 from splitwiper.store.server_tree import ServerTree
 
-__all__ = ["Book", "ClientTree", "ModelRecord", "ServerTree", "ShardRecord", "manifest_digest", "outputs_of"]
+__all__ = [
+    "Book",
+    "ClientTree",
+    "EpochRecord",
+    "ModelRecord",
+    "ServerTree",
+    "ShardRecord",
+    "manifest_digest",
+    "outputs_of",
+]

@@ -45,6 +45,8 @@ class ModelRecord:
     seconds: float
     losses: tuple[float, ...]
     codebook: str = ""
+    transcript: str = ""
+    """Root of the training's transcript, in hex; empty where it has none."""
 
     def described(self) -> str:
         """What the book says of the model, as a text that the ledger commits to."""
@@ -56,8 +58,18 @@ class ModelRecord:
             "seconds": self.seconds,
             "losses": list(self.losses),
             "codebook": self.codebook,
+            "transcript": self.transcript,
         }
         return json.dumps(told, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """The state after an epoch of the model's training, and where it lies."""
+
+    epoch: int
+    file: str
+    digest: str
 
 
 def labels_in(text: str) -> tuple[Label, ...]:

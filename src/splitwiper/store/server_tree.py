@@ -21,13 +21,20 @@ from splitwiper.seeding import mac, state_digest
 from splitwiper.store import board, files, ledger, tickets
 from splitwiper.store.book import Book
 from splitwiper.store.keys import read_key
-from splitwiper.store.records import ModelRecord, ShardRecord, labels_in, manifest_digest, shard_record, texts
+from splitwiper.store.records import (
+    EpochRecord,
+    ModelRecord,
+    ShardRecord,
+    labels_in,
+    manifest_digest,
+    shard_record,
+    texts,
+)
 from splitwiper.store.tensors import load_state, save_state
 from splitwiper.wire import Column, Posted, Receipt, Request, Shard, Statement, Ticket, open_shard
 from splitwiper.wire.commitments import shard_commitment
 
-SCHEMA = (
-    """
+_OWN = """
 CREATE TABLE clients (name TEXT PRIMARY KEY, generation INTEGER NOT NULL);
 CREATE TABLE shards (
   client TEXT PRIMARY KEY REFERENCES clients, file TEXT NOT NULL, digest TEXT NOT NULL, rows INTEGER NOT NULL,
@@ -36,12 +43,12 @@ CREATE TABLE shards (
 CREATE TABLE model (
   one INTEGER PRIMARY KEY CHECK (one = 1), file TEXT NOT NULL, digest TEXT NOT NULL, manifest TEXT NOT NULL,
   salt BLOB NOT NULL, labels TEXT NOT NULL, exact INTEGER NOT NULL, fingerprint TEXT NOT NULL,
-  seconds REAL NOT NULL, losses TEXT NOT NULL, codebook TEXT NOT NULL);
+  seconds REAL NOT NULL, losses TEXT NOT NULL, codebook TEXT NOT NULL, transcript TEXT NOT NULL);
+-- the states that the model was trained through know what it knows: they go wherever it goes
+CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, file TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TRIGGER epochs_go_with_the_model AFTER DELETE ON model BEGIN DELETE FROM epochs; END;
 """
-    + tickets.SCHEMA
-    + ledger.SCHEMA
-    + board.SCHEMA
-)
+SCHEMA = "".join((_OWN, tickets.SCHEMA, ledger.SCHEMA, board.SCHEMA))
 _SHARDS = "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client"
 _TICKETS = (
     "SELECT id, client, level, state, received, COALESCE(erased, ''), COALESCE(settled, ''), commitment FROM tickets"
@@ -70,7 +77,7 @@ class ServerTree:
         meta: Mapping[str, str],
     ) -> None:
         """Make the tree: its settings, the first weights of both halves, and what it remembers for ever."""
-        for name in ("shards", "models", "incoming"):
+        for name in ("shards", "models", "epochs", "incoming"):
             files.make_folder(self.root / name)
         files.write_bytes(self.root / "config.toml", config.encode())
         save_state(self.root / "initial.safetensors", initial)
@@ -243,8 +250,10 @@ class ServerTree:
 
     def _files(self, db: sqlite3.Connection, client: str) -> set[Path]:
         shards = db.execute("SELECT file FROM shards WHERE client = ?", (client,)).fetchall()
-        models = db.execute("SELECT file FROM model").fetchall()
-        return {self.root / "shards" / file for (file,) in shards} | {self.root / "models" / file for (file,) in models}
+        models = db.execute("SELECT 'models', file FROM model UNION ALL SELECT 'epochs', file FROM epochs").fetchall()
+        return {self.root / "shards" / file for (file,) in shards} | {
+            self.root / where / file for where, file in models
+        }
 
     def _warm(self) -> bool:
         return self.book.meta("start") == "warm"
@@ -277,8 +286,30 @@ class ServerTree:
         """The model's weights, checked."""
         return load_state(self.root / "models" / record.file, record.digest, remedy="settle trains it again")
 
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """The states that the model's training went through, the one before its first epoch included."""
+        rows = self.book.read("SELECT epoch, file, digest FROM epochs ORDER BY epoch")
+        return tuple(EpochRecord(*row) for row in rows)
+
+    def epoch_state(self, epoch: int) -> dict[str, Tensor]:
+        """The state after an epoch as it lies on disk; whether it has its digest is for the caller to check.
+
+        Raises:
+            NotFoundError: there is none of that epoch.
+            CorruptError: the file is gone or cut short.
+        """
+        row = self.book.one("SELECT file FROM epochs WHERE epoch = ?", (epoch,))
+        if row is None:
+            raise NotFoundError(f"there is no state after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
+        return load_state(self.root / "epochs" / row["file"])
+
     def publish(
-        self, record: ModelRecord | None, state: Mapping[str, Tensor] | None, *, manifest: str
+        self,
+        record: ModelRecord | None,
+        state: Mapping[str, Tensor] | None,
+        *,
+        manifest: str,
+        epochs: Sequence[EpochRecord] = (),
     ) -> tuple[Receipt, ...] | None:
         """Make a model the one that counts, settle the tickets it answers, erase the model before it.
 
@@ -286,6 +317,7 @@ class ServerTree:
             record: the model; None when nothing is left to train on.
             state: its weights.
             manifest: what it was trained from.
+            epochs: the states it was trained through, whose files lie in ``epochs/`` already.
 
         Returns:
             The receipts; None, and nothing changed, when the manifest moved on meanwhile.
@@ -301,9 +333,12 @@ class ServerTree:
                     if record is not None:
                         files.move(staged, self.root / "models" / record.file)
                         self._insert(db, record)
+                        rows = [(e.epoch, e.file, e.digest) for e in epochs]
+                        db.executemany("INSERT INTO epochs VALUES (?, ?, ?)", rows)
                     salted = tickets.commitments(db, "")["model"]
                     described = mac(record.salt, "record", record.described()).hex() if record else None
-                    ledger.append(db, {"kind": "model", "model": salted, "record": described})
+                    entry = {"kind": "model", "model": salted, "record": described}
+                    ledger.append(db, {**entry, "transcript": _committed(record)})
                     receipts = tickets.settle(db)
         finally:
             staged.unlink(missing_ok=True)
@@ -313,7 +348,7 @@ class ServerTree:
     @staticmethod
     def _insert(db: sqlite3.Connection, record: ModelRecord) -> None:
         db.execute(
-            "INSERT INTO model VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO model VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 record.file,
                 record.digest,
@@ -325,6 +360,7 @@ class ServerTree:
                 record.seconds,
                 json.dumps(record.losses),
                 record.codebook,
+                record.transcript,
             ),
         )
 
@@ -393,6 +429,7 @@ class ServerTree:
         return {
             "shards": {row["file"] for row in self.book.read("SELECT file FROM shards")},
             "models": {model.file} if model else set(),
+            "epochs": {row["file"] for row in self.book.read("SELECT file FROM epochs")},
         }
 
     def sweep(self) -> None:
@@ -405,3 +442,8 @@ class ServerTree:
                 files.sweep(self.root / folder, keep)
         files.sweep_abandoned(self.root, stem=files.TEMPORARY)
         files.sweep_abandoned(self.root / "incoming")
+
+
+def _committed(model: ModelRecord | None) -> str | None:
+    """The root of a model's transcript as an HMAC under the model's salt; None where there is no transcript."""
+    return mac(model.salt, "transcript", model.transcript).hex() if model and model.transcript else None

@@ -9,9 +9,10 @@ from fastapi.routing import APIRoute
 
 from splitwiper.service.api.shapes import Problem
 
-_ABOUT = """Every call but the probes needs an identity: a client's, operator's or auditor's certificate (mutual TLS), or, where a
-proxy terminates TLS, a token. What goes wrong is told in one shape: a kind, and a message that says what to do. Every
-call may be made again: repeating one changes nothing. Wherever there is GET, HEAD answers the same without a body."""
+_ABOUT = """Every call but the probes needs an identity: a client's, operator's or auditor's certificate (mutual TLS),
+or, where a proxy terminates TLS, a token. What goes wrong is told in one shape: a kind, and a message that says what to
+do. Every call may be made again: repeating one changes nothing. Wherever there is GET, HEAD answers the same without a
+body."""
 _SCHEMES = {
     "certificate": {"type": "mutualTLS", "description": "A certificate that 'splitwiper certs' made."},
     "token": {"type": "http", "scheme": "bearer", "description": "A token that 'splitwiper certs token' made."},

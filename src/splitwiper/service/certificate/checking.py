@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from splitwiper.errors import ForkError, FormatError
-from splitwiper.service.certificate import manifest, merkle
+from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.attestation import FIELD, attested
 from splitwiper.service.certificate.canonical import loads
 from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope
@@ -18,6 +18,7 @@ from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
 from splitwiper.service.certificate.request import read_request
 from splitwiper.service.certificate.structure import parse
+from splitwiper.store import merkle
 from splitwiper.store.tickets import receipt_digest
 from splitwiper.wire import Receipt
 from splitwiper.wire.commitments import shard_commitment

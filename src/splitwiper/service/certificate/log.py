@@ -17,9 +17,8 @@ from weakref import WeakKeyDictionary
 
 from splitwiper.errors import InputError, NotFoundError
 from splitwiper.seeding import mac
-from splitwiper.service.certificate import merkle
 from splitwiper.service.certificate.canonical import dumps
-from splitwiper.store import ServerTree, ledger
+from splitwiper.store import ServerTree, ledger, merkle
 
 LEDGER_SALT = "ledger-salt"
 """Where the server's book has the secret that blinds leaves."""

@@ -14,9 +14,8 @@ from typing import Any
 
 from splitwiper.errors import FormatError, NotFoundError
 from splitwiper.seeding import mac
-from splitwiper.service.certificate import merkle
 from splitwiper.service.certificate.log import LEDGER_SALT
-from splitwiper.store import ServerTree, manifest_digest, tickets
+from splitwiper.store import ServerTree, manifest_digest, merkle, tickets
 from splitwiper.store.records import ShardRecord
 from splitwiper.wire import Receipt
 from splitwiper.wire.commitments import shard_commitment

@@ -208,8 +208,8 @@ def _identity(leaf: x509.Certificate) -> tuple[PrincipalKind, str]:
         raise IdentityError(f"the certificate {serial} states {len(found)} identities, not one: ask for a new one.")
     if (identity := stated(found[0])) is None:
         raise IdentityError(
-            f"the certificate {serial} states {found[0]!r}, which is neither a client, an operator nor an auditor: ask for a new "
-            "one."
+            f"the certificate {serial} states {found[0]!r}, which is neither a client, an operator nor an "
+            "auditor: ask for a new one."
         )
     return identity
 

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from splitwiper.errors import InputError
-from splitwiper.service.certificate.merkle import (
+from splitwiper.store.merkle import (
     EMPTY,
     consistency,
     inclusion,

@@ -1,0 +1,77 @@
+"""Recording a transcript: states go to disk while training goes on, digested and written by one thread, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from splitwiper.errors import StoreError
+from splitwiper.seeding import state_digest
+from splitwiper.stepping import State
+from splitwiper.store import EpochRecord, ServerTree, files
+from splitwiper.store.tensors import save_state
+
+_WAITING = 2
+"""States in memory that are being written or wait for it; training waits while there are as many."""
+
+
+class Recorder:
+    """Writes the state after each epoch into the server's tree, as `splitwiper.loop.OnState` hands them out.
+
+    The files count for nothing until the book points to them; on the way out of the context those it does not point to
+    are erased. A full disk ends the training as it does when the model is written: nothing is published, no state is
+    left, and the same call trains again once there is room.
+    """
+
+    def __init__(self, tree: ServerTree) -> None:
+        self._tree = tree
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="transcript")
+        self._writing = deque[Future[EpochRecord]]()
+        self._written: list[EpochRecord] = []
+        self._files: list[Path] = []
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.shutdown(wait=True, cancel_futures=True)
+        self._erase()
+
+    def __call__(self, epoch: int, state: State) -> None:
+        """Have a state written; epoch 0 begins anew.
+
+        Raises:
+            DiskFullError: there was no room for one of the states so far.
+        """
+        if epoch == 0 and self._writing:  # the GPU's memory was full, and training started over
+            self.records()
+            self._erase()
+        while len(self._writing) >= _WAITING:
+            self._written.append(self._writing.popleft().result())
+        self._writing.append(self._writer.submit(self._write, epoch, state))
+
+    def records(self) -> tuple[EpochRecord, ...]:
+        """Wait until every state is written, and return what the book is to say of them.
+
+        Raises:
+            DiskFullError: there was no room for one of them.
+        """
+        while self._writing:
+            self._written.append(self._writing.popleft().result())
+        return tuple(self._written)
+
+    def _write(self, epoch: int, state: State) -> EpochRecord:
+        path = self._tree.root / "epochs" / files.random_name("epoch")
+        self._files.append(path)
+        save_state(path, state)
+        return EpochRecord(epoch, path.name, state_digest(state))
+
+    def _erase(self) -> None:
+        with suppress(StoreError):  # what cannot be erased now is swept before the next training
+            kept = self._tree.kept()["epochs"]
+            for path in self._files:
+                if path.name not in kept and path.exists():
+                    files.erase(path)
+        self._files, self._written = [], []

@@ -1,0 +1,162 @@
+"""The transcript of a training: it commits to the state after every epoch, so that single epochs can be recomputed.
+
+The state after an epoch, optimiser included, is all that the next one depends on besides the training's inputs: order,
+noise and learning rate are functions of the epoch's number. So whoever has the inputs and two states in a row can
+recompute the epoch between them, and by recomputing a random few finds a forged one with the probability `detection`
+gives. The functions here need no server: an auditor calls them with what it was handed.
+
+A net that keeps anything from one epoch to the next outside its parameters and buffers cannot be checked like this: its
+epochs recomputed alone differ, although nobody forged anything.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from splitwiper.errors import DataError, InputError, TrainingError
+from splitwiper.loop import Span
+from splitwiper.seeding import mac, state_digest
+from splitwiper.server.training import TrainingInputs, first_state, train_epochs, weights_in
+from splitwiper.store import merkle
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """Digests of the state before the first epoch and after each, in hex.
+
+    >>> Transcript(("aa", "bb")).epochs, Transcript(("aa", "bb")).root == Transcript(("bb", "aa")).root
+    (1, False)
+    """
+
+    digests: tuple[str, ...]
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs, M."""
+        return len(self.digests) - 1
+
+    @property
+    def root(self) -> str:
+        """The Merkle root over all digests, in hex: what the model's ledger entry commits to."""
+        return merkle.root([merkle.leaf_hash(bytes.fromhex(value)) for value in self.digests]).hex()
+
+
+@dataclass(frozen=True)
+class EpochCheck:
+    """What came of checking one epoch of a transcript.
+
+    Attributes:
+        epoch: its number, from 1; 0 stands for the state before the first.
+        exact: whether what was recomputed is what the transcript says, bit for bit.
+        reason: what was found, in one sentence.
+    """
+
+    epoch: int
+    exact: bool
+    reason: str
+
+
+def recompute_epoch(
+    inputs: TrainingInputs, transcript: Transcript, epoch: int, before: Mapping[str, Tensor]
+) -> EpochCheck:
+    """Recompute one epoch from the state before it, and compare with the digest of the state after it.
+
+    Only numerics equal to the training's give the same bits: compare fingerprints first, and compute with as many
+    threads.
+
+    Args:
+        inputs: what the training is a function of.
+        transcript: the digests.
+        epoch: which, from 1.
+        before: the state after the epoch before it.
+
+    Raises:
+        InputError: there is no such epoch.
+    """
+    if not 1 <= epoch <= transcript.epochs:
+        raise InputError(f"there is no epoch {epoch}: the transcript has 1 to {transcript.epochs}.")
+    if transcript.epochs != inputs.config.epochs:
+        wrong = f"the transcript has {transcript.epochs} epochs, the settings say {inputs.config.epochs}"
+        return EpochCheck(epoch, False, wrong)
+    if state_digest(before) != transcript.digests[epoch - 1]:
+        return EpochCheck(epoch, False, f"the state after epoch {epoch - 1} is not the one in the transcript")
+    try:
+        after = train_epochs(inputs, Span(epoch - 1, epoch, before))
+    except (DataError, TrainingError, ArithmeticError) as problem:  # the state may be made up
+        return EpochCheck(epoch, False, f"nobody can train from the state after epoch {epoch - 1}: {problem}")
+    return _compared(epoch, state_digest(after), transcript.digests[epoch], "the recomputed state")
+
+
+def check_first(inputs: TrainingInputs, transcript: Transcript) -> EpochCheck:
+    """Check that the training started from the first weights, the head for these labels, and an empty optimiser."""
+    return _compared(0, state_digest(first_state(inputs)), transcript.digests[0], "the state before the first epoch")
+
+
+def check_end(inputs: TrainingInputs, transcript: Transcript, last: Mapping[str, Tensor], model: str) -> EpochCheck:
+    """Check that the weights in the last state are the model's.
+
+    Args:
+        inputs: what the training is a function of.
+        transcript: the digests.
+        last: the state after the last epoch.
+        model: the digest of the model's weights.
+    """
+    epoch = transcript.epochs
+    if state_digest(last) != transcript.digests[epoch]:
+        return EpochCheck(epoch, False, f"the state after epoch {epoch} is not the one in the transcript")
+    try:
+        weights = weights_in(inputs, last)
+    except DataError as problem:
+        return EpochCheck(epoch, False, f"the state after epoch {epoch} is no state of this half: {problem}")
+    return _compared(epoch, state_digest(weights), model, "the model at the end of the training")
+
+
+def _compared(epoch: int, found: str, expected: str, what: str) -> EpochCheck:
+    same = found == expected
+    return EpochCheck(epoch, same, f"{what} is equal, bit for bit" if same else f"{what} differs")
+
+
+def detection(epochs: int, sampled: int, forged: int = 1) -> float:
+    """Return the probability that recomputing a random choice of epochs hits at least one forged epoch.
+
+    Args:
+        epochs: how many there are.
+        sampled: how many different ones are recomputed.
+        forged: how many do not follow from the state before them.
+
+    >>> detection(30, 3), round(detection(30, 10, forged=5), 3), detection(30, 30)
+    (0.1, 0.891, 1.0)
+
+    Raises:
+        InputError: more are sampled or forged than there are.
+    """
+    if not (epochs >= 1 and 0 <= sampled <= epochs and 0 <= forged <= epochs):
+        raise InputError(f"of {epochs} epochs, {sampled} cannot be sampled and {forged} forged: give 0 to {epochs}.")
+    every = math.comb(epochs, sampled)
+    return (every - math.comb(epochs - forged, sampled)) / every
+
+
+def sample_epochs(epochs: int, count: int, seed: bytes | None = None) -> tuple[int, ...]:
+    """Choose different epochs of 1 to ``epochs`` at random, in ascending order.
+
+    Args:
+        epochs: how many there are.
+        count: how many to choose.
+        seed: what the choice is a function of; without one it comes from the operating system's generator. Whoever is
+            audited must not know it before the transcript is published.
+
+    >>> sample_epochs(30, 3, seed=b"drawn after the model was published")
+    (12, 15, 21)
+
+    Raises:
+        InputError: there are not so many.
+    """
+    if not 0 <= count <= epochs:
+        raise InputError(f"{count} different epochs cannot be chosen from {epochs}: give a number up to {epochs}.")
+    key = secrets.token_bytes(32) if seed is None else seed
+    return tuple(sorted(sorted(range(1, epochs + 1), key=lambda epoch: mac(key, "epoch", epoch))[:count]))
