@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from splitwiper.cli.attack import attack
+from splitwiper.cli.audit import audit
 from splitwiper.cli.certificate import certificate
 from splitwiper.cli.certs import certs
 from splitwiper.cli.compare import compare
@@ -38,7 +39,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS = (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey)
-for _command in (*_COMMANDS, serve, join, group, forget, certificate, attack, tradeoff, compare, reproduce, report):
+for _command in (
+    *_COMMANDS,
+    serve,
+    join,
+    group,
+    forget,
+    certificate,
+    audit,
+    attack,
+    tradeoff,
+    compare,
+    reproduce,
+    report,
+):
     app.command(no_args_is_help=_command not in (demo, report))(guarded(_command))
 app.add_typer(data)
 app.add_typer(certs)

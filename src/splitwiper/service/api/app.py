@@ -19,7 +19,17 @@ from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service import overrides
 from splitwiper.service.access import Gate, Held, Rates
-from splitwiper.service.api import asking, attesting, operating, predicting, proving, talking, uploading, watching
+from splitwiper.service.api import (
+    asking,
+    attesting,
+    auditing,
+    operating,
+    predicting,
+    proving,
+    talking,
+    uploading,
+    watching,
+)
 from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
 from splitwiper.service.attestations import Attestations
@@ -131,7 +141,7 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploading, asking, proving, attesting, predicting, talking, operating):
+    for part in (uploading, asking, proving, attesting, auditing, predicting, talking, operating):
         app.include_router(part.router, responses=PROBLEMS)
     app.include_router(watching.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]
