@@ -45,6 +45,8 @@ from splitwiper.store.tickets import now
 from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
 
 Progress = Callable[[str, int, int], None]
+REJECTED = ".rejected"
+"""How the name of a certificate's file ends that was false."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,8 @@ class Home:
             found = Checked((*found.checks, *more), said, found.standing)
         path = self.kept_certificate(ticket)
         files.make_folder(path.parent)
+        if found.outcome == "mismatch":  # it is kept as evidence, and fetched again the next time
+            path = path.with_suffix(REJECTED)
         files.write_bytes(path, to_bytes(envelope))
         return Certified(envelope, found)
 
