@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import ssl
 from pathlib import Path
@@ -37,24 +38,36 @@ def routes(client: httpx.Client) -> list[tuple[str, str]]:
 
 
 def filled(path: str) -> str:
-    return path.replace("{upload}", "0" * 32).replace("{ticket}", "t1").replace("{place}", "0")
+    return re.sub(r"\{(\w+)\}", lambda found: {"upload": "0" * 32, "ticket": "t1"}.get(found[1], "0"), path)
+
+
+def may(kind: str, call: tuple[str, str]) -> bool:
+    """Who may do what."""
+    if call in OPEN | ANYBODY:
+        return True
+    if call in OPERATOR:
+        return kind == "operator"
+    if call[1].startswith("/v1/audit/"):
+        return kind == "auditor"
+    return kind == "client" or (kind == "auditor" and call[1].startswith(("/v1/keys", "/v1/ledger/")))
 
 
 def test_the_whole_matrix(url: str, http) -> None:
-    people = {"client": http(url), "operator": http(url, "ops", "operators")}
+    people = {"client": http(url), "operator": http(url, "ops", "operators"), "auditor": http(url, "tuv", "auditors")}
     listed = routes(people["client"])
     assert len(listed) >= 15
     for method, path in listed:
         for kind, person in people.items():
             status = person.request(method, filled(path), params={"topic": "labels/1"}).status_code
             call = ("GET" if method == "HEAD" else method, path)
-            allowed = call in OPEN | ANYBODY or (call in OPERATOR) == (kind == "operator")
-            assert (status != 403) == allowed, (method, path, kind, status)
+            assert (status != 403) == may(kind, call), (method, path, kind, status)
             assert status < 500, (method, path, kind, status)
 
 
 def test_head_is_get_without_a_body(url: str, http, certs: Path) -> None:
-    people = {"clients": http(url), "operators": http(url, "ops", "operators")}
+    people = {
+        kind: http(url, name, kind) for kind, name in (("clients", "north"), ("operators", "ops"), ("auditors", "tuv"))
+    }
     for method, path in routes(people["clients"]):
         if method == "GET":
             for person in people.values():

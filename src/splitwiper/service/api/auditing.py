@@ -25,7 +25,7 @@ _ENTRIES = 2000
 
 
 @router.get("/settings")
-async def settings(request: Request) -> dict[str, Any]:
+async def audit_settings(request: Request) -> dict[str, Any]:
     """The server's settings, as TOML; the ledger's first entry commits to them."""
     service = service_of(request)
     return await service.office.run(
@@ -34,14 +34,14 @@ async def settings(request: Request) -> dict[str, Any]:
 
 
 @router.get("/initial", response_class=FileResponse, responses=_FILE)
-async def initial(request: Request) -> FileResponse:
+async def audit_initial(request: Request) -> FileResponse:
     """The server half's first weights, as a safetensors file."""
     service = service_of(request)
     return FileResponse(service.root / "initial.safetensors", media_type=_BYTES)
 
 
 @router.get("/ledger")
-async def ledger(request: Request, since: Annotated[int, Query(ge=0, le=1 << 40)] = 0) -> list[dict[str, Any]]:
+async def audit_ledger(request: Request, since: Annotated[int, Query(ge=0, le=1 << 40)] = 0) -> list[dict[str, Any]]:
     """Entries of the ledger as its leaves have them, each with its blinding bytes, after the first `since`."""
     service = service_of(request)
 
@@ -54,7 +54,7 @@ async def ledger(request: Request, since: Annotated[int, Query(ge=0, le=1 << 40)
 
 
 @router.get("/manifest")
-async def manifest(request: Request) -> dict[str, Any]:
+async def audit_manifest(request: Request) -> dict[str, Any]:
     """The model, the shards that it was trained from with what their sites signed, and the ledger's head: one state."""
     service = service_of(request)
 
@@ -76,13 +76,13 @@ async def manifest(request: Request) -> dict[str, Any]:
 
 
 @router.get("/shards/{client}", response_class=FileResponse, responses=_FILE)
-async def shard(request: Request, client: str) -> FileResponse:
+async def audit_shard(request: Request, client: str) -> FileResponse:
     """A client's shard."""
     return await _sent(request, lambda tree: ("shards", _of(tree, client).file))
 
 
 @router.get("/model", response_class=FileResponse, responses=_FILE)
-async def model(request: Request) -> FileResponse:
+async def audit_model(request: Request) -> FileResponse:
     """The model's weights."""
 
     def found(tree: ServerTree) -> tuple[str, str]:
@@ -94,7 +94,7 @@ async def model(request: Request) -> FileResponse:
 
 
 @router.get("/epochs/{epoch}", response_class=FileResponse, responses=_FILE)
-async def epoch_state(request: Request, epoch: Annotated[int, Path(ge=0, le=1 << 31)]) -> FileResponse:
+async def audit_epoch(request: Request, epoch: Annotated[int, Path(ge=0, le=1 << 31)]) -> FileResponse:
     """The whole state of training after an epoch; 0 stands for the state before the first."""
 
     def found(tree: ServerTree) -> tuple[str, str]:
