@@ -26,8 +26,9 @@ The tree::
     │   ├── FailingError                     it was reached, and cannot do its work: no room, a damaged store
     │   └── SlowError                        it was reached, and what was sent came too slowly
     ├── TrainingError         (RuntimeError) training ran and went wrong
-    └── ForkError             (RuntimeError) the server shows another ledger than it did before
-        └── RestoredError                    because its operator restored a backup, and says so
+    ├── ForkError             (RuntimeError) the server shows another ledger than it did before
+    │   └── RestoredError                    because its operator restored a backup, and says so
+    └── MismatchError         (RuntimeError) the server's answer is not what it committed to
 
 Each message gives the offending value and the remedy. Only the command line turns errors into exit codes.
 """
@@ -144,6 +145,10 @@ class ForkError(SplitWiperError, RuntimeError):
 
 class RestoredError(ForkError):
     """The server's operator restored a backup and put that on record; a person has to accept it at each site."""
+
+
+class MismatchError(SplitWiperError, RuntimeError):
+    """The server answers with something other than what it committed to."""
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:

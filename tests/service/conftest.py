@@ -86,6 +86,10 @@ def http(certs: Path) -> Iterator[Callable[..., httpx.Client]]:
         yield make
 
 
+COMMITTED = "c0" * 32
+"""What a request commits to, where nobody opens it."""
+
+
 def shard(path: Path, rows: int = 6, value: float = 0.5) -> Path:
     """A shard that the server takes."""
     file = io.BytesIO()

@@ -33,6 +33,7 @@ def certificates(folder: Path, clients: tuple[str, ...] = CLIENTS) -> Path:
     for name in clients:
         authority.issue_client(name)
     authority.issue_operator("ops")
+    authority.issue_auditor("tuv")
     return folder
 
 

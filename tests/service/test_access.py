@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import ssl
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.conftest import announced, finished, said, shard
+from service.conftest import COMMITTED, announced, finished, said, shard
 from service.serving import certificates, connected, link_of
 from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import Authority
+from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Request
 
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
@@ -36,24 +38,36 @@ def routes(client: httpx.Client) -> list[tuple[str, str]]:
 
 
 def filled(path: str) -> str:
-    return path.replace("{upload}", "0" * 32).replace("{ticket}", "t1").replace("{place}", "0")
+    return re.sub(r"\{(\w+)\}", lambda found: {"upload": "0" * 32, "ticket": "t1"}.get(found[1], "0"), path)
+
+
+def may(kind: str, call: tuple[str, str]) -> bool:
+    """Who may do what."""
+    if call in OPEN | ANYBODY:
+        return True
+    if call in OPERATOR:
+        return kind == "operator"
+    if call[1].startswith("/v1/audit/"):
+        return kind == "auditor"
+    return kind == "client" or (kind == "auditor" and call[1].startswith(("/v1/keys", "/v1/ledger/")))
 
 
 def test_the_whole_matrix(url: str, http) -> None:
-    people = {"client": http(url), "operator": http(url, "ops", "operators")}
+    people = {"client": http(url), "operator": http(url, "ops", "operators"), "auditor": http(url, "tuv", "auditors")}
     listed = routes(people["client"])
     assert len(listed) >= 15
     for method, path in listed:
         for kind, person in people.items():
             status = person.request(method, filled(path), params={"topic": "labels/1"}).status_code
             call = ("GET" if method == "HEAD" else method, path)
-            allowed = call in OPEN | ANYBODY or (call in OPERATOR) == (kind == "operator")
-            assert (status != 403) == allowed, (method, path, kind, status)
+            assert (status != 403) == may(kind, call), (method, path, kind, status)
             assert status < 500, (method, path, kind, status)
 
 
 def test_head_is_get_without_a_body(url: str, http, certs: Path) -> None:
-    people = {"clients": http(url), "operators": http(url, "ops", "operators")}
+    people = {
+        kind: http(url, name, kind) for kind, name in (("clients", "north"), ("operators", "ops"), ("auditors", "tuv"))
+    }
     for method, path in routes(people["clients"]):
         if method == "GET":
             for person in people.values():
@@ -117,9 +131,9 @@ def test_a_client_touches_its_own_alone(url: str, http, certs: Path, tmp_path: P
     assert north.get(place).json()["offset"] == 0
     link = link_of(url, certs, "north")
     link.upload("north", path, said())
-    link.submit(Request("t1", "north", "class"))
+    link.submit(Request("t1", "north", "class", COMMITTED))
     assert south.get("/v1/requests").json() == [] and south.get("/v1/requests/t1/receipt").status_code == 404
-    stolen = south.post("/v1/requests", json={"ticket": "t1", "level": "class"})
+    stolen = south.post("/v1/requests", json={"ticket": "t1", "level": "class", "commitment": COMMITTED})
     assert stolen.status_code == 404 and "not yours" in stolen.json()["message"]
     link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 8), said("t1"))  # answers another's ticket
     assert [t.state for t in link.tickets("north")] == ["accepted"]
@@ -129,11 +143,11 @@ def test_requests_have_a_quota(serve, certs: Path) -> None:
     url = serve(requests=2)
     link = link_of(url, certs, "north", tries=1)
     for number in range(2):
-        link.submit(Request(f"t{number}", "north", "class"))
+        link.submit(Request(f"t{number}", "north", "class", COMMITTED))
     with pytest.raises(QuotaError, match="made 2 requests within a day"):
-        link.submit(Request("t2", "north", "class"))
-    assert link.submit(Request("t1", "north", "class")).state == "accepted"  # repeating is no new one
-    assert link_of(url, certs, "south").submit(Request("s1", "south", "class")).state == "accepted"
+        link.submit(Request("t2", "north", "class", COMMITTED))
+    assert link.submit(Request("t1", "north", "class", COMMITTED)).state == "accepted"  # repeating is no new one
+    assert link_of(url, certs, "south").submit(Request("s1", "south", "class", COMMITTED)).state == "accepted"
 
 
 def test_calls_have_a_rate(serve, http) -> None:
@@ -155,7 +169,7 @@ def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run, http
     link = link_of(url, certs, "north", tries=1)
     rows = {"activation": torch.zeros(2, 8)}
     assert link.predict("north", rows).logits.shape == (2, 4)
-    link.submit(Request("t1", "north", "class"))
+    link.submit(Request("t1", "north", "class", COMMITTED))
     for ask in (lambda: link.predict("north", rows), lambda: link.model("north")):
         with pytest.raises(WithdrawnError, match="1 requests to forget"):
             ask()
@@ -167,7 +181,7 @@ def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run, http
     assert link.predict("north", rows).logits.shape == (2, 4)
     (kept,) = ops.get("/v1/operator/overrides").json()
     assert (kept["operator"], kept["reason"]) == ("ops", reason["reason"]) and kept["time"]
-    link.submit(Request("t2", "north", "class"))  # another one stops it again
+    link.submit(Request("t2", "north", "class", COMMITTED))  # another one stops it again
     with pytest.raises(WithdrawnError):
         link.predict("north", rows)
 
@@ -185,13 +199,14 @@ def test_probabilities_are_off_unless_allowed(serve, certs: Path, run) -> None:
     assert set(told.logits.unique().tolist()) == {0.0, -30.0}
 
 
-def test_operators_see_every_request_and_drop_lost_keys(serve, certs: Path, tmp_path: Path, http) -> None:
+def test_operators_see_every_request_and_drop_lost_keys(serve, run, certs: Path, tmp_path: Path, http) -> None:
     url = serve(signed=True)
     federation = link_of(url, certs, "north").federation()["run"]
     for number, name in enumerate(("north", "south")):
         (tmp_path / name).mkdir()
-        sign = OwnKey(tmp_path / name, federation).sign
-        link_of(url, certs, name, sign=sign).submit(Request(f"t{number}", name, "class"))
+        own = link_of(url, certs, name, signer=OwnKey(tmp_path / name, federation))
+        own.register(name)
+        own.submit(Request(f"t{number}", name, "class", COMMITTED))
     ops = http(url, "ops", "operators")
     told = ops.get("/v1/operator/requests").json()
     assert [(one["client"], one["stage"], one["signed"]) for one in told] == [
@@ -200,9 +215,17 @@ def test_operators_see_every_request_and_drop_lost_keys(serve, certs: Path, tmp_
     ]
     assert ops.post("/v1/operator/drop-key", json={"client": "west", "reason": "never seen"}).status_code == 404
     (tmp_path / "north" / "request-key.pem").unlink()  # its home was lost
-    sign = OwnKey(tmp_path / "north", federation).sign
-    with pytest.raises(IdentityError, match="another key"):
-        link_of(url, certs, "north", sign=sign, tries=1).submit(Request("t9", "north", "class"))
+    own = link_of(url, certs, "north", signer=OwnKey(tmp_path / "north", federation), tries=1)
+    for call in (lambda: own.register("north"), lambda: own.submit(Request("t9", "north", "class", COMMITTED))):
+        with pytest.raises(IdentityError, match="another key"):
+            call()
     dropped = ops.post("/v1/operator/drop-key", json={"client": "north", "reason": "its disk died"})
     assert dropped.status_code == 204
-    assert link_of(url, certs, "north", sign=sign).submit(Request("t9", "north", "class")).state == "accepted"
+    with pytest.raises(IdentityError, match="no key of 'north' is registered"):
+        own.submit(Request("t9", "north", "class", COMMITTED))
+    own.register("north")
+    assert own.submit(Request("t9", "north", "class", COMMITTED)).state == "accepted"
+    entries = ledger.entries(ServerTree(run.path / "server").book)
+    kinds = [entry["kind"] for entry in entries if entry.get("client") == "north" and "key" in entry]
+    assert kinds == ["joined", "key-dropped", "joined"]
+    assert next(entry for entry in entries if entry["kind"] == "key-dropped")["operator"] == "ops"

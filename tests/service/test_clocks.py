@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from service.conftest import said, shard
+from service.conftest import COMMITTED, said, shard
 from service.processes import Running
 from service.serving import link_of
 from splitwiper.errors import BusyError, NotFoundError
@@ -131,7 +131,7 @@ def test_between_asking_and_settling(seconds: float, url: str, certs: Path, run,
     link = link_of(url, certs, "north")
     link.upload("north", shard(tmp_path / "a", 6), said())
     run._server.train()
-    asked = link.submit(Request("t1", "north", "class"))
+    asked = link.submit(Request("t1", "north", "class", COMMITTED))
     deadline = link._http.get("/v1/requests").json()[0]["deadline"]
     jump(seconds)
     link.upload("north", shard(tmp_path / "b", 4), said("t1"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.conftest import announced, said, shard
+from service.conftest import COMMITTED, announced, said, shard
 from service.processes import Running, answers, data
 from service.serving import link_of
 from splitwiper.errors import BusyError, DiskFullError, FailingError
@@ -190,7 +190,7 @@ def test_an_upload_at_every_step(url: str, certs: Path, run, http, tmp_path: Pat
         assert told.status_code == 507 and told.json()["kind"] == "FailingError" and "no room" in told.text
         assert told.headers["retry-after"] == "30" and str(root) not in told.text
     assert link.tickets("north") == ()
-    assert link.submit(Request("t1", "north", "class")).state == "accepted"
+    assert link.submit(Request("t1", "north", "class", COMMITTED)).state == "accepted"
 
 
 def test_a_piece_that_finds_no_room_can_be_sent_again(url: str, certs: Path, run, http, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from service.conftest import said, shard
+from service.conftest import COMMITTED, said, shard
 from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import UnreachableError
@@ -96,7 +96,7 @@ def test_an_old_upload_is_not_finished_after_a_newer_shard(url: str, certs: Path
     with suppress(UnreachableError):
         link.upload("north", shard(tmp_path / "old", 9), said())
     link._call = call
-    link.submit(Request("t1", "north", "class"))
+    link.submit(Request("t1", "north", "class", COMMITTED))
     link.upload("north", shard(tmp_path / "new", 6), said("t1"))
     ((method, place, how),) = calls
     assert link._http.request(method, place, **how).status_code == 404

@@ -12,23 +12,26 @@ from typing import Any
 
 import pytest
 
+from service.conftest import COMMITTED
 from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import DataError, IdentityError, NotFoundError
 from splitwiper.service.cases import Cases
 from splitwiper.service.certificate import Keyring, SignedRequest, SigningKey, check, followed, read_request
 from splitwiper.service.certificate.keys import read_public
+from splitwiper.service.certificate.site import Registration, sign
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.shared_book import service_book
 from splitwiper.store import ServerTree
 from splitwiper.wire import Request
 
 KEY = SigningKey(bytes(32))
-ASKED = Request("t1", "north", "class")
+ASKED = Request("t1", "north", "class", COMMITTED)
 
 
 def signed(key: SigningKey = KEY, signer: SigningKey | None = None, **other: str) -> dict[str, Any]:
-    values = {"federation": "ward", "client": "north", "ticket": "t1", "level": "class", "made": "2026-01-01", **other}
+    values = {"federation": "ward", "client": "north", "ticket": "t1", "level": "class", "commitment": COMMITTED}
+    values |= {"made": "2026-01-01", **other}
     return SignedRequest(**values, key=key.public.raw.hex()).sign(signer or key)
 
 
@@ -43,8 +46,15 @@ def wait_for(what: Callable[[], bool]) -> None:
 def cases(tmp_path: Path) -> Iterator[Cases]:
     book = service_book(tmp_path)
     book.create({})
-    yield Cases(book)
+    found = Cases(book)
+    register(found)
+    yield found
     book.close()
+
+
+def register(cases: Cases, key: SigningKey = KEY) -> None:
+    made = Registration("ward", "north", "2026-01-01", key.public.raw.hex())
+    cases.register(made, sign(made, key))
 
 
 def receive(cases: Cases, given: dict[str, Any] | None, asked: Request = ASKED, *, must: bool = True) -> Any:
@@ -67,12 +77,19 @@ def test_what_is_not_signed_is_refused_unless_settings_allow_it(cases: Cases) ->
 
 
 @pytest.mark.parametrize(
-    "other", [{"federation": "elsewhere"}, {"client": "south"}, {"ticket": "t2"}, {"level": "client"}]
+    "other",
+    [
+        {"federation": "elsewhere"},
+        {"client": "south"},
+        {"ticket": "t2"},
+        {"level": "client"},
+        {"commitment": "d0" * 32},
+    ],
 )
 def test_what_is_signed_must_be_what_is_asked(cases: Cases, other: dict[str, str]) -> None:
     with pytest.raises(DataError, match="is not this request"):
         receive(cases, signed(**other))
-    assert cases.find("t1") is None and cases.key("north") is None
+    assert cases.find("t1") is None
 
 
 def test_forgeries_are_refused(cases: Cases) -> None:
@@ -81,7 +98,7 @@ def test_forgeries_are_refused(cases: Cases) -> None:
     payload = json.dumps({**said, "level": "client"}, sort_keys=True, separators=(",", ":")).encode()
     altered = {**envelope, "payload": base64.b64encode(payload).decode()}
     with pytest.raises(DataError, match="signature is not that of the key"):
-        receive(cases, altered, Request("t1", "north", "client"))
+        receive(cases, altered, Request("t1", "north", "client", COMMITTED))
     with pytest.raises(DataError, match="signature is not that of the key"):
         receive(cases, signed(signer=SigningKey(b"x" * 32)))
     with pytest.raises(DataError, match="no signed request"):
@@ -91,31 +108,36 @@ def test_forgeries_are_refused(cases: Cases) -> None:
     assert cases.find("t1") is None
 
 
-def test_the_first_key_is_remembered(cases: Cases) -> None:
+def test_only_the_registered_key_signs(cases: Cases) -> None:
     receive(cases, signed())
     other = SigningKey(b"y" * 32)
-    again = Request("t2", "north", "class")
+    again = Request("t2", "north", "class", COMMITTED)
     with pytest.raises(IdentityError, match="another key"):
         receive(cases, signed(other, ticket="t2"), again)
     receive(cases, signed(ticket="t2"), again)
     cases.drop_key("north", "ops", "its disk died")
     with pytest.raises(NotFoundError, match="no key"):
         cases.drop_key("north", "ops", "its disk died")
-    receive(cases, signed(other, ticket="t3"), Request("t3", "north", "class"))
+    with pytest.raises(IdentityError, match="no key of 'north' is registered"):  # not: the first that asks
+        receive(cases, signed(other, ticket="t3"), Request("t3", "north", "class", COMMITTED))
+    register(cases, other)
+    with pytest.raises(IdentityError, match="another key"):
+        register(cases)
+    receive(cases, signed(other, ticket="t3"), Request("t3", "north", "class", COMMITTED))
     assert cases.key("north") == other.public.raw.hex()
 
 
 def test_a_ticket_is_one_clients_and_of_one_level(cases: Cases) -> None:
     receive(cases, signed())
     with pytest.raises(DataError, match="another request's"):
-        receive(cases, signed(level="client"), Request("t1", "north", "client"))
+        receive(cases, signed(level="client"), Request("t1", "north", "client", COMMITTED))
     with pytest.raises(DataError, match="another request's"):
-        receive(cases, signed(client="south"), Request("t1", "south", "class"))
+        receive(cases, None, Request("t1", "south", "class", COMMITTED), must=False)
 
 
 def test_a_clients_key_is_its_own(tmp_path: Path) -> None:
     own = OwnKey(tmp_path, "ward")
-    assert read_request(own.sign(ASKED)).signer == own.key().public == OwnKey(tmp_path, "ward").key().public
+    assert read_request(own.sign_request(ASKED)).signer == own.key().public == OwnKey(tmp_path, "ward").key().public
     assert (tmp_path / "request-key.pem").stat().st_mode & 0o077 == 0
 
 
@@ -125,16 +147,18 @@ def test_over_the_network_a_request_must_be_signed(serve, certs: Path, tmp_path:
         link_of(url, certs, "north", tries=1).submit(ASKED)
     federation = link_of(url, certs, "north").federation()["run"]
     own = OwnKey(tmp_path, federation)
-    assert link_of(url, certs, "north", sign=own.sign).submit(ASKED).state == "accepted"
+    north = link_of(url, certs, "north", signer=own)
+    north.register("north")
+    assert north.submit(ASKED).state == "accepted"
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(IdentityError, match="another key"):  # a second certificate in the same name does not help
-        link_of(url, certs, "north", tries=1, sign=OwnKey(other, federation).sign).submit(
-            Request("t2", "north", "class")
+        link_of(url, certs, "north", tries=1, signer=OwnKey(other, federation)).submit(
+            Request("t2", "north", "class", COMMITTED)
         )
     with pytest.raises(DataError, match="is not this request"):  # signed for another store
-        link_of(url, certs, "south", tries=1, sign=OwnKey(other, "elsewhere").sign).submit(
-            Request("t3", "south", "class")
+        link_of(url, certs, "south", tries=1, signer=OwnKey(other, "elsewhere")).submit(
+            Request("t3", "south", "class", COMMITTED)
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from federation.runs import three
-from service.conftest import announced, finished, said, shard
+from service.conftest import COMMITTED, announced, finished, said, shard
 from service.serving import link_of
 from splitwiper.service.logs import JsonLines
 from splitwiper.wire import Request
@@ -24,7 +24,7 @@ def test_probes_need_no_identity_of_their_own(url: str, http) -> None:
 def test_an_operator_sees_the_state_and_no_label(serve, http, certs: Path, run) -> None:
     run.learn(three())
     url = serve()
-    link_of(url, certs, "north").submit(Request("t1", "north", "class"))
+    link_of(url, certs, "north").submit(Request("t1", "north", "class", COMMITTED))
     ops = http(url, "ops", "operators")
     found = ops.get("/v1/status")
     told = found.json()

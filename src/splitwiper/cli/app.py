@@ -10,6 +10,8 @@ import typer
 from rich.text import Text
 
 from splitwiper.cli.attack import attack
+from splitwiper.cli.audit import audit
+from splitwiper.cli.certificate import certificate
 from splitwiper.cli.certs import certs
 from splitwiper.cli.compare import compare
 from splitwiper.cli.data import data
@@ -39,7 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _COMMANDS = (demo, learn, unlearn, settle, receipt, predict, verify, status, rekey)
-_SERVICE = (serve, join, group, forget, head, restore, accept_restore)
+_SERVICE = (serve, join, group, forget, certificate, audit, head, restore, accept_restore)
 for _command in (*_COMMANDS, *_SERVICE, attack, tradeoff, compare, reproduce, report):
     app.command(no_args_is_help=_command not in (demo, report))(guarded(_command))
 app.add_typer(data)

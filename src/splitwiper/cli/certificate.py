@@ -1,18 +1,28 @@
-"""Certificates on the command line: what ``splitwiper receipt --certificate`` writes and ``verify CERT`` checks."""
+"""Certificates on the command line: fetched by ``certificate``, written by ``receipt``, checked by ``verify CERT``."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from splitwiper.cli import show
-from splitwiper.cli.exits import OUTCOMES, when_interrupted
-from splitwiper.cli.opening import open_run
+from splitwiper.cli.exits import MISMATCH, OUTCOMES, when_interrupted
+from splitwiper.cli.opening import look_here, open_run
 from splitwiper.cli.progress import Bars
-from splitwiper.errors import InputError
+from splitwiper.cli.unlearn import Json
+from splitwiper.errors import InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from splitwiper.federation import Verification
+    from splitwiper.service.certificate import Checked
+    from splitwiper.service.home import Certified, Home
+    from splitwiper.wire import Receipt, Ticket
 
 
 def write(run: Path, ticket: str, file: Path) -> None:
@@ -32,18 +42,27 @@ def write(run: Path, ticket: str, file: Path) -> None:
     show.line(show.output(), f"Check it: splitwiper verify {file} --key {paths[0] if paths else 'PUB'}")
 
 
-def verify(file: Path, keys: list[Path], run: Path | None, *, as_json: bool) -> NoReturn:
-    """Check a certificate or evidence of a fork, offline or against a run, and leave with the outcome's code."""
-    from splitwiper.service.certificate import check, check_with_store, read_keys
+@dataclass(frozen=True)
+class Against:
+    """What a certificate is checked against."""
+
+    keys: Sequence[Path] = ()
+    attesters: Sequence[Path] = ()
+    run: Path | None = None
+    store: Path | None = None
+    site: Path | None = None
+
+
+def verify(file: Path, against: Against, *, as_json: bool) -> NoReturn:
+    """Check a certificate or evidence of a fork, offline or against folders, and leave with the outcome's code."""
+    from splitwiper.service.certificate import read_keys
     from splitwiper.service.certificate.envelope import read_limited
     from splitwiper.service.certificate.evidence import KIND, check_evidence
-    from splitwiper.store import ServerTree
 
     data = read_limited(file)
     values = _values(data)
-    trusted = read_keys(keys)
     if values.get("kind") == KIND:
-        proved = check_evidence(values, trusted)
+        proved = check_evidence(values, read_keys(against.keys))
         if as_json:
             show.emit({"evidence": file, "outcome": proved.outcome, "reason": proved.reason, "checks": proved.checks})
         else:
@@ -52,12 +71,8 @@ def verify(file: Path, keys: list[Path], run: Path | None, *, as_json: bool) -> 
     if {"ticket", "others", "context"} <= values.keys():
         raise InputError(f"{file} is a receipt, which takes its run: splitwiper verify RUN {file}.")
     with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
-        if run is None:
-            found = check(data, trusted)
-        else:
-            federation = open_run(run, bars)
-            tree = ServerTree(run / "server")
-            found = check_with_store(data, tree, federation.verify, trusted=trusted if keys else None)
+        found = _checked(data, against, bars)
+    run = against.run
     if as_json:
         said = found.certificate
         show.emit(
@@ -79,6 +94,129 @@ def verify(file: Path, keys: list[Path], run: Path | None, *, as_json: bool) -> 
         for text in found.certificate.get("says", {}).get("does_not_prove", []) if found.holds else []:
             show.line(show.output(), f"Note: {text}")
     raise typer.Exit(OUTCOMES[found.outcome])
+
+
+def _checked(data: bytes, against: Against, bars: Bars) -> Checked:
+    from splitwiper.service.certificate import check, check_with_store, read_keys, read_public
+    from splitwiper.store import ServerTree
+
+    trusted = read_keys(against.keys)
+    attesters = [key for path in against.attesters for key in read_public(path)]
+    verify: Callable[[Receipt], Verification]
+    if against.run is not None:
+        verify, tree = open_run(against.run, bars).verify, ServerTree(against.run / "server")
+    elif against.store is not None:
+        from splitwiper.service.home import Home
+        from splitwiper.service.verifying import verify_both
+
+        look_here()
+        site = Home(against.site, bars) if against.site is not None else None
+        verify, tree = verify_both(against.store, site), ServerTree(against.store)
+    else:
+        return check(data, trusted, attesters=attesters)
+    return check_with_store(data, tree, verify, trusted=trusted if against.keys else None, attesters=attesters)
+
+
+def certificate(
+    site: Annotated[Path, typer.Argument(metavar="SITE", help="The client's own folder.", show_default=False)],
+    ticket: Annotated[
+        str | None,
+        typer.Argument(metavar="TICKET", help="A ticket (its first characters will do).", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the certificate here, for outsiders.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch and check a certificate of this site again; or list its tickets.
+
+    A certificate is fetched anew, so that attestations by those who recomputed
+    it meanwhile are beside it, and compared with all that this site knows. The
+    exit code is that of 'splitwiper verify'.
+
+    Example:
+      splitwiper certificate sites/north
+      splitwiper certificate sites/north 841c3c7d --out bird.json
+    """
+    from splitwiper.service.home import Home
+
+    look_here()
+    with Bars(quiet=as_json) as bars, when_interrupted("Nothing is changed: run it again."):
+        opened = Home(site, bars)
+        try:
+            listed = opened.requests()
+            if ticket is None:
+                _list(opened, listed, as_json=as_json)
+                return
+            chosen = _chosen(listed, ticket)
+            proof = opened.certificate(chosen)
+        finally:
+            opened.close()
+    if out is not None:
+        write_certificate(out, proof)
+    if as_json:
+        found = proof.checked
+        show.emit({"ticket": chosen, "outcome": found.outcome, "reason": found.reason, "checks": found.checks})
+    else:
+        show.verdict(show.output(), proof.checked)
+    leave([proof])
+
+
+def _list(opened: Home, listed: Sequence[Ticket], *, as_json: bool) -> None:
+    kept = {one.id: opened.kept_certificate(one.id) for one in listed}
+    if as_json:
+        show.emit({"tickets": [{**dataclasses.asdict(one), "kept": kept[one.id].exists()} for one in listed]})
+        return
+    rows = [
+        (one.id, one.level, one.state, one.settled or "–", "kept" if kept[one.id].exists() else "–") for one in listed
+    ]
+    show.output().print(show.table(("ticket", "level", "state", "settled", "certificate"), rows))
+
+
+def _chosen(listed: Sequence[Ticket], text: str) -> str:
+    fitting = [one for one in listed if text and one.id.startswith(text)]
+    if len(fitting) != 1:
+        raise NotFoundError(f"{len(fitting)} tickets start with {text!r}: 'splitwiper certificate SITE' lists them.")
+    if fitting[0].state != "settled":
+        raise NotFoundError(f"ticket {text!r} is {fitting[0].state}: there is a certificate once it is settled.")
+    return fitting[0].id
+
+
+def write_certificate(path: Path, proof: Certified) -> None:
+    """Write a certificate for outsiders."""
+    from splitwiper.service.certificate.issuing import to_bytes
+    from splitwiper.store import files
+
+    files.write_bytes(path, to_bytes(proof.envelope))
+
+
+def tell_certificate(ticket: str, proof: Certified) -> None:
+    """Say what became of a request: as much as somebody checked, and who did."""
+    found, out = proof.checked, show.output()
+    if not found.holds:
+        show.line(out, f"Forgotten at this site. The server's certificate of ticket {ticket[:8]} is not accepted.")
+    elif not found.certificate["exact"]:
+        show.line(out, f"Forgotten, not exactly: the server starts warm. Ticket {ticket[:8]} is settled.")
+    elif found.exact:
+        told = next(check.detail for check in found.checks if check.outcome == "exact")
+        show.line(out, f"Forgotten, exactly. Ticket {ticket[:8]} is settled. Recomputed: {told}.")
+    else:
+        show.line(
+            out,
+            f"Forgotten at this site; the server certifies that it has retrained without the rows. Ticket {ticket[:8]} "
+            "is settled.",
+        )
+    show.line(out, f"Certificate: {found.outcome}; {found.reason}.")
+    for check in found.checks:
+        if check.outcome == "unchecked":
+            show.line(out, f"Not checked: {check.what}: {check.detail}.")
+
+
+def leave(proofs: Iterable[Certified]) -> None:
+    """Leave with the code of the worst outcome, where it is not that all holds; a mismatch is the worst."""
+    codes = {OUTCOMES[proof.checked.outcome] for proof in proofs} - {0}
+    if codes:
+        raise typer.Exit(MISMATCH if MISMATCH in codes else max(codes))
 
 
 def _values(data: bytes) -> dict[str, Any]:

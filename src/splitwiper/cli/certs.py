@@ -91,6 +91,21 @@ def operator(folder: Place, name: Name, days: Days = 365, as_json: Json = False)
     tell_issued(made, made.issue_operator(name, days=days), as_json=as_json)
 
 
+def auditor(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
+    """Make an auditor's key and certificate, to recompute the server half.
+
+    FOLDER/auditors/NAME goes to the auditor, who can download every client's
+    activations with it: give it to whoever all clients trust with them.
+
+    Example:
+      splitwiper certs auditor certs tuv
+    """
+    from splitwiper.service.identity import Authority
+
+    made = Authority(folder)
+    tell_issued(made, made.issue_auditor(name, days=days), as_json=as_json)
+
+
 def server(folder: Place, hosts: Hosts = None, days: Days = 365, as_json: Json = False) -> None:
     """Make the server's key and certificate, where 'init' did not.
 
@@ -110,7 +125,7 @@ def server(folder: Place, hosts: Hosts = None, days: Days = 365, as_json: Json =
 def token(
     folder: Place,
     name: Name,
-    kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="client or operator.")] = "client",
+    kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="client, operator or auditor.")] = "client",
     days: Annotated[
         int | None, typer.Option("--days", metavar="N", help="How long it is good; for ever unless given.")
     ] = None,
@@ -165,6 +180,6 @@ def list_(folder: Place, as_json: Json = False) -> None:
 
 
 certs.command("init", no_args_is_help=True)(guarded(init))
-for _command in (client, operator, server, revoke, rotate, signing, token):
+for _command in (client, operator, auditor, server, revoke, rotate, signing, token):
     certs.command(no_args_is_help=True)(guarded(_command))
 certs.command("list", no_args_is_help=True)(guarded(list_))

@@ -22,6 +22,7 @@ from splitwiper.errors import (
     ForkError,
     IdentityError,
     InputError,
+    MismatchError,
     NotFoundError,
     RestoredError,
     SplitWiperError,
@@ -44,6 +45,7 @@ _KINDS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (TrainingError, 9),
     (RestoredError, 11),
     (ForkError, MISMATCH),
+    (MismatchError, MISMATCH),
     (IdentityError, 10),
 )
 TABLE = """Exit codes:
@@ -51,7 +53,7 @@ TABLE = """Exit codes:
     0  done; for verify: exact, or a certificate that holds
     1  an unforeseen error, with its traceback
     2  wrong usage, settings or data
-    3  verify: mismatch of recomputed bits, signature, proof; a forked ledger
+    3  mismatch of recomputed bits, signature, proof or model; a forked ledger
     4  verify: not comparable, the numerics here are others
     5  verify: unverifiable, something needed is gone
     6  no such run, client, ticket, model or data set

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from splitwiper.cli import show
+from splitwiper.cli.certificate import leave, tell_certificate, write_certificate
 from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.opening import look_here
 from splitwiper.cli.progress import Bars
@@ -128,7 +129,11 @@ def forget(
 
     They are suppressed here first, at once and for ever, even if the server cannot
     be reached; then it is tried until the server has answered. Without --class,
-    --sample or --everything, requests that were made before are finished.
+    --sample or --everything, requests that were made before are finished, and
+    their certificates fetched.
+
+    The certificate is compared with what this site signed, sent and is answered.
+    The exit code is 0 only if all of that holds; 3 where something is false.
 
     Example:
       splitwiper forget homes/north --class bird --certificate bird.json
@@ -152,26 +157,38 @@ def forget(
             ticket = opened.forget(classes=chosen, samples=samples or None, everything=everything)
         opened.settle(patience=patience, told=lambda text: show.line(show.errors(), f"{text} Trying again."))
         found = opened.await_receipt(ticket, patience=patience) if ticket else None
-        proof = opened.certificate(ticket) if ticket else None
+        proofs = _proofs(opened, ticket, patience)
         opened.close()
     if found is not None and receipt is not None:
         found.save(receipt)
-    if proof is not None and certificate is not None:
-        _write(certificate, proof)
+    if ticket and certificate is not None:
+        write_certificate(certificate, proofs[ticket])
     if as_json:
-        told: dict[str, Any] = {"home": home, "ticket": ticket}
-        if found and proof:
-            told |= {"receipt": found.to_dict(), "certificate": proof.checked.outcome, "estimate": estimate}
+        told: dict[str, Any] = {"home": home, "ticket": ticket, "estimate": estimate}
+        told["certificates"] = {one: proof.checked.outcome for one, proof in proofs.items()}
+        if found and ticket:
+            told |= {"receipt": found.to_dict(), "certificate": proofs[ticket].checked.outcome}
+            told["checks"] = proofs[ticket].checked.checks
         show.emit(told)
-    elif found is not None and proof is not None:
-        how = "exactly" if found.exact else "not exactly: the server starts warm"
-        show.line(show.output(), f"Forgotten, {how}. Ticket {ticket[:8]} is settled.")
-        show.line(show.output(), f"Certificate: {proof.checked.outcome}; {proof.checked.reason}")
-        if certificate is not None:
+    else:
+        for one, proof in proofs.items():
+            tell_certificate(one, proof)
+        if not proofs:
+            show.line(show.output(), "Nothing is left to do.")
+        elif certificate is not None:
             keys = home / opened.config.name / "server-keys"
             show.line(show.output(), f"Check it: splitwiper verify {certificate} --key {keys}")
-    else:
-        show.line(show.output(), "Nothing is left to do.")
+    leave(proofs.values())
+
+
+def _proofs(opened: Home, ticket: str, patience: float) -> dict[str, Certified]:
+    """The certificate of a request; without one, of all settled requests that the site has no certificate of yet."""
+    if ticket:
+        return {ticket: opened.certificate(ticket)}
+    for one in opened.requests():
+        if one.state != "settled":
+            opened.await_receipt(one.id, patience=patience)
+    return opened.certificates(missing=True)
 
 
 def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
@@ -189,13 +206,6 @@ def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
     )
 
 
-def _write(path: Path, proof: Certified) -> None:
-    from splitwiper.service.certificate.issuing import to_bytes
-    from splitwiper.store import files
-
-    files.write_bytes(path, to_bytes(proof.envelope))
-
-
 def _named(home: Home, classes: list[str] | None) -> list[str | int] | None:
     """Classes as rows are labelled: integers where labels are."""
     if not classes:
@@ -211,7 +221,7 @@ def _read(path: Path) -> tuple[HomeConfig, ClientConfig, Mapping[str, Any]]:
     if not path.is_file():
         raise ConfigError(f"there is no configuration file {path}.")
     values = read_toml(path)
-    own = ("name", "url", "certs", "token", "task", "model")
+    own = ("name", "url", "certs", "token", "task", "spot_check", "attesters", "model")
     known = (*own, "client", "data", "label")
     for key in values:
         if key not in known:
@@ -222,7 +232,7 @@ def _read(path: Path) -> tuple[HomeConfig, ClientConfig, Mapping[str, Any]]:
             raise ConfigError(f"{path}: {key} is missing.")
     try:
         given = {key: values[key] for key in own if key in values}
-        for key in ("certs", "token"):  # what the home remembers must hold wherever it is opened from
+        for key in ("certs", "token", "attesters"):  # what the home remembers must hold wherever it is opened from
             if given.get(key):
                 given[key] = str((path.parent / given[key]).resolve())
         return from_dict(HomeConfig, given), from_dict(ClientConfig, values.get("client", {}), where="client."), values

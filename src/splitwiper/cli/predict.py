@@ -71,6 +71,8 @@ def predict(
         found = _predict(
             federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba, at_home=at_home
         )
+    if unchecked := getattr(getattr(federation, "watch", None), "unchecked", ""):
+        show.line(show.errors(), f"Not checked which model answers: {unchecked}.")
     if out is not None:
         from splitwiper.store import files
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from splitwiper.service.certificate.findings import Finding
 
 STYLES = {"exact": "bold green", "holds": "bold green", "mismatch": "bold red"}
-STYLES |= {"not_comparable": "bold yellow", "unverifiable": "bold yellow"}
+STYLES |= {"not_comparable": "bold yellow", "unverifiable": "bold yellow", "unchecked": "yellow"}
 """How the outcomes of a verification look."""
 
 

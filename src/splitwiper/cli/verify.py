@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from splitwiper.cli import certificate, show
 from splitwiper.cli.exits import OUTCOMES, when_interrupted
-from splitwiper.cli.opening import open_run
+from splitwiper.cli.opening import look_here, open_run
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError, NotFoundError
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 def verify(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN|CERT", help="The run folder, or a certificate file.", show_default=False),
+        typer.Argument(
+            metavar="RUN|SITE|STORE|CERT",
+            help="A run, a site's or server's folder, or a certificate file.",
+            show_default=False,
+        ),
     ],
     receipt: Annotated[
         str | None,
@@ -40,7 +44,15 @@ def verify(
             help="A public key that may have signed the certificate, or a folder of them. May be repeated.",
         ),
     ] = None,
-    store: Annotated[
+    attesters: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--attester",
+            metavar="PUB",
+            help="The public key of a site or auditor whose attestations count, or a folder. May be repeated.",
+        ),
+    ] = None,
+    of_run: Annotated[
         Path | None,
         typer.Option("--run", metavar="RUN", help="The run that the certificate is about: recompute it too."),
     ] = None,
@@ -50,6 +62,17 @@ def verify(
             "--head", metavar="SIZE:HASH", help="A ledger head kept outside the run: notices an older copy of the run."
         ),
     ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="STORE", help="The server's folder: recompute the server half from it."),
+    ] = None,
+    site: Annotated[
+        Path | None,
+        typer.Option("--site", metavar="SITE", help="The requester's folder: recompute its half and shard, too."),
+    ] = None,
+    attest: Annotated[
+        bool, typer.Option("--attest", help="Sign what the site recomputed, and send that to its server.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check that rows are gone, the state follows from the rest, the history only grew.
@@ -59,27 +82,42 @@ def verify(
     The exit code is 0 only if all is exact; 3 on a mismatch, 4 if the numerics
     here are not comparable, 5 if it cannot be verified any more.
 
-    A certificate is checked offline with the signer's public key: signature,
-    form and ledger. With --run it is recomputed as well, and may be signed by
-    any key of that run unless --key says which. A folder of keys may hold what
-    was said of them, so that keys that were revoked do not count. Evidence that
-    a server kept two ledgers (evidence-….json) is checked in the same way; the
+    A site's folder gives its half and shard, a server's folder its records and
+    the server half; nothing is changed, and nobody is asked. A certificate is
+    checked offline with the signer's public key: signature, form, ledger, and
+    what those attest to whose keys are given as --attester. With --run, or with
+    --store and --site, it is recomputed as well, and may be signed by any key
+    of that server unless --key says which. A folder of keys may hold what was
+    said of them, so that keys that were revoked do not count. Evidence that a
+    server kept two ledgers (evidence-….json) is checked in the same way; the
     exit code is 3 if it proves that.
 
     Example:
       splitwiper verify runs/ward
       splitwiper verify runs/ward bird.json
       splitwiper verify runs/ward --head 12:5d4140…
-      splitwiper verify bird.cert --key server.pem
-      splitwiper verify bird.cert --run runs/ward
+      splitwiper verify sites/north --attest
+      splitwiper verify bird.cert --key server.pem --attester auditor.pem
+      splitwiper verify bird.cert --store store --site sites/north
       splitwiper verify evidence-0f3a.json --key sites/north/north/server-keys
     """
+    against = certificate.Against(keys or (), attesters or (), of_run, store, site)
     if run.exists() and not run.is_dir():
         if receipt is not None:
             raise InputError(f"{run} is a file: give the run first ('splitwiper verify RUN {run.name}'), or it alone.")
-        certificate.verify(run, keys or [], store, as_json=as_json)
-    if keys or store is not None:
-        raise InputError(f"--key and --run go with a certificate file, and {run} is none.")
+        if site is not None and store is None:
+            raise InputError("--site goes with --store: the site alone is 'splitwiper verify SITE'.")
+        if attest:
+            raise InputError("--attest goes with a site's folder: splitwiper verify SITE --attest.")
+        certificate.verify(run, against, as_json=as_json)
+    if against != certificate.Against():
+        raise InputError(f"--key, --attester, --run, --store and --site go with a certificate file, and {run} is none.")
+    if (run / "home.toml").exists() or (run / "server.db").exists():
+        if receipt is not None:
+            raise InputError(f"{run} is not a run: give its folder alone, or a certificate with --store and --site.")
+        _folder(run, attest=attest, as_json=as_json)
+    if attest:
+        raise InputError(f"--attest goes with a site's folder, and {run} is none.")
     with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
         federation = open_run(run, bars)
         chosen = _find(federation, receipt) if receipt is not None else None
@@ -99,6 +137,37 @@ def verify(
         )
     else:
         show.verdict(show.output(), found)
+    raise typer.Exit(OUTCOMES[found.outcome])
+
+
+def _folder(folder: Path, *, attest: bool, as_json: bool) -> NoReturn:
+    """Recompute a site, or a server's store, and leave with the outcome's code."""
+    from splitwiper.service.home import Home
+    from splitwiper.service.verifying import fingerprint_of, verify_site, verify_store
+
+    look_here()
+    is_site = (folder / "home.toml").exists()
+    if attest and not is_site:
+        raise InputError(
+            f"--attest goes with a site's folder; {folder} is a server's. Auditors use 'splitwiper audit'."
+        )
+    with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
+        home = Home(folder, bars) if is_site else None
+        found = verify_site(home) if home else verify_store(folder)
+        if home and attest:
+            if found.outcome == "unverifiable":
+                raise NotFoundError(f"there is nothing to attest to: {found.reason}.")
+            home.attest(found.outcome, fingerprint_of(home))
+        if home:
+            home.close()
+    if as_json:
+        kind = "site" if is_site else "store"
+        told = {kind: folder, "exact": found.exact, "outcome": found.outcome, "reason": found.reason}
+        show.emit({**told, "checks": found.checks, "attested": attest})
+    else:
+        show.verdict(show.output(), found)
+        if attest:
+            show.line(show.output(), "Signed, and sent to the server: certificates carry it from now on.")
     raise typer.Exit(OUTCOMES[found.outcome])
 
 

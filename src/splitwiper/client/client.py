@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor, nn
 
 from splitwiper.client import pretrain as training
@@ -49,6 +50,7 @@ from splitwiper.store import ClientTree, files
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Column, Label, Link, Request, Scores, Shard, Spent, Statement, Ticket
+from splitwiper.wire.commitments import shard_commitment
 from splitwiper.wire.labels import in_order
 
 _T = TypeVar("_T")
@@ -363,8 +365,10 @@ class Client:
                     self.tree, wanted, copies=copies, group=group if self.config.noise.reading == "mean" else 1
                 )
             written = files.file_digest(outgoing) if self._link.travels else None
-            salt = self.tree.shard_salt(wanted)
+            salt = self.tree.shard_salt(wanted, tickets)
             statement = self.statement(tickets, salt=salt)
+            if written is not None:
+                self.tree.sending(shard_commitment(bytes.fromhex(salt), written), tickets)
             with self.tree.book.change():  # a process that lost its lease must not bring old rows back
                 accepted = self._link.upload(self.name, outgoing, statement, digest=written)
         except (DataError, TrainingError, CorruptError) as problem:
@@ -385,6 +389,8 @@ class Client:
             self.tree.remember(untrainable=str(problem))
 
     def _withdraw(self, tickets: Sequence[str]) -> None:
+        if self._link.travels:
+            self.tree.sending("", tickets)
         with self.tree.book.change():  # nobody takes over between the fence and the server's word
             self._link.withdraw(self.name, self.statement(tickets, coded=False))
 
@@ -496,6 +502,29 @@ class Client:
             ask = partial(self._link.predict, self.name)
             told = answers(recipe, state, named, self._columns, ask, group=group)
         return told if recipe.hiding is None else unmasked(told, named, recipe.hiding, without=self._forgotten())
+
+    def probe(self, ask: Callable[[Mapping[str, Tensor]], Scores], *, most: int) -> int:
+        """Predict a few of the client's own surviving rows, as `scores` does, to see what answers.
+
+        Args:
+            ask: sends activations to the server half.
+            most: rows at most, drawn at random.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            NotFoundError: no rows are left, or there is no trained half.
+        """
+        half, slices = self.tree.half(), self.holdings.slices()
+        if half is None or not slices:
+            raise NotFoundError(f"no rows of client {self.name!r} are left to predict.")
+        part = secrets.choice(list(slices.values()))
+        rows = sorted(secrets.SystemRandom().sample(range(part.rows), min(most, part.rows)))
+        recipe = self._recipe()
+        named = {name: np.asarray(part.columns[name])[rows] for name in recipe.names}
+        answers(recipe, load_state(self.tree.root / "half" / half[0].file, half[0].digest), named, self._columns, ask)
+        return len(rows)
 
     def _typical(self) -> int:
         """Rows of a label, on average over those it holds."""

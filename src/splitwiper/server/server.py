@@ -38,6 +38,7 @@ from splitwiper.wire import (
     open_shard,
 )
 from splitwiper.wire.codecs import unpack
+from splitwiper.wire.commitments import model_commitment
 from splitwiper.wire.shard import check_shard
 
 Progress = Callable[[str, int, int], None]
@@ -83,6 +84,7 @@ class Server:
         *,
         digest: str | None = None,
         travelled: int | None = None,
+        signed: str | None = None,
     ) -> Accepted:
         """Check a shard and make it the client's; the one before is erased.
 
@@ -93,13 +95,16 @@ class Server:
             digest: of the file, where the server itself took it from these very bytes as they came in; never what a
                 client says. None has it taken here.
             travelled: bytes it took on its way, where that is not its size.
+            signed: what the client's own key signed about it, where clients sign.
         """
         with self.tree.staging(shard) as staged:
             opened = open_shard(staged)
             check_shard(opened, self.columns, self.codec)
             self._check_codes(client, opened, statement)
             known = digest if staged.samefile(shard) else None  # a copy is not what was digested
-            record = self.tree.accept(client, staged, opened, statement, digest=known, travelled=travelled)
+            record = self.tree.accept(
+                client, staged, opened, statement, digest=known, travelled=travelled, signed=signed
+            )
         return Accepted(record.digest, record.generation)
 
     def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:
@@ -153,7 +158,8 @@ class Server:
     def model(self, client: str) -> ModelCopy:
         """Hand out the server half."""
         record = self._model()
-        return ModelCopy(self.tree.weights(record), record.labels, record.codebook)
+        committed = model_commitment(record.salt, record.digest)
+        return ModelCopy(self.tree.weights(record), record.labels, record.codebook, committed, record.salt.hex())
 
     def _model(self) -> ModelRecord:
         model = self.tree.model()
@@ -175,7 +181,7 @@ class Server:
         with reproducible(self._device, self.config.threads, self.config.numerics), torch.inference_mode():
             tensors = unpack(to_device(boundary, self._device), self.columns, self.codec)
             logits = self._ready[1].logits(tensors).float().cpu()
-        return Scores(model.labels, logits, model.codebook)
+        return Scores(model.labels, logits, model.codebook, model_commitment(model.salt, model.digest))
 
     @contextmanager
     def answering(self, half: ServerHalf) -> Iterator[None]:

@@ -1,18 +1,20 @@
-"""Cases: what clients asked for, as they signed it, and the key that each of them signs with.
+"""Cases: what sites asked for, as they signed it, and the key that each of them signs with.
 
-A request is on file here before the server acts on it. The first key that a client signs with is remembered; a request
-in its name that another key signed is refused, whoever holds a certificate for that name.
+A request is on file here before the server acts on it. A site registers its key when it joins; a request, shard or
+withdrawal in its name that another key signed is refused, whoever holds a certificate for that name.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from splitwiper.errors import DataError, ForbiddenError, FormatError, NotFoundError
+from splitwiper.seeding import digest
 from splitwiper.service.certificate.request import SignedRequest, read_request
+from splitwiper.service.certificate.site import Registration, ShardStatement
 from splitwiper.store.book import Book
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request
@@ -20,9 +22,13 @@ from splitwiper.wire.messages import Level
 
 SCHEMA = """
 CREATE TABLE cases (
-  ticket TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, received TEXT NOT NULL, signed TEXT);
+  ticket TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, commitment TEXT NOT NULL,
+  received TEXT NOT NULL, signed TEXT);
 CREATE INDEX cases_by_client ON cases (client);
-CREATE TABLE client_keys (client TEXT PRIMARY KEY, key TEXT NOT NULL, since TEXT NOT NULL);
+CREATE TABLE client_keys (
+  client TEXT PRIMARY KEY, key TEXT NOT NULL, since TEXT NOT NULL, signed TEXT NOT NULL);
+-- of the last statement about a shard that was accepted: its number, and a digest of it
+CREATE TABLE serials (client TEXT PRIMARY KEY, serial INTEGER NOT NULL, newest TEXT NOT NULL);
 CREATE TABLE dropped_keys (client TEXT NOT NULL, operator TEXT NOT NULL, reason TEXT NOT NULL, time TEXT NOT NULL);
 """
 
@@ -35,6 +41,7 @@ class Case:
         ticket: its name.
         client: who asked.
         level: class, sample or client.
+        commitment: to the rows that the client suppresses.
         received: when it came, by the server's clock.
         signed: the envelope that the client signed; None where signatures are not asked for.
     """
@@ -42,8 +49,14 @@ class Case:
     ticket: str
     client: str
     level: Level
+    commitment: str
     received: str
     signed: Mapping[str, Any] | None
+
+    @property
+    def request(self) -> Request:
+        """What was asked."""
+        return Request(self.ticket, self.client, self.level, self.commitment)
 
 
 class Cases:
@@ -79,11 +92,18 @@ class Cases:
             self._check(made, request, federation)
         with self._book.change() as db:
             db.execute(
-                "INSERT OR IGNORE INTO cases VALUES (?, ?, ?, ?, ?)",
-                (request.ticket, request.client, request.level, now(), json.dumps(signed) if signed else None),
+                "INSERT OR IGNORE INTO cases VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    request.ticket,
+                    request.client,
+                    request.level,
+                    request.commitment,
+                    now(),
+                    json.dumps(signed) if signed else None,
+                ),
             )
         found = self.find(request.ticket)
-        if found is None or (found.client, found.level) != (request.client, request.level):
+        if found is None or found.request != request:
             raise DataError(f"ticket {request.ticket!r} is another request's: draw another one.")
         return found
 
@@ -93,12 +113,40 @@ class Cases:
             raise DataError(
                 "what is signed is not this request: store, client, ticket, level and commitment must be the same."
             )
+        self.check_key(made.client, made.key)
+
+    # --- keys ----------------------------------------------------------------------------------------------
+
+    def register(self, made: Registration, signed: Mapping[str, Any]) -> None:
+        """Remember the key that a site registered. Registering the same one again changes nothing.
+
+        Raises:
+            ForbiddenError: another one is registered.
+        """
         with self._book.change() as db:
-            db.execute("INSERT OR IGNORE INTO client_keys VALUES (?, ?, ?)", (made.client, made.key, now()))
-        if self.key(made.client) != made.key:
+            db.execute(
+                "INSERT OR IGNORE INTO client_keys VALUES (?, ?, ?, ?)",
+                (made.client, made.key, now(), json.dumps(signed)),
+            )
+        self.check_key(made.client, made.key)
+
+    def check_key(self, client: str, key: str) -> None:
+        """Refuse what was not signed with a site's own key.
+
+        Raises:
+            ForbiddenError: it registered another key, or none.
+        """
+        known = self.key(client)
+        if known is None:
             raise ForbiddenError(
-                f"requests of {made.client!r} are signed with another key since its first one. Restore request-key.pem "
-                "in the client's home, or have the operator drop the key that is remembered, once it is sure who asks."
+                f"no key of {client!r} is registered here, so nothing can be signed in its name: 'splitwiper join' "
+                "registers the site's key."
+            )
+        if known != key:
+            raise ForbiddenError(
+                f"{client!r} has registered another key than the one that signed this. Restore request-key.pem in the "
+                "site's folder; or, if it is lost or somebody else registered first, have the operator drop the "
+                "registered key, and join again."
             )
 
     def key(self, client: str) -> str | None:
@@ -106,8 +154,41 @@ class Cases:
         row = self._book.one("SELECT key FROM client_keys WHERE client = ?", (client,))
         return None if row is None else str(row["key"])
 
+    def registration(self, client: str) -> Mapping[str, Any] | None:
+        """A site's registration as it was signed."""
+        row = self._book.one("SELECT signed FROM client_keys WHERE client = ?", (client,))
+        return None if row is None else dict(json.loads(row["signed"]))
+
+    def serial(self, client: str) -> int:
+        """The number of the last statement about a shard that was accepted from a site."""
+        row = self._book.one("SELECT serial FROM serials WHERE client = ?", (client,))
+        return 0 if row is None else int(row["serial"])
+
+    def check_serial(self, made: ShardStatement) -> None:
+        """Refuse a statement that is older than one that was accepted. The newest may come again.
+
+        Raises:
+            DataError: it is older.
+        """
+        row = self._book.one("SELECT serial, newest FROM serials WHERE client = ?", (made.client,))
+        if row is not None and made.serial <= row["serial"] and row["newest"] != _mark(made):
+            raise DataError(
+                f"this statement about a shard of {made.client!r} has number {made.serial}, and number {row['serial']} "
+                "was accepted before: it is an old one that was sent again. Sign a new one, with a larger number."
+            )
+
+    def count(self, made: ShardStatement) -> None:
+        """Remember a statement as the newest, so that none before it is accepted any more.
+
+        Raises:
+            DataError: it is an old one itself.
+        """
+        with self._book.change() as db:
+            self.check_serial(made)
+            db.execute("INSERT OR REPLACE INTO serials VALUES (?, ?, ?)", (made.client, made.serial, _mark(made)))
+
     def drop_key(self, client: str, operator: str, reason: str) -> None:
-        """Forget a client's key; the next one that it signs with is remembered. Who did so, and why, is kept.
+        """Forget a site's key, so that it can register another one. Who did so, and why, is kept.
 
         Raises:
             NotFoundError: there is none.
@@ -132,11 +213,16 @@ class Cases:
         return {row["ticket"]: _case(row) for row in rows}
 
 
+def _mark(made: ShardStatement) -> str:
+    return digest("shard statement", json.dumps(asdict(made), sort_keys=True))
+
+
 def _case(row: Any) -> Case:
     return Case(
         row["ticket"],
         row["client"],
         row["level"],
+        row["commitment"],
         row["received"],
         json.loads(row["signed"]) if row["signed"] else None,
     )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from splitwiper.service import cases, overrides, talks, uploads
+from splitwiper.service import attestations, cases, overrides, talks, uploads
 from splitwiper.store.book import Book
 
 
@@ -33,5 +33,6 @@ class SharedBook(Book):
 
 
 def service_book(root: Path) -> SharedBook:
-    """The book of the service over a store: uploads, requests as they came, talks, what operators decided."""
-    return SharedBook(root / "service.db", uploads.SCHEMA + overrides.SCHEMA + cases.SCHEMA + talks.SCHEMA)
+    """The book of the service over a store: uploads, requests as they came, talks, what was decided and attested."""
+    parts = (uploads, overrides, cases, talks, attestations)
+    return SharedBook(root / "service.db", "".join(part.SCHEMA for part in parts))

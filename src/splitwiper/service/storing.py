@@ -9,10 +9,13 @@ from splitwiper.config import Config, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError, nearest
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
+from splitwiper.service.identity.folders import write_changed
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerTree
 
+MODEL = "model.toml"
+"""The model's settings, kept in the store so that whoever has it can recompute."""
 _TABLES = ("seed", "model", "server", "service")
 
 
@@ -70,6 +73,7 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
     del made["run"]  # drawn anew for every store
     odd = [name for name, value in made.items() if tree.book.meta(name) != value]
     tree.book.close()
+    write_changed(root / MODEL, to_toml(Config(seed=settings.config.seed, model=settings.config.model)).encode())
     if odd:
         raise InputError(
             f"{root} was made with other settings ({', '.join(odd)}): bring them back, or give another folder."

@@ -29,7 +29,7 @@ from splitwiper.wire import Spent, Statement
 SCHEMA = """
 CREATE TABLE uploads (
   id TEXT PRIMARY KEY, client TEXT NOT NULL, size INTEGER NOT NULL, mark TEXT NOT NULL, statement TEXT NOT NULL,
-  expires REAL NOT NULL);
+  expires REAL NOT NULL, signed TEXT);
 CREATE INDEX uploads_by_client ON uploads (client);
 """
 
@@ -45,6 +45,7 @@ class Upload:
     statement: Statement
     expires: float
     path: Path
+    signed: str | None = None
 
     @property
     def offset(self) -> int:
@@ -70,7 +71,7 @@ class Uploads:
         self._passing: dict[str, Passing] = {}
         files.make_folder(folder)
 
-    def begin(self, client: str, size: int, mark: str, statement: Statement) -> Upload:
+    def begin(self, client: str, size: int, mark: str, statement: Statement, *, signed: str | None = None) -> Upload:
         """Begin an upload, or find the one that was begun for the same file.
 
         Args:
@@ -79,6 +80,7 @@ class Uploads:
             mark: what the client tells its files apart by. Where two have one mark, the digest of what arrives is
                 neither's, and nothing is taken.
             statement: what the client says with it.
+            signed: what the client's own key signed about it.
 
         Raises:
             DataError: it is larger than allowed.
@@ -93,8 +95,8 @@ class Uploads:
             mine = db.execute("SELECT * FROM uploads WHERE client = ?", (client,)).fetchall()
             for row in mine:
                 if (row["size"], row["mark"]) == (size, mark):
-                    db.execute("UPDATE uploads SET statement = ? WHERE id = ?", (said, row["id"]))
-                    return self._upload({**dict(row), "statement": said})
+                    db.execute("UPDATE uploads SET statement = ?, signed = ? WHERE id = ?", (said, signed, row["id"]))
+                    return self._upload({**dict(row), "statement": said, "signed": signed})
             if len(mine) >= self._config.unfinished:
                 raise QuotaError(
                     f"{client!r} has begun {len(mine)} uploads and not finished them: finish or cancel one first."
@@ -110,8 +112,9 @@ class Uploads:
                 "mark": mark,
                 "statement": said,
                 "expires": self._terms.begin(upload),
+                "signed": signed,
             }
-            db.execute("INSERT INTO uploads VALUES (:id, :client, :size, :mark, :statement, :expires)", row)
+            db.execute("INSERT INTO uploads VALUES (:id, :client, :size, :mark, :statement, :expires, :signed)", row)
         return self._upload(row)
 
     def find(self, client: str, upload: str) -> Upload:
@@ -140,7 +143,7 @@ class Uploads:
     def _upload(self, row: dict[str, object]) -> Upload:
         said = json.loads(str(row["statement"]))
         statement = Statement(**{**said, "tickets": tuple(said["tickets"]), "spent": Spent(**said["spent"])})
-        values = {key: row[key] for key in ("id", "client", "size", "mark", "expires")}
+        values = {key: row[key] for key in ("id", "client", "size", "mark", "expires", "signed")}
         return Upload(**values, statement=statement, path=self._folder / f"{row['id']}.part")  # type: ignore[arg-type]
 
     async def receive(self, upload: Upload, offset: int, pieces: AsyncIterator[bytes]) -> int:

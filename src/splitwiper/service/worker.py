@@ -21,7 +21,6 @@ from splitwiper.service.certifying import certified
 from splitwiper.service.shared_book import service_book
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree, manifest_digest
-from splitwiper.wire import Request
 
 _LOOK = 0.2
 _log = logging.getLogger("splitwiper.service")
@@ -75,7 +74,7 @@ def _catch_up(server: Server, deadline: float) -> None:
         for case in Cases(book).every():
             if case.ticket not in known:
                 with _going_on():
-                    server.submit(Request(case.ticket, case.client, case.level))
+                    server.submit(case.request)
     settled = [ticket.id for ticket in tickets if ticket.state == "settled"]
     _certify(server, [ticket for ticket in settled if not kept_at(server.tree, ticket).exists()], deadline)
 

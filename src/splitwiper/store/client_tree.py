@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,10 +33,13 @@ CREATE TABLE half (
   fingerprint TEXT NOT NULL);
 CREATE TABLE suppressed (mac BLOB PRIMARY KEY, ticket TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE forgotten (label BLOB PRIMARY KEY) WITHOUT ROWID;
--- salt opens the commitment; before: the commitment to the shard that the server held then; signed: as it was sent
+-- salt opens the commitment; before: the commitment to the shard that the server held then; signed: as it was sent;
+-- asked, answered: numbers of the last shard that was sent before it, and of the first that was sent in answer to it
 CREATE TABLE requests (
   ticket TEXT PRIMARY KEY, level TEXT NOT NULL, commitment TEXT NOT NULL, salt BLOB NOT NULL, before TEXT NOT NULL,
-  seconds REAL NOT NULL, state TEXT NOT NULL, signed TEXT NOT NULL);
+  seconds REAL NOT NULL, state TEXT NOT NULL, signed TEXT NOT NULL, asked INTEGER NOT NULL, answered INTEGER);
+-- commitments to the shards that were sent over a network, in order; empty: the shard was withdrawn
+CREATE TABLE sent (number INTEGER PRIMARY KEY, shard TEXT NOT NULL);
 """
 FOLDERS = ("slices", "checkpoints", "half", "outbox")
 
@@ -253,9 +257,10 @@ class ClientTree:
             if wanted and not fresh:
                 raise RequestError("another request has just forgotten all of these rows: there is nothing to do.")
             value = commitment(salt, ticket, level, fresh) if committed else ""
+            (asked,) = db.execute("SELECT coalesce(max(number), 0) FROM sent").fetchone()
             db.execute(
-                "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, 'open', '')",
-                (ticket, level, value, salt, self.shard_commitment() or "", seconds),
+                "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, 'open', '', ?, NULL)",
+                (ticket, level, value, salt, self.shard_commitment() or "", seconds, asked),
             )
             db.executemany("INSERT INTO suppressed VALUES (?, ?)", [(m, ticket) for m in sorted(fresh)])
             db.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", [(label,) for label in labels])
@@ -267,9 +272,7 @@ class ClientTree:
         Raises:
             NotFoundError: this client made no such request.
         """
-        row = self.book.one("SELECT level, salt FROM requests WHERE ticket = ?", (ticket,))
-        if row is None:
-            raise NotFoundError(f"client {self.root.name!r} made no request with ticket {ticket!r}.")
+        row = self._request(ticket)
         rows = self.book.read("SELECT mac FROM suppressed WHERE ticket = ? ORDER BY mac", (ticket,))
         return Opening(ticket, row["level"], row["salt"], tuple(r["mac"] for r in rows))
 
@@ -287,17 +290,66 @@ class ClientTree:
 
     # --- the shard that the server holds -------------------------------------------------------------------
 
-    def shard_salt(self, key: str) -> str:
+    def shard_salt(self, key: str, answers: Sequence[str] = ()) -> str:
         """Return the salt of the commitment to a shard, drawn once for all the times that shard is sent.
+
+        A shard that answers requests gets a salt of its own: the commitment then changes even if the rows that were
+        forgotten had never been sent, so a certificate in which it did not change is false.
 
         Args:
             key: names what the shard was computed from.
+            answers: the requests that sending it answers.
         """
         kept = json.loads(self.book.meta("shard_salt") or "[]")
-        if not kept or kept[0] != key:
-            kept = [key, secrets.token_hex(32)]
+        answered = sorted(answers)
+        if not kept or kept[0] != key or (answered and kept[2] != answered):
+            kept = [key, secrets.token_hex(32), answered]
             self.remember(shard_salt=json.dumps(kept))
         return str(kept[1])
+
+    def sending(self, shard: str, answers: Iterable[str]) -> None:
+        """Note which shard goes out, before it does: from then on the server may hold it, whatever is heard of that.
+
+        Args:
+            shard: the commitment to it; empty where the shard is withdrawn.
+            answers: the requests that this answers.
+        """
+        with self.book.change() as db:
+            last = db.execute("SELECT number, shard FROM sent ORDER BY number DESC LIMIT 1").fetchone()
+            number = last["number"] if last else 0
+            if last is None or last["shard"] != shard:
+                number += 1
+                db.execute("INSERT INTO sent VALUES (?, ?)", (number, shard))
+            db.executemany(
+                "UPDATE requests SET answered = ? WHERE ticket = ? AND answered IS NULL", [(number, t) for t in answers]
+            )
+
+    def shards_before(self, ticket: str) -> set[str]:
+        """Commitments one of which is to the shard that the server held when a request reached it; empty for none.
+
+        There are two where a shard was sent and its acknowledgement was lost.
+
+        Raises:
+            NotFoundError: this client made no such request.
+        """
+        row = self._request(ticket)
+        last = self.book.one("SELECT shard FROM sent WHERE number = ?", (row["asked"],))
+        return {row["before"], *([last["shard"]] if last else [])}
+
+    def shards_after(self, ticket: str) -> set[str]:
+        """Commitments one of which is to the shard that answered a request, or to one sent since; empty for none.
+
+        Raises:
+            NotFoundError: this client made no such request.
+        """
+        rows = self.book.read("SELECT shard FROM sent WHERE number >= ?", (self._request(ticket)["answered"],))
+        return {row["shard"] for row in rows}
+
+    def _request(self, ticket: str) -> sqlite3.Row:
+        row = self.book.one("SELECT * FROM requests WHERE ticket = ?", (ticket,))
+        if row is None:
+            raise NotFoundError(f"client {self.root.name!r} made no request with ticket {ticket!r}.")
+        return row
 
     def shard_commitment(self) -> str | None:
         """The commitment to the shard that the server accepted last; None where it holds none."""

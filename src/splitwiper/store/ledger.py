@@ -71,6 +71,17 @@ def append(db: sqlite3.Connection, body: Mapping[str, Any]) -> dict[str, Any]:
     return {"seq": seq, "hash": head}
 
 
+def registered(db: sqlite3.Connection, client: str) -> str:
+    """The key that a client has registered last; empty where it has none, or an operator dropped it."""
+    row = db.execute(
+        "SELECT body FROM ledger WHERE json_extract(body, '$.kind') IN ('joined', 'key-dropped') "
+        "AND json_extract(body, '$.client') = ? ORDER BY seq DESC LIMIT 1",
+        (client,),
+    ).fetchone()
+    entry = json.loads(row["body"]) if row else {}
+    return str(entry["key"]) if entry.get("kind") == "joined" else ""
+
+
 def entries(book: Book, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
     """All entries, checked.
 

@@ -28,6 +28,8 @@ class ShardRecord:
     codebook: str
     outputs: int
     generation: int
+    signed: str | None = None
+    """What the client's own key signed about it, where clients sign."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ CREATE TABLE clients (name TEXT PRIMARY KEY, generation INTEGER NOT NULL);
 CREATE TABLE shards (
   client TEXT PRIMARY KEY REFERENCES clients, file TEXT NOT NULL, digest TEXT NOT NULL, rows INTEGER NOT NULL,
   size INTEGER NOT NULL, salt BLOB NOT NULL, labels TEXT NOT NULL,
-  codebook TEXT NOT NULL, outputs INTEGER NOT NULL);
+  codebook TEXT NOT NULL, outputs INTEGER NOT NULL, signed TEXT);
 CREATE TABLE model (
   one INTEGER PRIMARY KEY CHECK (one = 1), file TEXT NOT NULL, digest TEXT NOT NULL, manifest TEXT NOT NULL,
   salt BLOB NOT NULL, labels TEXT NOT NULL, exact INTEGER NOT NULL, fingerprint TEXT NOT NULL,
@@ -102,6 +102,20 @@ class ServerTree:
         """The client half's weights when the federation was created: what joining clients start from."""
         return load_state(self.root / "client-initial.safetensors", self.book.meta("client-initial"))
 
+    # --- keys that clients sign with -----------------------------------------------------------------------
+
+    def register_key(self, client: str, key: str) -> None:
+        """Enter the key that a client registers into the ledger. Registering the same one again changes nothing."""
+        with self.book.change() as db:
+            if ledger.registered(db, client) != key:
+                ledger.append(db, {"kind": "joined", "client": client, "key": key})
+
+    def drop_key(self, client: str, operator: str) -> None:
+        """Enter into the ledger that an operator dropped a client's key."""
+        with self.book.change() as db:
+            if key := ledger.registered(db, client):
+                ledger.append(db, {"kind": "key-dropped", "client": client, "key": key, "operator": operator})
+
     # --- shards and the manifest ---------------------------------------------------------------------------
 
     def shards(self) -> tuple[ShardRecord, ...]:
@@ -160,8 +174,19 @@ class ServerTree:
         *,
         digest: str | None = None,
         travelled: int | None = None,
+        signed: str | None = None,
     ) -> ShardRecord:
-        """Make a staged upload the client's shard, and erase what it replaces. Repeating it changes nothing."""
+        """Make a staged upload the client's shard, and erase what it replaces. Repeating it changes nothing.
+
+        Args:
+            client: whose it is.
+            staged: the file.
+            shard: the same, opened.
+            statement: what the client says with it.
+            digest: of the file.
+            travelled: bytes it took on its way, where that is not its size.
+            signed: what the client's own key signed about it, where clients sign; it is erased with the shard.
+        """
         value, size = digest or files.file_digest(staged), staged.stat().st_size
         name = files.random_name("shard")
         with self._undone(self.root / "shards" / name), self._replacing(client) as db:
@@ -172,7 +197,7 @@ class ServerTree:
             coded, salt = (statement.codebook, statement.outputs), bytes.fromhex(statement.salt)
             same = old is not None and (old["digest"], old["codebook"]) == (value, coded[0])
             if old is not None and same and salt in (b"", old["salt"]):  # only the file is new
-                db.execute("UPDATE shards SET file = ? WHERE client = ?", (name, client))
+                db.execute("UPDATE shards SET file = ?, signed = ? WHERE client = ?", (name, signed, client))
             else:
                 db.execute(
                     "INSERT INTO clients VALUES (?, 1) ON CONFLICT DO UPDATE SET generation = generation + 1",
@@ -180,8 +205,8 @@ class ServerTree:
                 )
                 salt = salt or secrets.token_bytes(32)
                 db.execute(
-                    "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (client, name, value, shard.rows, size, salt, texts(shard.labels), *coded),
+                    "INSERT OR REPLACE INTO shards VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (client, name, value, shard.rows, size, salt, texts(shard.labels), *coded, signed),
                 )
                 ledger.append(db, {"kind": "shard", "client": client, "shard": shard_commitment(salt, value)})
             tickets.answer(db, client, statement, statement.tickets, warm=self._warm())

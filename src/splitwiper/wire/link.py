@@ -30,6 +30,8 @@ class Scores:
     logits: Tensor
     codebook: str = ""
     """The name of the codebook that the model's labels are codes of; empty where labels are not hidden."""
+    model: str = ""
+    """The server's commitment to the model that answered."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class ModelCopy:
     state: Mapping[str, Tensor]
     labels: tuple[Label, ...]
     codebook: str = ""
+    commitment: str = ""
+    """The server's commitment to it."""
+    salt: str = ""
+    """What opens that commitment, in hex."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from splitwiper.service.certificate import Envelope, SigningKey
 from splitwiper.service.certificate.canonical import dumps
+from store.tampering import tampered
 
 Place = tuple[str | int, ...]
 
@@ -75,7 +75,7 @@ def flip(value: Any) -> Any:
 
 def rewrite(run: Path, change: Callable[[list[dict[str, Any]]], None], *, chain: bool = True) -> None:
     """Alter a ledger, as its owner can; with the chain made anew, unless not."""
-    with closing(sqlite3.connect(run / "server" / "server.db")) as db:
+    with tampered(run / "server" / "server.db") as db:
         db.row_factory = sqlite3.Row
         rows = [dict(row) for row in db.execute("SELECT * FROM ledger ORDER BY seq")]
         change(rows)
@@ -83,8 +83,5 @@ def rewrite(run: Path, change: Callable[[list[dict[str, Any]]], None], *, chain:
         for number, row in enumerate(rows if chain else [], start=1):
             row.update(seq=number, prev=prev)
             prev = row["hash"] = hashlib.sha256(f"{number}\n{prev}\n{row['body']}".encode()).hexdigest()
-        db.execute("DROP TRIGGER ledger_no_update")
-        db.execute("DROP TRIGGER ledger_no_delete")
         db.execute("DELETE FROM ledger")
         db.executemany("INSERT INTO ledger VALUES (:seq, :prev, :body, :hash)", rows)
-        db.commit()

@@ -19,9 +19,21 @@ from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service import overrides
 from splitwiper.service.access import Gate, Held, Rates
-from splitwiper.service.api import asking, ledger, operating, predicting, proving, talking, uploading, watching
+from splitwiper.service.api import (
+    asking,
+    attesting,
+    auditing,
+    ledger,
+    operating,
+    predicting,
+    proving,
+    talking,
+    uploading,
+    watching,
+)
 from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
+from splitwiper.service.attestations import Attestations
 from splitwiper.service.cases import Case, Cases
 from splitwiper.service.certifying import due
 from splitwiper.service.desk import Desk
@@ -57,6 +69,7 @@ class Service:
         self.book.create({})
         self.overrides = overrides.Overrides(self.book)
         self.cases = Cases(self.book)
+        self.attestations = Attestations(self.book)
         self.uploads = Uploads(root / "uploads", self.book, config)
         self.talks = Talks(self.book, ServerTree(root), config.patience)
         self.witnesses = Witnesses(self.book)
@@ -134,7 +147,7 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploading, asking, proving, ledger, predicting, talking, operating):
+    for part in (uploading, asking, proving, ledger, attesting, auditing, predicting, talking, operating):
         app.include_router(part.router, responses=PROBLEMS)
     app.include_router(watching.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]

@@ -9,9 +9,10 @@ from fastapi.routing import APIRoute
 
 from splitwiper.service.api.shapes import Problem
 
-_ABOUT = """Every call but the probes needs an identity: a client's or operator's certificate (mutual TLS), or, where a
-proxy terminates TLS, a token. What goes wrong is told in one shape: a kind, and a message that says what to do. Every
-call may be made again: repeating one changes nothing. Wherever there is GET, HEAD answers the same without a body."""
+_ABOUT = """Every call but the probes needs an identity: a client's, operator's or auditor's certificate (mutual TLS),
+or, where a proxy terminates TLS, a token. What goes wrong is told in one shape: a kind, and a message that says what to
+do. Every call may be made again: repeating one changes nothing. Wherever there is GET, HEAD answers the same without a
+body."""
 _SCHEMES = {
     "certificate": {"type": "mutualTLS", "description": "A certificate that 'splitwiper certs' made."},
     "token": {"type": "http", "scheme": "bearer", "description": "A token that 'splitwiper certs token' made."},
@@ -24,10 +25,11 @@ _TAGS = {
     "board": "Sealed messages between clients.",
     "state": "For probes: no identity beyond that of the connection is asked for.",
     "operator": "For operators.",
+    "audit": "What an auditor recomputes the server half from. For auditors.",
 }
 _OFTEN = {
     401: "Nobody that the service knows: no certificate or token, or one that was revoked or has run out.",
-    403: "Known, and this is not for them: some calls are for clients, others for operators.",
+    403: "Known, and this is not for them: some calls are for clients, others for operators or auditors.",
     408: "The body came too slowly.",
     413: "More was sent than one call takes.",
     422: "What was sent does not fit.",

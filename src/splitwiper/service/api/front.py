@@ -62,6 +62,9 @@ _BROKEN = (
 )
 _EVERYBODY = ("/v1/federation", "/v1/initial")
 _OPERATORS = ("/v1/status", "/v1/operator", "/metrics")
+_AUDITORS = ("/v1/audit/",)
+_PUBLISHED = ("/v1/keys", "/v1/ledger/")
+"""What auditors may read besides, as clients do: nothing in it is about one client."""
 _GUARDED = ("/v1/", "/metrics")
 _SHOWING = "/v1/"
 """Answers of these paths carry the ledger's head."""
@@ -145,9 +148,10 @@ class Front:
             QuotaError: they call too often.
         """
         self._rates.take(f"{caller.kind} {caller.name}")
-        if not path.startswith(_EVERYBODY) and path.startswith(_OPERATORS) != (caller.kind == "operator"):
-            whom = "operators" if path.startswith(_OPERATORS) else "clients"
-            raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}.")
+        whom = "operator" if path.startswith(_OPERATORS) else "auditor" if path.startswith(_AUDITORS) else "client"
+        shared = path.startswith(_EVERYBODY) or (caller.kind == "auditor" and path.startswith(_PUBLISHED))
+        if caller.kind != whom and not shared:
+            raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}s.")
 
 
 def _streams(scope: Scope) -> bool:

@@ -53,10 +53,18 @@ class Drop(Shape):
 
 @router.post("/drop-key", status_code=204, responses={404: {"model": Problem, "description": "No such key."}})
 async def drop_key(request: Request, body: Drop) -> None:
-    """Forget the key that a client signs requests with, say because its home was lost; its next one is remembered."""
+    """Drop the key that a site registered, say because its folder was lost; it can register another one then.
+
+    Who did so is in the ledger, for ever.
+    """
     service = service_of(request)
     operator = service.client(request)
-    await service.office.run(lambda _: service.cases.drop_key(body.client, operator, body.reason))
+
+    def drop(server: Server) -> None:
+        service.cases.drop_key(body.client, operator, body.reason)
+        server.tree.drop_key(body.client, operator)
+
+    await service.office.run(drop)
     _log.warning(
         "an operator dropped a client's key", extra={"operator": operator, "client": body.client, "reason": body.reason}
     )

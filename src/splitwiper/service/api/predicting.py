@@ -26,6 +26,8 @@ router = APIRouter(prefix="/v1", tags=["predictions"])
 TENSORS = "application/vnd.safetensors"
 LABELS, CODEBOOK = "X-Labels", "X-Codebook"
 """Headers: what columns stand for, and the codebook they are codes of."""
+MODEL, SALT = "X-Model", "X-Model-Salt"
+"""Headers: the commitment to the model that answered, and what opens it."""
 _MOST = 1 << 30
 """Bytes of a prediction's activations: half of what all have, so that one client may have it."""
 _FILE: dict[str, Any] = {
@@ -34,6 +36,7 @@ _FILE: dict[str, Any] = {
     "headers": {
         LABELS: {"description": "What outputs stand for: a JSON list.", "schema": {"type": "string"}},
         CODEBOOK: {"description": "The codebook that they are codes of, if any.", "schema": {"type": "string"}},
+        MODEL: {"description": "The commitment to the model that answered.", "schema": {"type": "string"}},
     },
 }
 _NONE: dict[str, Any] = {"model": Problem, "description": "There is no model, or it is not handed out."}
@@ -67,7 +70,7 @@ async def _answered(service: Service, client: str, body: bytes) -> Response:
             if service.config.probabilities
             else {"best": scores.logits.argmax(dim=1).to(torch.int32)}
         )
-        headers = {LABELS: _ascii(scores.labels), CODEBOOK: scores.codebook}
+        headers = {LABELS: _ascii(scores.labels), CODEBOOK: scores.codebook, MODEL: scores.model}
         return Response(save(tensors), media_type=TENSORS, headers=headers)
 
     return await service.oracle.run(answer)
@@ -75,7 +78,10 @@ async def _answered(service: Service, client: str, body: bytes) -> Response:
 
 @router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
 async def model(request: Request) -> Response:
-    """The server half as it is, as a safetensors file, for clients that predict at home."""
+    """The server half as it is, as a safetensors file, for clients that predict at home.
+
+    The header X-Model-Salt opens the commitment in X-Model: an HMAC of the digest of these tensors.
+    """
     service = service_of(request)
     client = service.client(request)
     if not service.config.hand_out:
@@ -84,7 +90,12 @@ async def model(request: Request) -> Response:
     def copied(server: Server) -> Response:
         check_serving(server, service)
         found = server.model(client)
-        headers = {LABELS: _ascii(found.labels), CODEBOOK: found.codebook}
+        headers = {
+            LABELS: _ascii(found.labels),
+            CODEBOOK: found.codebook,
+            MODEL: found.commitment,
+            SALT: found.salt,
+        }
         return Response(save(dict(found.state)), media_type=TENSORS, headers=headers)
 
     return await service.oracle.run(copied)

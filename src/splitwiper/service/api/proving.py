@@ -17,14 +17,18 @@ router = APIRouter(prefix="/v1", tags=["proof"])
 
 @router.get("/requests/{ticket}/certificate")
 async def certificate(request: Request, ticket: str) -> dict[str, Any]:
-    """The certificate of a settled request of the client that asks: an in-toto statement in a DSSE envelope."""
+    """The certificate of a settled request of the client that asks: an in-toto statement in a DSSE envelope.
+
+    Beside what is signed it has attestations by those who recomputed its model, if there are any.
+    """
     service = service_of(request)
     client = service.client(request)
 
     def found(server: Server) -> dict[str, Any]:
         if all(one.id != ticket for one in server.tickets(client)):
             raise NotFoundError(f"there is no ticket {ticket!r} of {client!r}.")
-        return certified(server.tree, service.cases, ticket, days=service.config.deadline)
+        made = certified(server.tree, service.cases, ticket, days=service.config.deadline)
+        return service.attestations.beside(made)
 
     return await service.dock.run(found)
 

@@ -46,8 +46,28 @@ class StatementShape(Shape):
 
     def statement(self) -> Statement:
         """As the protocol has it."""
-        values = self.model_dump()
+        values = self.model_dump(exclude={"signed"})
         return Statement(**{**values, "tickets": tuple(values["tickets"]), "spent": Spent(**values["spent"])})
+
+
+class SignatureShape(Shape):
+    """A signature in base64, and the name of its key."""
+
+    keyid: Annotated[str, Field(max_length=64)]
+    sig: Annotated[str, Field(max_length=200)]
+
+
+class SignedShape(Shape):
+    """What a site's own key signed: a DSSE envelope, whose payload is canonical JSON.
+
+    A request has the fields federation, client, ticket, level, commitment, made and key; a registration federation,
+    client, made and key; a statement about a shard federation, client, serial, digest, commitment, codebook, outputs,
+    tickets, made and key.
+    """
+
+    payload: Annotated[str, Field(max_length=128 << 10)]
+    payloadType: Annotated[str, Field(max_length=100)]
+    signatures: Annotated[list[SignatureShape], Field(min_length=1, max_length=1)]
 
 
 class Begin(Shape):
@@ -57,6 +77,22 @@ class Begin(Shape):
     mark: Hex
     """What the client tells its files apart by, so that it finds an upload again that was interrupted."""
     statement: StatementShape
+    signed: SignedShape | None = None
+    """What the site's own key signed about the shard."""
+
+
+class Withdraw(StatementShape):
+    """A shard that is to be erased; nothing replaces it."""
+
+    signed: SignedShape | None = None
+    """What the site's own key signed about that."""
+
+
+class SiteKey(Shape):
+    """The key that a site registered, in hex, and the number of its last statement about a shard."""
+
+    key: str
+    serial: int
 
 
 class Finish(Shape):
@@ -84,24 +120,6 @@ class AcceptedShape(Shape):
     def of(cls, accepted: Accepted) -> AcceptedShape:
         """From the protocol's."""
         return cls(digest=accepted.digest, generation=accepted.generation)
-
-
-class SignatureShape(Shape):
-    """A signature in base64, and the name of its key."""
-
-    keyid: Annotated[str, Field(max_length=64)]
-    sig: Annotated[str, Field(max_length=200)]
-
-
-class SignedShape(Shape):
-    """A request as the client's own key signed it: a DSSE envelope.
-
-    Its payload is canonical JSON with the fields federation, client, ticket, level, commitment, made and key.
-    """
-
-    payload: Annotated[str, Field(max_length=4096)]
-    payloadType: Annotated[str, Field(max_length=100)]
-    signatures: Annotated[list[SignatureShape], Field(min_length=1, max_length=1)]
 
 
 class Ask(Shape):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import FileResponse
@@ -10,10 +11,25 @@ from fastapi.responses import FileResponse
 from splitwiper.errors import DataError, InputError, StoreError
 from splitwiper.server import Server
 from splitwiper.service.api.document import BINARY
-from splitwiper.service.api.shapes import AcceptedShape, Begin, Begun, FederationShape, Finish, Problem, StatementShape
+from splitwiper.service.api.shapes import (
+    AcceptedShape,
+    Begin,
+    Begun,
+    FederationShape,
+    Finish,
+    Problem,
+    SignedShape,
+    SiteKey,
+    Withdraw,
+)
 from splitwiper.service.api.shared import service_of
+from splitwiper.service.certificate.site import read_shard_statement
+from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import open_shard
+
+if TYPE_CHECKING:
+    from splitwiper.service.api.app import Service
 
 router = APIRouter(prefix="/v1", tags=["shards"])
 _BYTES = "application/octet-stream"
@@ -64,16 +80,45 @@ async def initial(request: Request) -> FileResponse:
     return FileResponse(service.root / "client-initial.safetensors", media_type=_BYTES)
 
 
+@router.post("/site-key", status_code=201)
+async def register_key(request: Request, body: SignedShape) -> SiteKey:
+    """Register the key that the site signs with: a registration that this very key signed.
+
+    It is entered into the ledger. Registering the same key again changes nothing; another one is refused.
+    """
+    service = service_of(request)
+    client = service.client(request)
+
+    def registered(server: Server) -> SiteKey:
+        register(server.tree, service.cases, client, body.model_dump())
+        return SiteKey(key=service.cases.key(client) or "", serial=service.cases.serial(client))
+
+    return await service.office.run(registered)
+
+
+@router.get("/site-key")
+async def site_key(request: Request) -> SiteKey:
+    """The key that the site registered, empty where it did not, and the number of its last statement about a shard."""
+    service = service_of(request)
+    client = service.client(request)
+    return await service.office.run(
+        lambda _: SiteKey(key=service.cases.key(client) or "", serial=service.cases.serial(client))
+    )
+
+
 @router.post("/uploads", status_code=201)
 async def begin(request: Request, body: Begin) -> Begun:
     """Begin an upload, or find the one that was begun for the same file."""
     service = service_of(request)
     client = service.client(request)
-    return _begun(
-        await service.office.run(
-            lambda _: service.uploads.begin(client, body.size, body.mark, body.statement.statement())
-        )
-    )
+
+    def begun(server: Server) -> Begun:
+        said, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
+        check_shard(server.tree, service.cases, client, signed, said, must=service.config.signed)
+        text = json.dumps(signed) if signed else None
+        return _begun(service.uploads.begin(client, body.size, body.mark, said, signed=text))
+
+    return await service.office.run(begun)
 
 
 @router.get("/uploads/{upload}", responses=_UPLOAD)
@@ -112,7 +157,10 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
             raise DataError("what arrived is not what was sent: its digest differs. Send it again.")
         try:
             _check(found)
-            accepted = AcceptedShape.of(server.upload(client, found.path, found.statement, digest=digest))
+            _check_signed(service, found, digest)
+            accepted = AcceptedShape.of(
+                server.upload(client, found.path, found.statement, digest=digest, signed=found.signed)
+            )
         except InputError:  # it will never do; after trouble of the server's own it may be finished again
             service.uploads.end(found)
             raise
@@ -134,16 +182,38 @@ async def cancel(request: Request, upload: str) -> None:
 
 
 @router.post("/withdraw", status_code=204)
-async def withdraw(request: Request, body: StatementShape) -> None:
+async def withdraw(request: Request, body: Withdraw) -> None:
     """Erase the client's shard; nothing replaces it."""
     service = service_of(request)
     client = service.client(request)
 
     def take_away(server: Server) -> None:
-        server.withdraw(client, body.statement())
+        said, signed = body.statement(), body.signed.model_dump() if body.signed else None
+        made = check_shard(server.tree, service.cases, client, signed, said, must=service.config.signed)
+        if made is not None:
+            if made.digest:
+                raise DataError("what is signed is about a shard that is sent, and not about withdrawing it.")
+            service.cases.count(made)
+        server.withdraw(client, said)
         service.uploads.end_all(client)
 
     await service.dock.run(take_away)
+
+
+def _check_signed(service: Service, upload: Upload, digest: str) -> None:
+    """See that the site signed these very bytes, and that its statement is no old one; it is the newest from here on.
+
+    Raises:
+        DataError: it did not, or it is.
+        ForbiddenError: the key was dropped, or another one registered, since the upload was begun.
+    """
+    if upload.signed is None:
+        return
+    made = read_shard_statement(json.loads(upload.signed))
+    if made.digest != digest:
+        raise DataError("what arrived is not the shard that the site signed: its digest differs. Send it again.")
+    service.cases.check_key(upload.client, made.key)
+    service.cases.count(made)
 
 
 def _check(upload: Upload) -> None:

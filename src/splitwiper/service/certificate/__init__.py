@@ -5,6 +5,7 @@
 count.
 """
 
+from splitwiper.service.certificate.attestation import Attestation, read_attestation
 from splitwiper.service.certificate.checking import check
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import Checked, Finding
@@ -21,6 +22,7 @@ from splitwiper.service.certificate.standing import Keys, Revocation, read_keys
 from splitwiper.service.certificate.succession import followed
 
 __all__ = [
+    "Attestation",
     "Checked",
     "Envelope",
     "Finding",
@@ -41,6 +43,7 @@ __all__ = [
     "check_with_store",
     "followed",
     "opening",
+    "read_attestation",
     "read_keys",
     "read_public",
     "read_request",

@@ -8,6 +8,8 @@ from typing import Any
 
 from splitwiper.errors import ForkError, FormatError
 from splitwiper.service.certificate import manifest
+from splitwiper.service.certificate.attestation import FIELD, attested
+from splitwiper.service.certificate.canonical import loads
 from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope
 from splitwiper.service.certificate.findings import Checked, Finding
 from splitwiper.service.certificate.keys import PublicKey
@@ -35,6 +37,7 @@ def check(
     opening: Opening | None = None,
     receipt: Receipt | None = None,
     client_key: PublicKey | None = None,
+    attesters: Iterable[PublicKey] = (),
 ) -> Checked:
     """Check a certificate. What is wrong with it is told, not raised.
 
@@ -48,9 +51,10 @@ def check(
         opening: the requester's secret, to open its leaf.
         receipt: the requester's receipt, to be compared; that it is the ledger's takes the opening too.
         client_key: the key that the requester signs with; its request must be in the certificate then.
+        attesters: keys of sites and auditors whose attestations count.
     """
     try:
-        made = envelope if isinstance(envelope, Envelope) else _read(envelope)
+        made, attestations = _read(envelope)
     except FormatError as problem:
         return Checked((Finding("envelope", "mismatch", str(problem).removesuffix(".")),))
     keys = trusted if isinstance(trusted, Keys) else Keys(tuple(trusted))
@@ -62,7 +66,7 @@ def check(
     except FormatError as problem:
         return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
     found = [signature, Finding("statement", "holds", f"a certificate of ticket {said['ticket']}"), _entry(said)]
-    found.append(_manifest(said))
+    found += [_manifest(said), _changed(said)]
     if said["request"] is not None or client_key is not None:
         found.append(_request(said, client_key))
     if opening is not None:
@@ -75,6 +79,7 @@ def check(
     if signature.outcome == "holds" and not keys.signed(made):
         online = consistency is not None and bool(pinned or head)
         found.append(_revoked(said, keys.doubtful(made, said["ledger"]["size"]), online))
+    found += attested(said, attestations, attesters)
     return Checked(tuple(found), said)
 
 
@@ -93,8 +98,12 @@ def _revoked(said: Mapping[str, Any], revocation: Revocation | None, online: boo
     )
 
 
-def _read(envelope: Mapping[str, Any] | bytes) -> Envelope:
-    return Envelope.from_bytes(envelope) if isinstance(envelope, bytes) else Envelope.from_dict(envelope)
+def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any]:
+    """The envelope, and the attestations beside it."""
+    if isinstance(envelope, Envelope):
+        return envelope, []
+    values = loads(envelope, "certificate") if isinstance(envelope, bytes) else envelope
+    return Envelope.from_dict(values), values.get(FIELD, [])
 
 
 def _signature(made: Envelope, trusted: Sequence[PublicKey]) -> Finding:
@@ -151,6 +160,18 @@ def _manifest(said: Mapping[str, Any]) -> Finding:
     return Finding(what, "holds", f"the shard of {said['client']} is one of {told['size']}")
 
 
+def _changed(said: Mapping[str, Any]) -> Finding:
+    """Whether what had to change did: a site salts every answer to a request anew, and models are trained anew."""
+    what, before, after = "changed", said["before"], said["after"]
+    same = [name for name in ("shard", "model") if before[name] is not None and before[name] == after[name]]
+    if same:
+        named = " and ".join(same)
+        return Finding(what, "mismatch", f"nothing was forgotten: the commitment to the {named} is the one from before")
+    if before["shard"] is None:
+        return Finding(what, "holds", f"the server held no shard of {said['client']} when it was asked")
+    return Finding(what, "holds", "shard and model are not those from before")
+
+
 def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> Finding:
     """Whether the client itself asked for this."""
     what = "request"
@@ -160,7 +181,7 @@ def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> Finding:
         made = read_request(said["request"])
     except FormatError as problem:
         return Finding(what, "mismatch", str(problem).removesuffix("."))
-    if any(getattr(made, name) != said[name] for name in ("ticket", "client", "level", "commitment")):
+    if any(getattr(made, name) != said[name] for name in ("federation", "ticket", "client", "level", "commitment")):
         return Finding(what, "mismatch", f"the request shown is for ticket {made.ticket}, not for this one")
     if client_key is not None and made.signer != client_key:
         return Finding(what, "mismatch", f"the request was signed by key {made.signer.id[:16]}, not by the client's")
@@ -182,7 +203,7 @@ def _opened(said: Mapping[str, Any], opening: Opening) -> Iterator[Finding]:
             else Finding("own shard", "mismatch", "the commitment is not to the shard that the opening tells of")
         )
     elif shard is not None:
-        yield Finding("own shard", "unverifiable", "the shard was replaced since, and its salt erased")
+        yield Finding("own shard", "unchecked", "the shard was replaced since, and its salt erased")
 
 
 def _receipt(said: Mapping[str, Any], opening: Opening | None, receipt: Receipt) -> Finding:

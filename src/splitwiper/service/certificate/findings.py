@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from splitwiper.federation.verify import Outcome as Recomputed
 
-Outcome = Recomputed | Literal["holds"]
+Outcome = Recomputed | Literal["holds", "unchecked"]
+RECOMPUTED = "recomputed"
+"""The finding that sums up what attestations say."""
 Standing = Literal["unknown", "current", "superseded"]
 _WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
 
@@ -26,8 +28,9 @@ class Finding:
 class Checked:
     """What came out of checking a certificate.
 
-    ``holds``: all that can be checked without the store is right. ``exact``: it was also recomputed, and is equal bit
-    for bit. ``mismatch``: something is wrong. ``not_comparable`` and ``unverifiable`` are as in `Verification`.
+    ``holds``: all that could be checked is right. ``exact``: it was also recomputed, here or by those who attest to it,
+    and is equal bit for bit. ``mismatch``: something is wrong. ``not_comparable`` and ``unverifiable`` are as in
+    `Verification`. A finding may also be ``unchecked``: it says what nobody could look at here, and why.
 
     Attributes:
         checks: what was looked at.
@@ -65,7 +68,13 @@ class Checked:
             if self.standing == "superseded" and self.outcome == "unverifiable":
                 return f"signature and ledger hold, as a statement about the past; {told}"
             return told
-        what = ", ".join(check.what for check in self.checks if check.outcome == self.outcome)
+        what = ", ".join(dict.fromkeys(check.what for check in self.checks if check.outcome == self.outcome))
         if self.exact:
             return f"signed, in the ledger, and recomputed from the surviving data, bit for bit: {what}"
-        return f"{what} are right; nothing was recomputed, which takes the store"
+        return f"{what} are right; {self._recomputed}"
+
+    @property
+    def _recomputed(self) -> str:
+        """What is known of recomputing, where it does not cover everything."""
+        told = [check.detail for check in self.checks if check.what == RECOMPUTED]
+        return told[0] if told else "not recomputed by anybody yet"

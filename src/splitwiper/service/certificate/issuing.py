@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -19,7 +20,7 @@ from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.statement import describe, statement
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import ServerTree, files
-from splitwiper.wire.commitments import shard_commitment
+from splitwiper.wire.commitments import model_commitment, shard_commitment
 
 _PLAIN = re.compile(r"[0-9a-f]{8,64}")
 
@@ -112,17 +113,20 @@ def certify_run(run: str | Path, ticket: str, *, due: str | datetime | None = No
 def opening(tree: ServerTree, ticket: str) -> Opening:
     """What opens a requester's part of its certificate. Give it to that client alone, over a channel it is known on.
 
-    The salt of the shard is in it only while the shard is the one of the certificate; it dies with the shard.
+    The salts of shard and model are in it only while these are the certificate's; they die with what they are for.
 
     Raises:
         NotFoundError: there is no certificate of this ticket yet.
     """
     receipt, log = tree.receipt(ticket), Log.of(tree)
     key = log.receipt_key(log.settled(ticket)).hex()
-    shard = tree.shard(receipt.client)
-    if shard is None or shard_commitment(shard.salt, shard.digest) != receipt.after["shard"]:
-        return Opening(key)
-    return Opening(key, shard.salt.hex(), shard.digest, shard.rows)
+    shard, model = tree.shard(receipt.client), tree.model()
+    found = Opening(key)
+    if shard is not None and shard_commitment(shard.salt, shard.digest) == receipt.after["shard"]:
+        found = Opening(key, shard.salt.hex(), shard.digest, shard.rows)
+    if model is not None and model_commitment(model.salt, model.digest) == receipt.after["model"]:
+        found = dataclasses.replace(found, model_salt=model.salt.hex())
+    return found
 
 
 def kept_at(tree: ServerTree, ticket: str) -> Path:

@@ -2,8 +2,8 @@
 
 A leaf is 32 blinding bytes and the entry. Without them an outsider could test guesses at the entries beside the one it
 is shown ("south was withdrawn") against the hashes of a proof. They follow from a salt in the server's book, which
-lives as long as the ledger. The entry that settles a ticket holds, instead of the receipt's digest, an HMAC of it: the
-receipt names other clients, and its digest could be tested too.
+lives as long as the ledger. The entry that settles a ticket holds, instead of the receipt's digest, an HMAC of it, so
+that guesses at the receipt cannot be tested either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.certificate.growing import GrowingTree
 from splitwiper.store import ServerTree, ledger, merkle
 
-_SALT = "ledger-salt"
+LEDGER_SALT = "ledger-salt"
+"""Where the server's book has the secret that blinds leaves."""
 
 
 @dataclass(frozen=True, order=True)
@@ -54,6 +55,16 @@ def leaf_of(entry: Mapping[str, Any], blind: bytes) -> bytes:
     return merkle.leaf_hash(blind + dumps(dict(entry)))
 
 
+def shows(told: Mapping[str, Any]) -> bool:
+    """Whether what `Log.proof` gave shows that its entry is in the ledger with its head."""
+    try:
+        proof, entry = [bytes.fromhex(item) for item in told["proof"]], told["entry"]
+        leaf, root = leaf_of(entry, bytes.fromhex(told["blind"])), bytes.fromhex(told["root"])
+        return merkle.verify_inclusion(leaf, int(entry["seq"]) - 1, int(told["size"]), proof, root)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False
+
+
 def receipt_mark(key: bytes, digest: str) -> str:
     """What the entry that settles a ticket says of the receipt: an HMAC of its digest."""
     return mac(key, "receipt", digest).hex()
@@ -82,7 +93,7 @@ class Log:
             NotFoundError: it has not; see `begin`.
             CorruptError: the ledger's chain is broken.
         """
-        salt = tree.book.meta(_SALT)
+        salt = tree.book.meta(LEDGER_SALT)
         if salt is None:
             raise NotFoundError(f"{tree.root} has never shown its ledger, nor made a certificate.")
         before = _seen.get(tree)
@@ -99,7 +110,7 @@ class Log:
         Raises:
             CorruptError: the ledger's chain is broken.
         """
-        if tree.book.meta(_SALT) is None:
+        if tree.book.meta(LEDGER_SALT) is None:
             with tree.book.change() as db:
                 cls.prepare(db)
         return cls.of(tree)
@@ -107,7 +118,7 @@ class Log:
     @staticmethod
     def prepare(db: sqlite3.Connection) -> None:
         """Draw the salt, once, inside the caller's transaction."""
-        db.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (_SALT, secrets.token_hex(32)))
+        db.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (LEDGER_SALT, secrets.token_hex(32)))
 
     def head(self, size: int | None = None) -> Head:
         """The head now, or as it was when the ledger had ``size`` entries.
@@ -151,6 +162,26 @@ class Log:
             if entry.get("kind") == "settled" and entry.get("ticket") == ticket:
                 return int(entry["seq"])
         raise NotFoundError(f"no entry of the ledger settles ticket {ticket!r}.")
+
+    def proof(self, seq: int, size: int | None = None) -> dict[str, Any]:
+        """An entry as its leaf has it, with all that shows it is in the ledger: blinding bytes, path and head."""
+        return {
+            **self.head(size).to_dict(),
+            "entry": self.shown(seq),
+            "blind": self.blind(seq).hex(),
+            "proof": self.inclusion(seq, size),
+        }
+
+    def newest(self, kind: str, **fields: str) -> int:
+        """The number of the newest entry of a kind whose fields are these.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        for entry in reversed(self.entries):
+            if entry.get("kind") == kind and all(entry.get(name) == value for name, value in fields.items()):
+                return int(entry["seq"])
+        raise NotFoundError(f"no entry of the ledger is of kind {kind!r} with {fields}.")
 
     def _size(self, size: int | None) -> int:
         if size is not None and not 0 <= size <= len(self._tree):

@@ -1,8 +1,9 @@
 """The manifest as a Merkle tree, of which a certificate shows the requester's leaf alone.
 
 A leaf is 32 blinding bytes and the commitment to a shard, which is an HMAC under the shard's salt. Blinding bytes
-follow from the model's salt, and leaves are sorted by them: neither a client's name nor its rank shows, and who holds
-several certificates cannot tell whether one's leaf is in another's manifest. Both salts die with what they are for.
+follow from a secret of the ledger and from the model's salt, and leaves are sorted by them: neither a client's name nor
+its rank shows, and who holds several certificates cannot tell whether one's leaf is in another's manifest. Both salts
+die with what they are for. The model's is handed to sites with the model, so it alone must not give the bytes away.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from splitwiper.errors import FormatError
+from splitwiper.errors import FormatError, NotFoundError
 from splitwiper.seeding import mac
+from splitwiper.service.certificate.log import LEDGER_SALT
 from splitwiper.store import ServerTree, manifest_digest, merkle, tickets
 from splitwiper.store.records import ShardRecord
 from splitwiper.wire import Receipt
@@ -28,12 +30,14 @@ class Opening:
         salt: opens the commitment to the shard; empty where there is no shard, or no longer that one.
         digest: the shard's digest.
         rows: its rows.
+        model_salt: opens the commitment to the model; empty where there is no model, or no longer that one.
     """
 
     receipt_key: str
     salt: str = ""
     digest: str = ""
     rows: int = 0
+    model_salt: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The opening as plain values."""
@@ -48,7 +52,7 @@ class Opening:
         """
         try:
             opening = cls(**values)
-            bytes.fromhex(opening.receipt_key + opening.salt)
+            bytes.fromhex(opening.receipt_key + opening.salt + opening.model_salt)
         except (TypeError, ValueError) as problem:
             raise FormatError(f"this opens no certificate ({problem}).") from problem
         return opening
@@ -72,8 +76,12 @@ def describe(tree: ServerTree, client: str) -> dict[str, Any]:
     if model is None:
         return {"size": 0, "root": merkle.EMPTY.hex(), "leaf": None}
 
+    secret = tree.book.meta(LEDGER_SALT)
+    if secret is None:
+        raise NotFoundError(f"{tree.root} has never shown its ledger, nor made a certificate.")
+
     def blind(record: ShardRecord) -> bytes:
-        return mac(model.salt, "leaf", record.client)
+        return mac(bytes.fromhex(secret), "leaf", model.salt, record.client)
 
     records = sorted(tree.shards(), key=blind)
     leaves = [leaf_of(blind(r), shard_commitment(r.salt, r.digest)) for r in records]

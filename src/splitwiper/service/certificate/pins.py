@@ -174,12 +174,12 @@ class Pins:
         raise CorruptError(f"{self.folder / name} is no pinned head, or was altered: restore it from a backup.")
 
     def compare(self, head: Head, consistency: Consistency) -> None:
-        """Compare a head of any age, say a certificate's, with every pinned one.
+        """Compare a head of any age, such as a certificate's, with the newest pinned one, which stands for all before.
 
         Raises:
             ForkError: they contradict each other, or a proof is missing.
         """
-        compare(self.heads(), head, consistency)
+        compare(self.heads()[-1:], head, consistency)
 
 
 def compare(pinned: Iterable[Head], head: Head, consistency: Consistency) -> None:

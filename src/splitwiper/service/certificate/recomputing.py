@@ -25,6 +25,7 @@ def check_with_store(
     verify: Callable[[Receipt], Verification],
     *,
     trusted: Iterable[PublicKey] | None = None,
+    attesters: Iterable[PublicKey] = (),
 ) -> Checked:
     """Check a certificate against the store that it is about, and recompute what it commits to.
 
@@ -33,8 +34,9 @@ def check_with_store(
         tree: the server's tree.
         verify: recomputes what a receipt is about; `Federation.verify` is one.
         trusted: keys one of which must have signed; those of the store if not given.
+        attesters: keys of sites and auditors whose attestations count.
     """
-    offline = check(envelope, Keyring.of(tree).keys() if trusted is None else trusted)
+    offline = check(envelope, Keyring.of(tree).keys() if trusted is None else trusted, attesters=attesters)
     if not offline.certificate or offline.outcome == "mismatch":
         return offline
     said = offline.certificate
@@ -67,7 +69,7 @@ def _store(tree: ServerTree, said: Mapping[str, Any]) -> Finding:
                 what, "mismatch", f"the ledger is another one: its first {now}, not root {told['root'][:16]}…"
             )
         due = said["deadline"]["due"] if said["deadline"] else None
-        expected = describe(tree, log, said["ticket"], size=told["size"], due=due)
+        expected = describe(tree, log, said["ticket"], size=told["size"], due=due, request=said["request"])
     except (CorruptError, NotFoundError) as problem:
         return Finding(what, "mismatch", str(problem).removesuffix("."))
     if expected["manifest"] is None:  # it was replaced since: what the certificate shows of it cannot be compared

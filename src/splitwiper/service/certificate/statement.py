@@ -16,7 +16,7 @@ from splitwiper.service.certificate.log import Log, leaf_of
 from splitwiper.store import ServerTree
 
 STATEMENT = "https://in-toto.io/Statement/v1"
-PREDICATE = "urn:splitwiper:certificate-of-unlearning:v1"
+PREDICATE = "urn:splitwiper:certificate-of-unlearning:v2"
 """The wording of `says` is part of this version: other words need another version."""
 
 _SIGNED = (
@@ -24,9 +24,10 @@ _SIGNED = (
     "ledger, under the tree head given here, whose size and root can be compared with those that others hold."
 )
 _EXACT = (
-    "Computed again from the surviving data, in this context and with numerics of this fingerprint, the client's half "
-    "and shard and the server's model have the bits committed to under 'after': those of a run that never had the "
-    "data. Whoever has the store and the client's folder can recompute that; a signature alone cannot show it."
+    "It states further that, computed again from the surviving data, in this context and with numerics of this "
+    "fingerprint, the client's half and shard and the server's model have the bits committed to under 'after': those "
+    "of a run that never had the data. A signature alone cannot show that. Sites recompute their halves and shards, "
+    "auditors the server's model; what they found is in the attestations beside the statement."
 )
 _WARM = (
     "The server went on from a model that knew the data. This is not the model that never saw them, and recomputing "
@@ -70,8 +71,8 @@ def describe(
         NotFoundError: there is no such ticket, or it is not settled.
     """
     receipt, seq = tree.receipt(ticket), log.settled(ticket)
-    head = log.head(size)
     return {
+        "federation": tree.book.meta("run") or "",
         "ticket": receipt.ticket,
         "client": receipt.client,
         "level": receipt.level,
@@ -86,12 +87,7 @@ def describe(
         "context": dict(receipt.context),
         "fingerprint": {side: dict(values) for side, values in receipt.fingerprint.items()},
         "others": dict(receipt.others),
-        "ledger": {
-            **head.to_dict(),
-            "entry": log.shown(seq),
-            "blind": log.blind(seq).hex(),
-            "proof": log.inclusion(seq, head.size),
-        },
+        "ledger": log.proof(seq, size),
         "manifest": manifest.describe(tree, receipt.client) if manifest.is_standing(tree, receipt) else None,
         "says": says(receipt.exact),
     }

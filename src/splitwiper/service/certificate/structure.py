@@ -56,6 +56,7 @@ _COMMITMENTS = dict.fromkeys(("shard", "manifest", "model"), _or_none(_hash))
 _SERVERS = ("server_config", "server_initial", "server_model")
 _PARTS = (*_SERVERS, "client_config", "client_initial", "client_key", "codebook")
 _PREDICATE: dict[str, Any] = {
+    "federation": _text,
     "ticket": _text,
     "client": _text,
     "level": lambda value: value in ("class", "sample", "client"),

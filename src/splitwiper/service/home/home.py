@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from splitwiper.data.rows import as_rows
 from splitwiper.errors import (
     BusyError,
     InputError,
+    MismatchError,
     NotFoundError,
     RestoredError,
     SplitWiperError,
@@ -30,18 +31,25 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
-from splitwiper.service.certificate import Checked, Keys, check
+from splitwiper.service.certificate import Attestation, Checked, Head, Keys, PublicKey, check, read_public
+from splitwiper.service.certificate.issuing import to_bytes
+from splitwiper.service.certificate.log import shows
 from splitwiper.service.certificate.restoring import Restored
 from splitwiper.service.home.agreeing import Gathering, Side
 from splitwiper.service.home.config import FILE, HomeConfig, connect
 from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.home.proof import model_finding, own_findings, prediction_finding
+from splitwiper.service.home.served import ModelWatch
 from splitwiper.service.home.witnessing import Witnessing
 from splitwiper.splitting import identity
-from splitwiper.store import ClientTree
-from splitwiper.wire import Column, Label, Receipt, Request, Scores, Ticket
+from splitwiper.store import ClientTree, files
+from splitwiper.store.tickets import now
+from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
 
 Progress = Callable[[str, int, int], None]
+REJECTED = ".rejected"
+"""How the name of a certificate's file ends that was false."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,19 @@ class Certified:
 
     envelope: dict[str, Any]
     checked: Checked
+
+
+class _Accepted:
+    """The commitment to the model that a site accepted last, in its book."""
+
+    def __init__(self, tree: ClientTree) -> None:
+        self._tree = tree
+
+    def accepted(self) -> str:
+        return self._tree.book.meta("model") or ""
+
+    def accept(self, commitment: str) -> None:
+        self._tree.remember(model=commitment)
 
 
 class Home:
@@ -74,9 +95,11 @@ class Home:
                 "a library it comes from. Bring the model back as it was."
             )
         own, federation = folder / self.config.name, self._tree().book.meta("federation") or ""
-        self.own_key = OwnKey(own, federation)
+        self.own_key = OwnKey(own, federation, lambda *kept: self._tree().keep_signed(*kept))
         self.guard = LedgerGuard(own, federation, folder)
-        self.link = connect(folder, self.config, self._signed, self.guard)
+        self.link = connect(folder, self.config, self.own_key, self.guard)
+        self.watch = self._watching()
+        self.link.watch = self.watch
         self.witnessing = Witnessing(own, self.config.name, self.guard, self.link, self.own_key)
         self._progress = progress
         self.labels: tuple[Label, ...] = ()
@@ -89,20 +112,37 @@ class Home:
     @property
     def client(self) -> Client:
         """The client itself."""
-        tree = self._tree()
-        kept = json.loads(tree.book.meta("columns") or "[]")
-        columns = [Column(name, dtype, tuple(shape)) for name, dtype, shape in kept]
-        return Client(tree, self.halves.client, columns, self.link, self._progress)
-
-    def _signed(self, request: Request) -> dict[str, Any]:
-        """Return a request as it was first signed: the certificate must show these very bytes."""
-        signed: dict[str, Any] = json.loads(
-            self._tree().keep_signed(request.ticket, json.dumps(self.own_key.sign(request)))
-        )
-        return signed
+        return Client(self._tree(), self.halves.client, self.columns(), self.link, self._progress)
 
     def _tree(self) -> ClientTree:
         return ClientTree(self.folder / self.config.name)
+
+    def columns(self) -> list[Column]:
+        """What crosses the cut."""
+        kept = json.loads(self._tree().book.meta("columns") or "[]")
+        return [Column(name, dtype, tuple(shape)) for name, dtype, shape in kept]
+
+    def _watching(self) -> ModelWatch:
+        """What checks with which model the server answers."""
+        codec = from_dict(ClientConfig, read_toml(self._tree().root / "config.toml")).codec
+        half, share = self.halves.server, self.config.spot_check
+        return ModelWatch(
+            self.link, _Accepted(self._tree()), self._compare, half, self.columns(), codec=codec, share=share
+        )
+
+    def register(self, *, again: bool = False) -> None:
+        """Register the key that this site signs with.
+
+        Args:
+            again: also if it is known to be registered: an operator may have dropped it since.
+
+        Raises:
+            ForbiddenError: another key is registered in its name.
+        """
+        tree, key = self._tree(), self.own_key.public.id
+        if again or tree.book.meta("registered") != key:
+            self.link.register(self.config.name)
+            tree.remember(registered=key)
 
     # --- learning and forgetting ---------------------------------------------------------------------------
 
@@ -117,6 +157,7 @@ class Home:
             AbsentClientError: the others did not come. Rows are kept; learn them again, and it goes on.
             DataError: labels that the others have not agreed on; nothing is kept.
         """
+        self.register(again=True)
         client, rows = self.client, as_rows(data() if callable(data) else data, task=self.config.task)
         side = Side(client, self.link) if client.config.masking.is_on else None
         if side is not None:
@@ -161,6 +202,7 @@ class Home:
         end, wait = time.monotonic() + patience, 0.5
         while True:
             try:
+                self.register()
                 self.client.sync()
                 return
             except (UnreachableError, BusyError) as problem:
@@ -185,24 +227,88 @@ class Home:
         return self.link.receipt(ticket)
 
     def certificate(self, ticket: str) -> Certified:
-        """The certificate of a settled request, checked: signature, proofs, and the ledger against earlier ones.
+        """Fetch the certificate of a settled request, check it in every way this site can, and keep it.
 
-        The server's keys are remembered from the first time on; another one is refused.
+        Signature, proofs and the ledger are checked as anybody can; then the certificate is compared with the request
+        that this site signed, the shards that it sent, and the model that answers. The server's keys are remembered
+        from the first time on; another one is refused.
 
         Raises:
             ForkError: the server shows another ledger than before.
             InputError: it signs with a key that this client does not know.
         """
-        envelope = self.link.certificate(ticket)
+        envelope, receipt = self.link.certificate(ticket), self.link.receipt(ticket)
+        opening = self.link.opening(ticket)
         found = check(
             envelope,
             self.keys(),
             pins=self.guard.pins,
             consistency=self.link.consistency,
-            client_key=self.own_key.key().public,
+            opening=opening,
+            receipt=receipt,
+            client_key=self.own_key.public,
+            attesters=self.attesters(),
         )
         self.witnessing.try_exchange()
+        if found.certificate:
+            said = found.certificate
+            more = [*own_findings(said, self._tree(), ticket), model_finding(said, opening, self.link.copy)]
+            more.append(prediction_finding(said, self.client, self.watch, self.link.scores))
+            found = Checked((*found.checks, *more), said, found.standing)
+        path = self.kept_certificate(ticket)
+        files.make_folder(path.parent)
+        if found.outcome == "mismatch":  # it is kept as evidence, and fetched again the next time
+            path = path.with_suffix(REJECTED)
+        files.write_bytes(path, to_bytes(envelope))
         return Certified(envelope, found)
+
+    def kept_certificate(self, ticket: str) -> Path:
+        """Where this site keeps the certificate of a request, once it has it."""
+        return self.folder / self.config.name / "certificates" / f"{ticket}.json"
+
+    def requests(self) -> tuple[Ticket, ...]:
+        """Every request of this site as the server has it, oldest first."""
+        return self.link.tickets(self.config.name)
+
+    def certificates(self, *, missing: bool = False) -> dict[str, Certified]:
+        """Fetch and check the certificates of all settled requests, or of those that this site has none of yet."""
+        settled = [one.id for one in self.requests() if one.state == "settled"]
+        wanted = [ticket for ticket in settled if not (missing and self.kept_certificate(ticket).exists())]
+        return {ticket: self.certificate(ticket) for ticket in wanted}
+
+    def attest(self, outcome: str, fingerprint: Mapping[str, str]) -> dict[str, Any]:
+        """Sign what came out of recomputing this site's half and shard, and hand that over to the server.
+
+        Args:
+            outcome: ``"exact"``, ``"mismatch"`` or ``"not_comparable"``.
+            fingerprint: the numerics it was recomputed with.
+        """
+        told, tree, key = self.link.model_entry(), self._tree(), self.own_key.key()
+        if not shows(told):
+            raise MismatchError("the server cannot show its newest model in its ledger.")
+        self._compare(Head(int(told["size"]), str(told["root"])))
+        made = Attestation(
+            federation=tree.book.meta("federation") or "",
+            model=told["entry"].get("model") or "",
+            shard=tree.shard_commitment() or "",
+            size=int(told["size"]),
+            root=str(told["root"]),
+            role="site",
+            name=self.config.name,
+            epochs=(),
+            of=0,
+            outcome=outcome,
+            fingerprint=dict(fingerprint),
+            made=now(),
+            key=key.public.raw.hex(),
+        ).sign(key)
+        self.link.attest(made)
+        return made
+
+    def attesters(self) -> tuple[PublicKey, ...]:
+        """Keys whose attestations count here: this site's own, and those that its settings name."""
+        folder = self.config.attesters
+        return (self.own_key.public, *(read_public(self.folder / folder) if folder else ()))
 
     def pin(self) -> None:
         """Look at the ledger's head, and remember it; it must have grown out of those that were remembered before.
@@ -213,6 +319,10 @@ class Home:
             ForkError: it did not.
         """
         self.link.head()
+
+    def _compare(self, head: Head) -> None:
+        """Check that a head which came inside an answer is of the ledger that this site knows."""
+        self.guard.pins.compare(head, self.link.consistency)
 
     def keys(self) -> Keys:
         """The server's signing keys: those it had when this client first saw it, and keys that those have signed."""

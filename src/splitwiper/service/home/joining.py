@@ -13,7 +13,7 @@ from splitwiper.config import ClientConfig, Config, config_digest, to_toml
 from splitwiper.errors import InputError
 from splitwiper.federation.build import build_halves
 from splitwiper.seeding import seeded_key
-from splitwiper.service.home.config import FILE, HomeConfig, connect
+from splitwiper.service.home.config import FILE, HomeConfig, check_name, connect
 from splitwiper.service.home.home import Home, Progress
 from splitwiper.service.home.invited import first_key, take_key
 from splitwiper.splitting import Halves, identity
@@ -47,6 +47,7 @@ def join(
         if invitation is not None:
             take_key(home.client, invitation)
         return home
+    check_name(folder, config)
     link = connect(folder, config)
     try:
         told, first = link.federation(), load(link.initial())
@@ -73,7 +74,9 @@ def join(
         group=group,
     )
     files.write_bytes(folder / FILE, to_toml(config).encode())
-    return Home(folder, progress)
+    home = Home(folder, progress)
+    home.register()
+    return home
 
 
 def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:

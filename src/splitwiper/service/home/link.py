@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 import torch
@@ -19,14 +19,15 @@ from torch import Tensor
 
 from splitwiper import errors
 from splitwiper.errors import SplitWiperError, UnreachableError
-from splitwiper.service.certificate import SignedHead
+from splitwiper.service.certificate import Opening, SignedHead
 from splitwiper.service.home.guard import LedgerGuard
+from splitwiper.service.home.own_key import OwnKey
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
 
 _TRIES = 5
 _PIECE = 1 << 20
-_UNLIKELY = -30.0
+UNLIKELY = -30.0
 """The logit of labels that the server did not name the most likely one."""
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -57,6 +58,18 @@ class _File:
                 yield piece
 
 
+class Watch(Protocol):
+    """Checks with which model a server answers; see `splitwiper.service.home.served`."""
+
+    def answered(self, boundary: Mapping[str, Tensor], ask: Callable[[Mapping[str, Tensor]], Scores]) -> Scores:
+        """Ask, and return the answer if it is the model's that the server commits to."""
+        ...
+
+    def opened(self, copy: ModelCopy) -> ModelCopy:
+        """Return a copy of the model if it is the one that the server commits to."""
+        ...
+
+
 class HttpsLink:
     """A client's connection to a server.
 
@@ -67,7 +80,7 @@ class HttpsLink:
         token: sent with every call, where tokens are used.
         patience: seconds to wait for an answer.
         tries: how often a call is tried that got no answer; every one may be repeated.
-        sign: signs requests to forget, see `splitwiper.service.home.own_key`.
+        signer: signs requests to forget, shards and withdrawals, see `splitwiper.service.home.own_key`.
         guard: checks the ledger's head in every answer before anybody uses it; None before a client has joined.
     """
 
@@ -81,12 +94,14 @@ class HttpsLink:
         token: str = "",
         patience: float = 60.0,
         tries: int = _TRIES,
-        sign: Callable[[Request], dict[str, Any]] | None = None,
+        signer: OwnKey | None = None,
         guard: LedgerGuard | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._guard = guard
-        self._tries, self._sign, self._patience = tries, sign, patience
+        self._tries, self._signer, self._patience = tries, signer, patience
+        self.watch: Watch | None = None
+        """Checks which model answers, where somebody does."""
         self.timings: dict[str, float] = {}
         """Seconds of the last upload's parts, for whoever measures."""
         self._http = httpx.Client(
@@ -121,7 +136,7 @@ class HttpsLink:
             DataError: the server does not take it, or has not what was sent.
         """
         file = _File(shard, shard.stat().st_size, digest or file_digest(shard))
-        begun = self._begun(file, statement)
+        begun = self._begun(client, file, statement)
         try:
             return self._finished(file, begun)
         except errors.DataError:
@@ -129,10 +144,11 @@ class HttpsLink:
                 raise
         except errors.NotFoundError:  # it was given up meanwhile, or the answer to finishing it was lost
             pass
-        return self._finished(file, self._begun(file, statement))  # once more, from nothing
+        return self._finished(file, self._begun(client, file, statement))  # once more, from nothing
 
-    def _begun(self, file: _File, statement: Statement) -> dict[str, Any]:
-        announced = {"size": file.size, "mark": file.digest, "statement": _plain(statement)}
+    def _begun(self, client: str, file: _File, statement: Statement) -> dict[str, Any]:
+        signed = self._signed(client, file.digest, statement)
+        announced = {"size": file.size, "mark": file.digest, "statement": _plain(statement), **signed}
         begun: dict[str, Any] = self._call("POST", "/v1/uploads", json=announced).json()
         return begun
 
@@ -171,7 +187,23 @@ class HttpsLink:
 
     def withdraw(self, client: str, statement: Statement) -> None:
         """Erase the client's shard."""
-        self._call("POST", "/v1/withdraw", json=_plain(statement))
+        self._call("POST", "/v1/withdraw", json={**_plain(statement), **self._signed(client, "", statement)})
+
+    def _signed(self, client: str, digest: str, statement: Statement) -> dict[str, Any]:
+        """What the site's key signs about a shard, with the next number that the server has not had."""
+        if self._signer is None:
+            return {}
+        serial = int(self._call("GET", "/v1/site-key").json()["serial"]) + 1
+        return {"signed": self._signer.sign_shard(client, digest, statement, serial=serial)}
+
+    def register(self, client: str) -> None:
+        """Register the key that this site signs with.
+
+        Raises:
+            ForbiddenError: another one is registered in its name.
+        """
+        if self._signer is not None:
+            self._call("POST", "/v1/site-key", json=self._signer.register(client))
 
     def submit(self, request: Request) -> Ticket:
         """Ask to be forgotten."""
@@ -180,8 +212,8 @@ class HttpsLink:
             "level": request.level,
             "commitment": request.commitment,
         }
-        if self._sign is not None:
-            asked["signed"] = self._sign(request)
+        if self._signer is not None:
+            asked["signed"] = self._signer.sign_request(request)
         return _ticket(self._call("POST", "/v1/requests", json=asked).json())
 
     def tickets(self, client: str) -> tuple[Ticket, ...]:
@@ -238,19 +270,42 @@ class HttpsLink:
 
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half; where it names the most likely label alone, all others are unlikely."""
+        return self.watch.answered(boundary, self.scores) if self.watch else self.scores(boundary)
+
+    def scores(self, boundary: Mapping[str, Tensor]) -> Scores:
+        """Run the server half, without checking which model answers."""
         body = save({name: tensor.contiguous().cpu() for name, tensor in boundary.items()})
         answer = self._call("POST", "/v1/predict", content=body)
         labels, found = _labels(answer), load(answer.content)
         logits = found.get("logits")
         if logits is None:
-            logits = torch.full((len(found["best"]), len(labels)), _UNLIKELY)
+            logits = torch.full((len(found["best"]), len(labels)), UNLIKELY)
             logits.scatter_(1, found["best"].long()[:, None], 0.0)
-        return Scores(labels, logits, answer.headers.get("X-Codebook", ""))
+        headers = answer.headers
+        return Scores(labels, logits, headers.get("X-Codebook", ""), headers.get("X-Model", ""))
 
     def model(self, client: str) -> ModelCopy:
         """Fetch the server half."""
+        return self.watch.opened(self.copy()) if self.watch else self.copy()
+
+    def copy(self) -> ModelCopy:
+        """Fetch the server half, without checking which model it is."""
         answer = self._call("GET", "/v1/model")
-        return ModelCopy(load(answer.content), _labels(answer), answer.headers.get("X-Codebook", ""))
+        told = (answer.headers.get(name, "") for name in ("X-Codebook", "X-Model", "X-Model-Salt"))
+        return ModelCopy(load(answer.content), _labels(answer), *told)
+
+    def model_entry(self) -> dict[str, Any]:
+        """The ledger's newest entry about a model, with the proof that it is in the ledger."""
+        found: dict[str, Any] = self._call("GET", "/v1/ledger/model").json()
+        return found
+
+    def opening(self, ticket: str) -> Opening:
+        """What opens the commitments in a certificate of this site's."""
+        return Opening.from_dict(self._call("GET", f"/v1/requests/{ticket}/opening").json())
+
+    def attest(self, signed: Mapping[str, Any]) -> None:
+        """Hand over an attestation of this site's."""
+        self._call("POST", "/v1/attestations", json=dict(signed))
 
     def post(self, client: str, topic: str, place: int, body: bytes) -> None:
         """Relay a sealed message to the other clients."""

@@ -1,38 +1,81 @@
-"""A client's own key, which signs its requests to forget: made in its home, and never sent."""
+"""A site's own key, which signs its registration, its shards and its requests to forget: made there, and never sent."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from splitwiper.service.certificate import SignedHead, SignedRequest, SigningKey
+from splitwiper.service.certificate import PublicKey, SignedHead, SignedRequest, SigningKey
 from splitwiper.service.certificate.countersigning import countersign
+from splitwiper.service.certificate.site import Registration, ShardStatement, sign
 from splitwiper.store import files
 from splitwiper.store.tickets import now
-from splitwiper.wire import Request
+from splitwiper.wire import Request, Statement
+from splitwiper.wire.commitments import shard_commitment
 
-FILE = "request-key.pem"
+FILE, PUBLIC = "request-key.pem", "request-key.pub.pem"
 
 
 class OwnKey:
-    """The key in a client's folder.
+    """The key in a site's folder.
 
     Args:
-        folder: the client's.
-        federation: the store that requests are for.
+        folder: the site's.
+        federation: the store that it signs for.
+        keep: keeps a request (by its ticket) as it was first signed, and returns that.
     """
 
-    def __init__(self, folder: Path, federation: str) -> None:
-        self._path, self._federation = folder / FILE, federation
+    def __init__(self, folder: Path, federation: str, keep: Callable[[str, str], str] | None = None) -> None:
+        self._path, self._federation, self._keep = folder / FILE, federation, keep
 
     def key(self) -> SigningKey:
-        """The key; made when it is first asked for."""
+        """The key; made when it is first asked for, with its public half beside it to be given to others."""
         if not self._path.exists():
             files.write_bytes(self._path, SigningKey.generate().pem(), replace=False)
-        return SigningKey.from_pem(self._path.read_bytes())
+        key = SigningKey.from_pem(self._path.read_bytes())
+        if not (public := self._path.with_name(PUBLIC)).exists() and os.access(self._path.parent, os.W_OK):
+            files.write_bytes(public, key.public.pem())
+        return key
 
-    def sign(self, request: Request) -> dict[str, Any]:
-        """A request, signed."""
+    @property
+    def public(self) -> PublicKey:
+        """The key's public half."""
+        return self.key().public
+
+    def register(self, client: str) -> dict[str, Any]:
+        """Return the site's registration, signed."""
+        key = self.key()
+        return sign(Registration(self._federation, client, now(), key.public.raw.hex()), key)
+
+    def sign_shard(self, client: str, digest: str, statement: Statement, *, serial: int) -> dict[str, Any]:
+        """Return what is said of a shard, signed; with an empty digest, that it is withdrawn.
+
+        Args:
+            client: whose shard it is.
+            digest: the shard's.
+            statement: what goes with it.
+            serial: larger than in every earlier one.
+        """
+        key = self.key()
+        made = ShardStatement(
+            federation=self._federation,
+            client=client,
+            serial=serial,
+            digest=digest,
+            commitment=shard_commitment(bytes.fromhex(statement.salt), digest) if digest else "",
+            codebook=statement.codebook,
+            outputs=statement.outputs,
+            tickets=statement.tickets,
+            made=now(),
+            key=key.public.raw.hex(),
+        )
+        return sign(made, key)
+
+    def sign_request(self, request: Request) -> dict[str, Any]:
+        """Return a request, signed; one that is kept is returned as it was, byte for byte."""
         key = self.key()
         made = SignedRequest(
             federation=self._federation,
@@ -43,7 +86,11 @@ class OwnKey:
             made=now(),
             key=key.public.raw.hex(),
         )
-        return made.sign(key)
+        signed = made.sign(key)
+        if self._keep is None:
+            return signed
+        kept: dict[str, Any] = json.loads(self._keep(request.ticket, json.dumps(signed)))
+        return kept
 
     def countersign(self, head: SignedHead, site: str) -> dict[str, Any]:
         """A head that the server signed, together with this site's countersignature."""

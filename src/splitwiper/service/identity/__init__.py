@@ -13,6 +13,7 @@ The folder of an authority::
     server/             ca.pem, certificate.pem, key.pem, revoked.pem, superseded.pem, tokens.jsonl
     clients/NAME/       ca.pem, certificate.pem, key.pem
     operators/NAME/     the same
+    auditors/NAME/      the same
 
 The labels' group key has nothing to do with any of this: who runs the CA learns nothing from it.
 """
@@ -22,6 +23,16 @@ from splitwiper.service.identity.contexts import client_context, server_context
 from splitwiper.service.identity.names import Principal
 from splitwiper.service.identity.records import Issued
 from splitwiper.service.identity.tokens import Token, Tokens
-from splitwiper.service.identity.trust import Trust
+from splitwiper.service.identity.trust import Trust, identity_in
 
-__all__ = ["Authority", "Issued", "Principal", "Token", "Tokens", "Trust", "client_context", "server_context"]
+__all__ = [
+    "Authority",
+    "Issued",
+    "Principal",
+    "Token",
+    "Tokens",
+    "Trust",
+    "client_context",
+    "identity_in",
+    "server_context",
+]

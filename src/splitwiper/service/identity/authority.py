@@ -105,6 +105,10 @@ class Authority:
         """A certificate for an operator."""
         return self._issue("operator", name, days)
 
+    def issue_auditor(self, name: str, *, days: int = LEAF_DAYS) -> Issued:
+        """A certificate for an auditor, who may download all shards to recompute the server half."""
+        return self._issue("auditor", name, days)
+
     def revoke(self, which: str, *, kind: Kind | None = None) -> list[Issued]:
         """Refuse certificates from now on: all of an identity, or one by its serial number.
 

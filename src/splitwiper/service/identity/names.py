@@ -11,8 +11,8 @@ from typing import Literal, cast, get_args
 from splitwiper.errors import InputError, nearest
 from splitwiper.federation.sources import NAME
 
-PrincipalKind = Literal["client", "operator"]
-Kind = Literal["client", "operator", "server", "authority"]
+PrincipalKind = Literal["client", "operator", "auditor"]
+Kind = Literal["client", "operator", "auditor", "server", "authority"]
 PRINCIPALS: tuple[PrincipalKind, ...] = get_args(PrincipalKind)
 SERVER = "server"
 """The server's name in the index, and its folder's."""
@@ -26,7 +26,7 @@ class Principal:
     """Somebody who proved who they are.
 
     Attributes:
-        kind: ``"client"`` or ``"operator"``.
+        kind: ``"client"``, ``"operator"`` or ``"auditor"``.
         name: what they are called.
         serial: the certificate's serial number in hex, or the token's public id.
     """

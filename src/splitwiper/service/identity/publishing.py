@@ -12,7 +12,7 @@ from splitwiper.service.identity import folders
 from splitwiper.service.identity.folders import AUTHORITY, CA, CERTIFICATE, KEY, REVOKED, SUPERSEDED
 from splitwiper.service.identity.journal import Journal
 from splitwiper.service.identity.minting import Signer, hex_serial, revocation_list
-from splitwiper.service.identity.names import SERVER, Kind
+from splitwiper.service.identity.names import PRINCIPALS, SERVER, Kind
 from splitwiper.store.files import TEMPORARY, erase, make_folder, move, sweep_abandoned, write_bytes
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def whole_index(root: Path, path: Path) -> Journal:
 
 
 def _handed_out(root: Path) -> list[Path]:
-    """The folders of servers, clients and operators that are still here."""
-    places = [root / SERVER, *(root / "clients").glob("*"), *(root / "operators").glob("*")]
+    """The folders of servers, clients, operators and auditors that are still here."""
+    places = [root / SERVER, *(place for kind in PRINCIPALS for place in (root / f"{kind}s").glob("*"))]
     return [place for place in sorted(places) if place.is_dir()]
 
 

@@ -33,7 +33,7 @@ class Token:
 
     Attributes:
         id: its public part.
-        kind: ``"client"`` or ``"operator"``.
+        kind: ``"client"``, ``"operator"`` or ``"auditor"``.
         name: whom it belongs to.
         created: when it was made.
         expires: until when it is good; ``None`` for ever.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from splitwiper.errors import IdentityError, NotFoundError
 from splitwiper.service.identity import folders
-from splitwiper.service.identity.folders import CA, REVOKED, SUPERSEDED, stamp
+from splitwiper.service.identity.folders import CA, CERTIFICATE, REVOKED, SUPERSEDED, certificates, stamp
 from splitwiper.service.identity.keys import check_cryptography
 from splitwiper.service.identity.minting import hex_serial
 from splitwiper.service.identity.names import Principal, PrincipalKind, stated
@@ -208,7 +208,21 @@ def _identity(leaf: x509.Certificate) -> tuple[PrincipalKind, str]:
         raise IdentityError(f"the certificate {serial} states {len(found)} identities, not one: ask for a new one.")
     if (identity := stated(found[0])) is None:
         raise IdentityError(
-            f"the certificate {serial} states {found[0]!r}, which is neither a client nor an operator: ask for a new "
-            "one."
+            f"the certificate {serial} states {found[0]!r}, which is neither a client, an operator nor an "
+            "auditor: ask for a new one."
         )
     return identity
+
+
+def identity_in(folder: Path) -> tuple[PrincipalKind, str] | None:
+    """Kind and name that the certificate in a folder states; None where it states neither a client nor anybody else.
+
+    Raises:
+        NotFoundError: there is no certificate.
+        CorruptError: it cannot be read.
+    """
+    leaf, *_ = certificates(folder / CERTIFICATE)
+    try:
+        return _identity(leaf)
+    except IdentityError:
+        return None

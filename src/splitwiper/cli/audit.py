@@ -1,0 +1,102 @@
+"""``splitwiper audit``: recompute a server's half from its signed shards, and attest to what came out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import OUTCOMES, when_interrupted
+from splitwiper.cli.opening import look_here
+from splitwiper.cli.progress import Bars
+from splitwiper.cli.unlearn import Json
+from splitwiper.errors import InputError
+
+if TYPE_CHECKING:
+    from splitwiper.service.audit import Audited
+
+_FORGED = (1, 2, 5)
+
+
+def audit(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The auditor's TOML file.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="The auditor's own folder: key, ledger heads, downloads.")
+    ],
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", metavar="N", min=1, help="Recompute N epochs, drawn at random.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Recompute all epochs. So it is unless --epochs is given.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep what was downloaded: every client's activations.")] = False,
+    as_json: Json = False,
+) -> None:
+    r"""Audit a server with an auditor's certificate alone.
+
+    The whole ledger and all shards are downloaded; each shard must carry its
+    site's own signature. The server half is recomputed, wholly or in a random
+    choice of epochs, and compared bit for bit. What came out is signed with the
+    auditor's key and sent to the server, whose certificates carry it from then
+    on. Exit codes are those of 'splitwiper verify'.
+
+    \b
+    The file:
+      name = "tuv"                         # as the certificate has it
+      url = "https://splitwiper.example.org:8443"
+      certs = "certs/tuv"                  # what 'splitwiper certs auditor' made
+      [model]                              # as the federation agreed on it
+
+    Example:
+      splitwiper audit tuv.toml --out audit
+      splitwiper audit tuv.toml --out audit --epochs 3
+    """
+    from splitwiper.service.audit import audit as run
+    from splitwiper.service.audit import read_audit
+    from splitwiper.service.audit.auditing import PUBLIC
+
+    look_here()
+    if every and epochs is not None:
+        raise InputError("give --epochs or --all, not both.")
+    settings = read_audit(config)
+    with Bars(quiet=as_json) as bars, when_interrupted("An audit changes nothing: run it again."):
+        found = run(settings, config.parent, out, epochs=epochs, keep=keep, progress=bars)
+    if as_json:
+        show.emit(_plain(found))
+    else:
+        _tell(found, out / PUBLIC)
+    raise typer.Exit(OUTCOMES[found.checked.outcome])
+
+
+def _plain(found: Audited) -> dict[str, Any]:
+    return {
+        "outcome": found.checked.outcome,
+        "reason": found.checked.reason,
+        "checks": found.checked.checks,
+        "epochs": found.epochs,
+        "of": found.of,
+        "seconds": found.seconds,
+        "share": found.share,
+        "bytes": found.received,
+        "caught": {str(forged): found.caught(forged) for forged in _FORGED},
+        "attested": found.attested,
+    }
+
+
+def _tell(found: Audited, key: Path) -> None:
+    out = show.output()
+    show.verdict(out, found.checked)
+    if found.of and found.epochs:
+        chances = ", ".join(
+            f"{forged}: {show.percent(found.caught(forged))}" for forged in _FORGED if forged <= found.of
+        )
+        show.line(
+            out,
+            f"{len(found.epochs)} of {found.of} epochs recomputed in {show.seconds(found.seconds)}, "
+            f"{show.percent(found.share)} of the server's training. Caught if so many epochs were forged: {chances}.",
+        )
+    show.line(out, f"Downloaded: {show.size(found.received)}.")
+    if found.attested:
+        show.line(out, f"Signed and sent. Others check it with the public key {key}.")

@@ -1,0 +1,74 @@
+"""Attestations that sites and auditors handed over, kept in the service's book."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from splitwiper.errors import DataError, FormatError
+from splitwiper.service.cases import Cases
+from splitwiper.service.certificate.attestation import FIELD, MOST, read_attestation
+from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.structure import parse
+from splitwiper.service.identity import Principal
+from splitwiper.store.book import Book
+from splitwiper.store.tickets import now
+
+SCHEMA = """
+CREATE TABLE attestations (
+  role TEXT NOT NULL, name TEXT NOT NULL, model TEXT NOT NULL, shard TEXT NOT NULL, signed TEXT NOT NULL,
+  received TEXT NOT NULL, PRIMARY KEY (role, name, model, shard));
+"""
+
+
+class Attestations:
+    """All of them. Of one signer about one model and shard the newest counts."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def add(self, caller: Principal, signed: Mapping[str, Any], *, federation: str, cases: Cases) -> None:
+        """Keep an attestation.
+
+        Args:
+            caller: who hands it over.
+            signed: the attestation.
+            federation: the store.
+            cases: knows the keys of sites.
+
+        Raises:
+            DataError: it is none, or one of somebody else or of another store.
+            ForbiddenError: a site's other key signed it.
+        """
+        try:
+            told = read_attestation(signed)
+        except FormatError as problem:
+            raise DataError(str(problem)) from problem
+        role = {"client": "site", "auditor": "auditor"}.get(caller.kind)
+        if (told.federation, told.role, told.name) != (federation, role, caller.name):
+            raise DataError(f"this attestation is that of {told.role} {told.name!r}, for another store or not yours.")
+        if role == "site":
+            cases.check_key(told.name, told.key)
+        with self._book.change() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO attestations VALUES (?, ?, ?, ?, ?, ?)",
+                (told.role, told.name, told.model, told.shard, json.dumps(signed), now()),
+            )
+
+    def of(self, model: str) -> list[dict[str, Any]]:
+        """Those that are about a model, oldest first."""
+        rows = self._book.read("SELECT signed FROM attestations WHERE model = ? ORDER BY rowid DESC", (model,))
+        return [json.loads(row["signed"]) for row in rows[:MOST]][::-1]
+
+    def beside(self, certificate: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a certificate with the attestations about its model; what is signed in it stays as it is."""
+        said = parse(Envelope.from_dict(certificate).payload)
+        found = [one for one in self.of(said["after"]["model"] or "") if _concerns(one, said)]
+        return {**certificate, FIELD: found} if found else dict(certificate)
+
+
+def _concerns(signed: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
+    """Whether an attestation is the auditor's, or the requester's own: those of other sites name them."""
+    told = read_attestation(signed)
+    return told.role == "auditor" or told.name == said["client"]

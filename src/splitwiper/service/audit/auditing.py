@@ -1,0 +1,196 @@
+"""One audit, from the first call to the attestation.
+
+The auditor trusts nobody: it builds the model itself, reads the whole ledger, takes no shard that its site did not
+sign, and recomputes the server half, wholly or a random choice of epochs, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import MismatchError, SplitWiperError
+from splitwiper.numerics import fingerprint, pick_device
+from splitwiper.server.transcript import detection
+from splitwiper.service.audit.config import AuditConfig
+from splitwiper.service.audit.ledger import Played, model_finding, play, shard_findings
+from splitwiper.service.audit.recomputing import Recomputed, recompute
+from splitwiper.service.audit.source import AuditLink, connect
+from splitwiper.service.audit.workplace import Workplace
+from splitwiper.service.certificate import Attestation, Checked, Finding, Head, Pins, SigningKey
+from splitwiper.store import ModelRecord, files
+from splitwiper.store.records import labels_in
+from splitwiper.store.tickets import now
+from splitwiper.wire.commitments import model_commitment
+
+KEY, PUBLIC = "auditor-key.pem", "auditor-key.pub.pem"
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What came out of an audit.
+
+    Attributes:
+        checked: what was looked at; ``exact`` where the whole server half was recomputed and is equal, bit for bit.
+        epochs: the epochs that were recomputed.
+        of: how many there are.
+        seconds: what recomputing took.
+        share: that, as a share of what the server's training took.
+        received: bytes that were downloaded.
+        attested: whether an attestation was signed and handed over.
+    """
+
+    checked: Checked
+    epochs: tuple[int, ...] = ()
+    of: int = 0
+    seconds: float = 0.0
+    share: float = 0.0
+    received: int = 0
+    attested: bool = False
+
+    def caught(self, forged: int) -> float:
+        """The probability that a server is caught that forged so many epochs; 0 where nothing was recomputed."""
+        return detection(self.of, len(self.epochs), min(forged, self.of)) if self.of else 0.0
+
+
+def audit(
+    config: AuditConfig,
+    folder: Path,
+    out: Path,
+    *,
+    epochs: int | None = None,
+    keep: bool = False,
+    progress: Progress | None = None,
+) -> Audited:
+    """Audit a server, and hand over an attestation of what came out.
+
+    Args:
+        config: where the server is, and which model it should train.
+        folder: what relative paths in it are relative to.
+        out: the auditor's own folder: its key, the heads of the ledger that it saw, and what it downloads.
+        epochs: how many epochs to recompute, drawn at random; all unless given.
+        keep: keep what was downloaded; it is erased otherwise.
+        progress: told of long work.
+
+    Raises:
+        BusyError: training is under way.
+        ForkError: the server shows another ledger than at an earlier audit.
+        MismatchError: what the server shows is not its ledger.
+    """
+    files.make_folder(out)
+    link = connect(folder, config)
+    try:
+        told = link.manifest()
+        head = Head(int(told["head"]["size"]), str(told["head"]["root"]))
+        Pins(out / "heads").pin(head, link.consistency)
+        played = play(link.ledger(), head)
+        with _downloads(out / "downloads", keep=keep) as place:
+            return _audited(config, out, link, told, head, played, place, epochs, progress)
+    finally:
+        link.close()
+
+
+def _audited(
+    config: AuditConfig,
+    out: Path,
+    link: AuditLink,
+    told: Mapping[str, Any],
+    head: Head,
+    played: Played,
+    place: Path,
+    epochs: int | None,
+    progress: Progress | None,
+) -> Audited:
+    model = _model(told["model"])
+    described = model.described() if model else ""
+    findings = [Finding("ledger", "holds", f"{head}, every entry of it"), *shard_findings(told["shards"], played)]
+    findings.append(model_finding(told["model"], described, played))
+    done = Recomputed()
+    if not _is_wrong(findings):
+        work = Workplace(config, link, played, place, progress)
+        findings += work.prepare(told["shards"], model)
+        if not _is_wrong(findings) and model is not None:
+            start = time.perf_counter()
+            done = recompute(work, model, told["epochs"], epochs)
+            findings += done.findings
+            done.seconds = time.perf_counter() - start
+    checked = Checked(tuple(findings))
+    attested = False
+    done_all = model is None or bool(done.of)
+    if checked.outcome == "mismatch" or (checked.outcome != "unverifiable" and done_all):
+        link.attest(_attestation(config, out, played, head, model, done, checked))
+        attested = True
+    share = done.seconds / model.seconds if model and model.seconds else 0.0
+    return Audited(checked, done.epochs, done.of, done.seconds, share, link.received, attested)
+
+
+def _is_wrong(findings: Sequence[Finding]) -> bool:
+    return any(finding.outcome in ("mismatch", "unverifiable", "not_comparable") for finding in findings)
+
+
+def _attestation(
+    config: AuditConfig,
+    out: Path,
+    played: Played,
+    head: Head,
+    model: ModelRecord | None,
+    done: Recomputed,
+    checked: Checked,
+) -> dict[str, Any]:
+    key = own_key(out)
+    outcome = "exact" if checked.outcome == "holds" else checked.outcome  # what was recomputed is in `epochs`
+    return Attestation(
+        federation=str(played.made.get("run")),
+        model=model_commitment(model.salt, model.digest) if model else "",
+        shard="",
+        size=head.size,
+        root=head.root,
+        role="auditor",
+        name=config.name,
+        epochs=done.epochs,
+        of=done.of,
+        outcome=outcome,
+        fingerprint=done.fingerprint or fingerprint(pick_device("cpu"), 1),
+        made=now(),
+        key=key.public.raw.hex(),
+    ).sign(key)
+
+
+def own_key(out: Path) -> SigningKey:
+    """Return the auditor's key; made when it is first asked for, with its public half beside it."""
+    path = out / KEY
+    if not path.exists():
+        files.write_bytes(path, SigningKey.generate().pem(), replace=False)
+    key = SigningKey.from_pem(path.read_bytes())
+    if not (out / PUBLIC).exists():
+        files.write_bytes(out / PUBLIC, key.public.pem())
+    return key
+
+
+@contextmanager
+def _downloads(place: Path, *, keep: bool) -> Iterator[Path]:
+    """A folder for what is downloaded; other sites' activations are in it, so it is erased in the end."""
+    shutil.rmtree(place, ignore_errors=True)  # what an audit left that was killed
+    files.make_folder(place)
+    try:
+        yield place
+    finally:
+        if not keep:
+            shutil.rmtree(place)
+
+
+def _model(told: Mapping[str, Any] | None) -> ModelRecord | None:
+    if told is None:
+        return None
+    try:
+        values = {**told, "salt": bytes.fromhex(told["salt"]), "labels": labels_in(json.dumps(told["labels"]))}
+        return ModelRecord(file="model.safetensors", **{**values, "losses": tuple(told["losses"])})
+    except (TypeError, ValueError, KeyError, SplitWiperError) as problem:
+        raise MismatchError(f"what the server says of its model cannot be read ({problem}).") from problem

@@ -1,0 +1,145 @@
+"""What a requester checks of its own certificate, by comparing it with what the site itself signed, sent and sees.
+
+An outsider can check a certificate against itself and the ledger. The requester knows more: which request it made,
+which shard it sent, which model answers it. Each check is a finding of its own; what cannot be checked is said, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from splitwiper.client import Client
+from splitwiper.errors import MismatchError, NotFoundError, SplitWiperError
+from splitwiper.seeding import state_digest
+from splitwiper.service.certificate import Finding, Opening
+from splitwiper.service.certificate.canonical import dumps
+from splitwiper.service.home.served import ModelWatch, is_opened
+from splitwiper.store import ClientTree
+from splitwiper.wire import ModelCopy, Scores
+from splitwiper.wire.commitments import model_commitment
+
+_ROWS = 8
+"""Rows of the site's own that are predicted to see which model answers."""
+
+
+def own_findings(said: Mapping[str, Any], tree: ClientTree, ticket: str) -> Iterator[Finding]:
+    """Compare a certificate with the request that the site made, and with the shards that it sent.
+
+    Args:
+        said: what the certificate says.
+        tree: the site's.
+        ticket: the request whose certificate was asked for.
+    """
+    rows = [row for row in tree.requests("open", "sent", "done") if row["ticket"] == ticket]
+    if not rows:
+        yield Finding("asked", "mismatch", f"this site made no request with ticket {ticket}")
+        return
+    (row,) = rows
+    expected = {
+        "federation": tree.book.meta("federation"),
+        "ticket": ticket,
+        "client": tree.root.name,
+        "level": row["level"],
+        "commitment": row["commitment"],
+    }
+    if odd := [name for name, value in expected.items() if said[name] != value]:
+        told = ", ".join(f"{name} {str(said[name])[:40]!r}" for name in odd)
+        yield Finding("asked", "mismatch", f"this is the certificate of something else than was asked for: {told}")
+    else:
+        yield Finding("asked", "holds", f"it is about ticket {ticket[:8]}, and commits to the rows suppressed here")
+    yield _own_request(said, row["signed"])
+    yield from _own_shards(said, tree, ticket)
+
+
+def _own_request(said: Mapping[str, Any], signed: str) -> Finding:
+    what = "own request"
+    if not signed or said["request"] is None:
+        return Finding(what, "mismatch", "the certificate does not show the request that this site signed")
+    if dumps(json.loads(signed)) != dumps(said["request"]):
+        return Finding(what, "mismatch", "the request in the certificate is not the one that this site signed and kept")
+    return Finding(what, "holds", "the request in it is byte for byte the one that this site signed")
+
+
+def _own_shards(said: Mapping[str, Any], tree: ClientTree, ticket: str) -> Iterator[Finding]:
+    before, after = said["before"]["shard"], said["after"]["shard"]
+    if (before or "") not in tree.shards_before(ticket):
+        yield Finding("shard before", "mismatch", "it is not the shard that this site had sent when it asked")
+    else:
+        told = "the shard that this site had sent when it asked" if before else "none, as this site had sent none"
+        yield Finding("shard before", "holds", told)
+    sent = tree.shards_after(ticket)
+    if (after or "") not in sent:
+        why = "a shard that this site did not send in answer to the request" if after else "none, though this site sent"
+        yield Finding("shard after", "mismatch", why)
+    elif after is None:
+        yield Finding("shard after", "holds", "none: this site has withdrawn it")
+    else:
+        newest = " and is its newest" if after == tree.shard_commitment() else ""
+        yield Finding("shard after", "holds", f"the shard that this site computed without the rows{newest}")
+
+
+def model_finding(said: Mapping[str, Any], opening: Opening, copy: Callable[[], ModelCopy]) -> Finding:
+    """Open the commitment to the model with the model that the server hands out.
+
+    Args:
+        said: what the certificate says.
+        opening: what the server gives to open its commitments.
+        copy: fetches the server half.
+    """
+    what, committed = "model", said["after"]["model"]
+    if committed is None:
+        return Finding(what, "holds", "nobody held rows any more: there was no model")
+    if not opening.model_salt:
+        return Finding(what, "unchecked", "the model was replaced since, and what opens its commitment erased")
+    try:
+        found = copy()
+    except MismatchError as problem:
+        return Finding(what, "mismatch", str(problem).removesuffix("."))
+    except SplitWiperError as problem:
+        return Finding(what, "unchecked", f"the model cannot be had: {str(problem).removesuffix('.')}")
+    if found.commitment != committed:
+        return Finding(what, "unchecked", "another model was published meanwhile")
+    salt = bytes.fromhex(opening.model_salt)
+    if not is_opened(found, committed) or model_commitment(salt, state_digest(found.state)) != committed:
+        return Finding(what, "mismatch", "the model that the server hands out is not the one in the certificate")
+    return Finding(what, "holds", "the model that the server hands out is the one in the certificate")
+
+
+def prediction_finding(
+    said: Mapping[str, Any], client: Client, watch: ModelWatch, ask: Callable[..., Scores]
+) -> Finding:
+    """Predict some of the site's own rows through the server, and with the downloaded half, and compare.
+
+    Args:
+        said: what the certificate says.
+        client: the site's client.
+        watch: compares.
+        ask: asks the server, without checking.
+    """
+    what = "predictions"
+    if said["after"]["model"] is None:
+        return Finding(what, "holds", "there is no model that could answer")
+    if client.config.noise.is_on:
+        return Finding(what, "unchecked", "rows of this site are sent with noise, and asking would spend of its budget")
+    before, models = watch.checked, set[str]()
+
+    def compared(boundary: Mapping[str, Any]) -> Scores:
+        scores = watch.compared(boundary, ask)
+        models.add(scores.model)
+        return scores
+
+    try:
+        rows = client.probe(compared, most=_ROWS)
+    except MismatchError as problem:
+        return Finding(what, "mismatch", str(problem).removesuffix("."))
+    except NotFoundError as problem:
+        return Finding(what, "unchecked", str(problem).removesuffix("."))
+    except SplitWiperError as problem:
+        return Finding(what, "unchecked", f"the server did not answer: {str(problem).removesuffix('.')}")
+    if watch.checked == before:
+        return Finding(what, "unchecked", f"answers could not be compared: {watch.unchecked}")
+    if models != {said["after"]["model"]}:
+        return Finding(what, "unchecked", "another model answers by now; it is the newest of the ledger")
+    return Finding(what, "holds", f"{rows} of this site's own rows get the answers of the model in the certificate")

@@ -1,0 +1,178 @@
+"""Which model answers: every answer comes with a commitment, and this side checks that it is kept.
+
+A server could have one model certified and answer with another. So the commitment that comes with an answer is compared
+with the one this site accepted last; where it is new, and now and then where it is not, the server half is downloaded,
+must open the commitment, must be the newest model of the ledger, and must give the answer for a random row. The copy is
+never stored. Numerics differ between machines, so outputs need only be close.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from splitwiper.errors import MismatchError, NotFoundError
+from splitwiper.numerics import reproducible
+from splitwiper.seeding import state_digest
+from splitwiper.service.certificate.log import Head, shows
+from splitwiper.service.home.link import UNLIKELY
+from splitwiper.splitting import ServerHalf
+from splitwiper.wire import Column, ModelCopy, Scores
+from splitwiper.wire.codecs import unpack
+from splitwiper.wire.commitments import model_commitment
+
+Ask = Callable[[Mapping[str, Tensor]], Scores]
+_TRIES = 3
+_MARGIN = 0.02
+"""How far outputs may differ, as a share of the largest."""
+_ADVICE = (
+    "Do not rely on its answers. Keep this message, compare with other sites, and have an auditor recompute the model "
+    "('splitwiper audit')."
+)
+
+
+class Source(Protocol):
+    """Where copies of the model and proofs come from."""
+
+    def copy(self) -> ModelCopy:
+        """Fetch the server half."""
+        ...
+
+    def model_entry(self) -> dict[str, Any]:
+        """The ledger's newest entry about a model, with its proof."""
+        ...
+
+
+class Memory(Protocol):
+    """Where the commitment to the model that was accepted last is remembered."""
+
+    def accepted(self) -> str:
+        """The commitment; empty where none was accepted yet."""
+        ...
+
+    def accept(self, commitment: str) -> None:
+        """Remember it."""
+        ...
+
+
+class ModelWatch:
+    """Checks that a server answers with the model that it commits to.
+
+    Args:
+        source: the server.
+        memory: what was accepted before.
+        pin: checks a head of the ledger against all that were seen, and remembers it.
+        half: the server half's architecture.
+        columns: what crosses the cut.
+        codec: how activations are written.
+        share: of answers by a known model that are checked all the same.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        memory: Memory,
+        pin: Callable[[Head], None],
+        half: ServerHalf,
+        columns: Sequence[Column],
+        *,
+        codec: str,
+        share: float,
+    ) -> None:
+        self._source, self._memory, self._pin, self._half = source, memory, pin, half
+        self._columns, self._codec, self._share = columns, codec, share
+        self.unchecked = ""
+        """Why answers could not be checked against the model, where they could not."""
+        self.checked = 0
+        """How many answers were."""
+
+    def answered(self, boundary: Mapping[str, Tensor], ask: Ask) -> Scores:
+        """Ask, and return the answer if it is the model's that the server commits to.
+
+        Raises:
+            MismatchError: it is not.
+        """
+        scores = ask(boundary)
+        known = scores.model and scores.model == self._memory.accepted()
+        if known and secrets.randbelow(1_000_000) >= self._share * 1_000_000:
+            return scores
+        return self.compared(boundary, ask, scores)
+
+    def compared(self, boundary: Mapping[str, Tensor], ask: Ask, scores: Scores | None = None) -> Scores:
+        """Return an answer after comparing it with that of a downloaded half, on one random row.
+
+        Raises:
+            MismatchError: they differ, or the half is not the model that the server commits to.
+        """
+        for _ in range(_TRIES):
+            scores = ask(boundary) if scores is None else scores
+            if not scores.model:
+                raise MismatchError(f"the server does not say with which model it answers. {_ADVICE}")
+            try:
+                copy = self._source.copy()
+            except NotFoundError as problem:
+                self.unchecked = str(problem).removesuffix(".")
+                self._check_entry(scores.model)
+                return scores
+            self.opened(copy)
+            if copy.commitment == scores.model:
+                self._compare(copy, boundary, scores)
+                self.checked += 1
+                return scores
+            scores = None  # another model was published in between: ask that one
+        raise MismatchError(
+            f"the server hands out another model than the one that it says it answers with, {_TRIES} times in a row. "
+            f"{_ADVICE}"
+        )
+
+    def opened(self, copy: ModelCopy) -> ModelCopy:
+        """Return a copy of the model if it opens its commitment and is the newest model of the ledger.
+
+        Raises:
+            MismatchError: it is not.
+        """
+        if not is_opened(copy, copy.commitment):
+            raise MismatchError(f"the model that the server hands out is not the one it commits to. {_ADVICE}")
+        self._check_entry(copy.commitment)
+        return copy
+
+    def _check_entry(self, commitment: str) -> None:
+        """See that a model is the newest of the ledger; one that was accepted before need not be looked up again."""
+        if commitment == self._memory.accepted():
+            return
+        told = self._source.model_entry()
+        if not shows(told) or told["entry"].get("kind") != "model":
+            raise MismatchError(f"the server cannot show its newest model in its ledger. {_ADVICE}")
+        self._pin(Head(int(told["size"]), str(told["root"])))
+        if told["entry"].get("model") != commitment:
+            raise MismatchError(f"the server answers with a model that is not the newest of its ledger. {_ADVICE}")
+        self._memory.accept(commitment)
+
+    def _compare(self, copy: ModelCopy, boundary: Mapping[str, Tensor], scores: Scores) -> None:
+        row = secrets.randbelow(len(scores.logits))
+        if scores.labels != copy.labels:
+            raise MismatchError(f"the server's answer names other labels than its model has. {_ADVICE}")
+        device = torch.device("cpu")
+        half = self._half.loaded(copy.state).to(device)
+        with reproducible(device, 1), torch.inference_mode():
+            one = {name: tensor[row : row + 1].to(device) for name, tensor in boundary.items()}
+            here = half.logits(unpack(one, self._columns, self._codec)).float().cpu()[0]
+        there = scores.logits[row].float()
+        margin = _MARGIN * (1.0 + float(here.abs().max()))
+        given = bool(((there != 0.0) & (there != UNLIKELY)).any())  # outputs, and not the most likely label alone
+        far = float(here.max() - here[int(there.argmax())]) > margin
+        if far or (given and not torch.allclose(here, there, rtol=0.0, atol=margin)):
+            raise MismatchError(f"the server's answer is not that of the model it commits to. {_ADVICE}")
+
+
+def is_opened(copy: ModelCopy, commitment: str) -> bool:
+    """Whether a copy of a model opens a commitment."""
+    try:
+        salt = bytes.fromhex(copy.salt)
+    except ValueError:
+        return False
+    return bool(salt) and model_commitment(salt, state_digest(copy.state)) == commitment

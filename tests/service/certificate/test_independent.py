@@ -1,0 +1,23 @@
+"""A certificate checked by another implementation of DSSE, where it is installed: securesystemslib 1.x."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+dsse = pytest.importorskip("securesystemslib.dsse")
+signer = pytest.importorskip("securesystemslib.signer")
+problems = pytest.importorskip("securesystemslib.exceptions")
+
+
+def test_another_implementation_verifies_the_signature(issued) -> None:
+    beside = {**issued.certificate, "attestations": []}  # what readers do not know, they ignore
+    names = ("payload", "payloadType", "signatures")
+    made = dsse.Envelope.from_dict({name: beside[name] for name in names})
+    (keyid,) = made.signatures
+    (public,) = issued.trusted
+    key = signer.SSlibKey.from_crypto(load_pem_public_key(public.pem()), keyid=keyid)
+    assert list(made.verify([key], 1)) == [public.id]
+    made.payload = made.payload.replace(b'"exact":true', b'"exact":false')
+    with pytest.raises(problems.VerificationError):
+        made.verify([key], 1)

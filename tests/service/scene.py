@@ -1,0 +1,96 @@
+"""A federation over real sockets in one process: a served store, joined sites, and an auditor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from service.processes import MODEL, data
+from service.serving import service_over
+from splitwiper.config import ClientConfig, Config, ModelConfig, ServerConfig
+from splitwiper.server import Server
+from splitwiper.service.audit import AuditConfig, Audited, audit
+from splitwiper.service.certificate import PublicKey, read_public
+from splitwiper.service.home import Certified, Home, HomeConfig, join
+from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.storing import ServerSettings, open_store
+from splitwiper.store import ServerTree
+
+EPOCHS = 4
+
+
+class Scene:
+    """Two sites that have joined and learned, and a server whose worker is called by hand.
+
+    Args:
+        folder: for everything.
+        certs: an authority's folder.
+        service: settings of the service.
+    """
+
+    def __init__(self, folder: Path, certs: Path, **service: Any) -> None:
+        self.folder, self.certs, self._stack = folder, certs, ExitStack()
+        config = Config(
+            seed=5,
+            model=ModelConfig(**MODEL),
+            server=ServerConfig(epochs=EPOCHS, batch=16, threads=1, transcript=True),
+        )
+        self.store = folder / "store"
+        self.halves = open_store(self.store, ServerSettings(config, ServiceConfig(), folder))
+        wanted = {"signed": True, "probabilities": False, **service}
+        self.url = self._stack.enter_context(service_over(self.store, self.halves.server, certs, **wanted))
+        self.rows = data()
+        self.north, self.south = (self._joined(name) for name in ("north", "south"))
+        self.train()
+
+    def _joined(self, name: str) -> Home:
+        certs = str(self.certs / "clients" / name)
+        settings = HomeConfig(name=name, url=self.url, certs=certs, spot_check=1.0, model=ModelConfig(**MODEL))
+        own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1)
+        home = join(self.folder / name, settings, own)
+        self._stack.callback(home.close)
+        home.learn(self.rows[name])
+        return home
+
+    @property
+    def tree(self) -> ServerTree:
+        return ServerTree(self.store)
+
+    def train(self) -> None:
+        """What the worker does."""
+        server = Server(ServerTree(self.store), self.halves.server)
+        server.train()
+        server.tree.book.close()
+
+    def forget(self, count: int = 3) -> str:
+        """North forgets some rows; its request is settled."""
+        ticket = self.north.forget(samples=list(self.north.client.holdings.ids())[:count])
+        self.north.settle(patience=5)
+        self.train()
+        return ticket
+
+    def certificate(self, ticket: str) -> Certified:
+        return self.north.certificate(ticket)
+
+    def audit(self, **how: Any) -> Audited:
+        config = AuditConfig(
+            name="tuv", url=self.url, certs=str(self.certs / "auditors" / "tuv"), model=ModelConfig(**MODEL)
+        )
+        return audit(config, self.folder, self.folder / "audit", **how)
+
+    def keys(self) -> tuple[PublicKey, ...]:
+        """Those of the server, as north remembers them."""
+        return read_public(self.folder / "north" / "north" / "server-keys")
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def found(proof: Certified) -> dict[str, str]:
+    """Outcomes by what was looked at."""
+    return {finding.what: finding.outcome for finding in proof.checked.checks}
+
+
+Lie = Callable[..., Any]

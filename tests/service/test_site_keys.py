@@ -1,0 +1,145 @@
+"""A site's own key: registered when it joins, and needed for whatever is said in its name.
+
+The attacker here has the site's TLS key, so that it can connect in its name, and not the site's own key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.conftest import COMMITTED, said, shard
+from service.processes import MODEL
+from service.scene import Scene
+from service.serving import link_of
+from splitwiper.config import ClientConfig, ModelConfig
+from splitwiper.errors import ConfigError, DataError, FormatError, IdentityError
+from splitwiper.service.certificate import SigningKey
+from splitwiper.service.certificate.site import (
+    Registration,
+    ShardStatement,
+    read_registration,
+    read_shard_statement,
+    sign,
+)
+from splitwiper.service.home import HomeConfig, join
+from splitwiper.service.home.link import HttpsLink
+from splitwiper.service.home.own_key import OwnKey
+from splitwiper.store import ledger
+from splitwiper.store.files import file_digest
+from splitwiper.wire import Request, Statement
+
+KEY = SigningKey(bytes(32))
+
+
+@pytest.fixture
+def scene(tmp_path: Path, certs: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path, certs)
+    yield made
+    made.close()
+
+
+def thief(scene: Scene, **more: object) -> HttpsLink:
+    """Somebody with north's TLS key and a key of its own."""
+    (scene.folder / "thief").mkdir(exist_ok=True)
+    federation = scene.tree.book.meta("run") or ""
+    return link_of(scene.url, scene.certs, "north", signer=OwnKey(scene.folder / "thief", federation), tries=1, **more)
+
+
+def test_with_the_tls_key_alone_nothing_can_be_done_in_a_sites_name(scene: Scene, tmp_path: Path) -> None:
+    before, other = scene.tree.shards(), shard(tmp_path / "other")
+    salted = said()
+    for link in (thief(scene), link_of(scene.url, scene.certs, "north", tries=1)):
+        for call in (
+            lambda link=link: link.upload("north", other, salted),
+            lambda link=link: link.withdraw("north", salted),
+            lambda link=link: link.submit(Request("t1", "north", "client", COMMITTED)),
+        ):
+            with pytest.raises((IdentityError, DataError), match=r"another key|must be signed"):
+                call()
+    with pytest.raises(IdentityError, match="another key"):
+        thief(scene).register("north")
+    assert scene.tree.shards() == before and not scene.tree.tickets()
+
+
+def test_what_a_site_signed_before_cannot_be_sent_again(scene: Scene) -> None:
+    """The thief has an old shard, and what the site signed about it: forgotten rows do not come back by that."""
+    record = scene.tree.shard("north")
+    old = scene.folder / "old"
+    old.write_bytes((scene.store / "shards" / record.file).read_bytes())
+    signed = json.loads(record.signed)
+    scene.forget()
+    newest = scene.tree.shard("north")
+    replay = link_of(scene.url, scene.certs, "north", tries=1)
+    statement = {"config": "c", "initial": "i", "key": "k", "fingerprint": {}, "salt": record.salt.hex()}
+    begin = {"size": old.stat().st_size, "mark": record.digest, "statement": statement, "signed": signed}
+    with pytest.raises(DataError, match="was accepted before: it is an old one"):
+        replay._call("POST", "/v1/uploads", json=begin)
+    assert scene.tree.shard("north") == newest
+
+
+def test_a_signature_is_for_one_shard_and_one_statement(scene: Scene, tmp_path: Path) -> None:
+    own, other = scene.north.own_key, shard(tmp_path / "other")
+    scene.north.link._signer = None
+    serial = scene.north.link._call("GET", "/v1/site-key").json()["serial"]
+    statement = {"config": "c", "initial": "i", "key": "k", "fingerprint": {}, "salt": "ab" * 32}
+    told = Statement("c", "i", "k", {}, salt="ab" * 32)
+    signed = own.sign_shard("north", "d0" * 32, told, serial=serial + 1)
+    begin = {"size": other.stat().st_size, "mark": file_digest(other), "statement": statement, "signed": signed}
+    call = scene.north.link._call
+    place = f"/v1/uploads/{call('POST', '/v1/uploads', json=begin).json()['id']}"
+    call("PATCH", place, content=other.read_bytes(), headers={"Upload-Offset": "0"})
+    with pytest.raises(DataError, match="not the shard that the site signed"):
+        call("POST", f"{place}/finish", json={"digest": file_digest(other)})
+    for odd in ({"tickets": ["t1"]}, {"codebook": "other"}, {"salt": "cd" * 32}):
+        with pytest.raises(DataError, match="not what is said with the shard"):
+            call("POST", "/v1/uploads", json={**begin, "statement": {**statement, **odd}})
+    with pytest.raises(DataError, match="about a shard that is sent"):
+        call("POST", "/v1/withdraw", json={**statement, "signed": signed})
+
+
+def test_keys_are_in_the_ledger_and_signatures_go_with_their_shards(scene: Scene) -> None:
+    entries = ledger.entries(scene.tree.book)
+    joined = {entry["client"]: entry["key"] for entry in entries if entry["kind"] == "joined"}
+    assert joined == {home.config.name: home.own_key.public.raw.hex() for home in (scene.north, scene.south)}
+    first = scene.tree.shard("north")
+    made = read_shard_statement(json.loads(first.signed))
+    assert (made.client, made.digest, made.key) == ("north", first.digest, joined["north"])
+    scene.forget()
+    assert first.signed.encode() not in (scene.store / "server.db").read_bytes()
+    assert read_shard_statement(json.loads(scene.tree.shard("north").signed)).serial > made.serial
+
+
+def test_the_name_is_the_certificates(scene: Scene, tmp_path: Path) -> None:
+    certs = str(scene.certs / "clients" / "north")
+    for name, folder in (("east", certs), ("tuv", str(scene.certs / "auditors" / "tuv"))):
+        config = HomeConfig(name=name, url=scene.url, certs=folder, model=ModelConfig(**MODEL))
+        with pytest.raises(ConfigError, match="the certificate in"):
+            join(tmp_path / "new", config, ClientConfig())
+    registered = OwnKey(tmp_path / "thief", scene.tree.book.meta("run") or "")
+    (tmp_path / "thief").mkdir()
+    with pytest.raises(DataError, match="must be the one in its certificate"):
+        scene.north.link._call("POST", "/v1/site-key", json=registered.register("south"))
+
+
+def test_statements_have_one_form() -> None:
+    raw = KEY.public.raw.hex()
+    made = Registration("ward", "north", "2026-01-01", raw)
+    assert read_registration(sign(made, KEY)) == made
+    told = ShardStatement("ward", "north", 1, "d0" * 32, COMMITTED, "", 0, ("t1",), "2026-01-01", raw)
+    assert read_shard_statement(sign(told, KEY)) == told
+    for wrong in (
+        sign(made, SigningKey(b"x" * 32)),
+        sign(Registration("ward", "north", "2026-01-01", raw.upper()), KEY),
+        sign(Registration("ward", "", "2026-01-01", raw), KEY),
+        sign(told, KEY),
+        {"payload": "?"},
+    ):
+        with pytest.raises(FormatError):
+            read_registration(wrong)
+    for odd in ({"serial": -1}, {"serial": True}, {"outputs": 1.5}, {"tickets": (1,)}, {"digest": "\n"}):
+        with pytest.raises(FormatError):
+            read_shard_statement(sign(ShardStatement(**{**told.__dict__, **odd}), KEY))
