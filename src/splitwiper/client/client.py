@@ -297,7 +297,7 @@ class Client:
                 forgotten may be in it.
         """
         if lost := self.tree.unheard(self._link.tickets(self.name)):  # the server is an older copy: ask again
-            self.tree.mark(lost, "open")
+            self.tree.ask_again(lost)
         unknown = self.unknown_tickets()
         if unknown and unknown[-1].level != "client":
             raise CorruptError(

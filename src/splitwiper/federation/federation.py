@@ -317,6 +317,7 @@ class Federation:
         self._members.mark(client)
         request = asking.forget(choice)
         asking.send_requests()
+        asking.pin(self.head())  # what was asked cannot be asked otherwise from here on
         self._link.charge(client, asking.take_spent())
         return next(t for t in self._server.tickets(client) if t.id == request.ticket)
 

@@ -7,7 +7,6 @@ tickets, receipts, shards and model there must be now; records that are not thos
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from splitwiper.config import config_digest
@@ -15,7 +14,8 @@ from splitwiper.errors import CorruptError, NotFoundError, StoreError
 from splitwiper.seeding import mac
 from splitwiper.server import Server
 from splitwiper.store import ServerTree, ledger, tickets
-from splitwiper.store.ledger import Head
+from splitwiper.store.ledger import START, Head
+from splitwiper.store.replay import Replay
 from splitwiper.wire import Receipt
 from splitwiper.wire.commitments import shard_commitment
 
@@ -24,39 +24,6 @@ _ASKED = ("client", "level", "commitment", "received")
 
 class Altered(Exception):
     """The records are not what the ledger leads to."""
-
-
-@dataclass
-class _Played:
-    """What a ledger leads to when it is played from its first entry."""
-
-    made: Mapping[str, Any] = field(default_factory=dict)
-    shards: dict[str, str] = field(default_factory=dict)
-    generations: dict[str, int] = field(default_factory=dict)
-    model: Mapping[str, Any] | None = None
-    finished: bool = False
-    """Whether nothing was sent or asked since the last model."""
-    asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        kind = entry.get("kind")
-        if kind in ("model", "shard", "withdrawn", "accepted"):
-            self.finished = kind == "model"
-        if kind == "created":
-            self.made = {key: value for key, value in entry.items() if key not in ("kind", "seq", "hash")}
-        elif kind in ("shard", "withdrawn"):
-            client = entry["client"]
-            self.generations[client] = self.generations.get(client, 0) + 1
-            self.shards.pop(client, None)
-            if kind == "shard":
-                self.shards[client] = entry["shard"]
-        elif kind == "model":
-            self.model = entry
-        elif kind == "accepted":
-            self.asked[entry["ticket"]] = entry
-        elif kind == "settled":
-            self.settled[entry["ticket"]] = entry
 
 
 def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None = None) -> str:
@@ -76,7 +43,7 @@ def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | 
     tree = server.tree
     try:
         entries = ledger.entries(tree.book)
-        played = _Played()
+        played = Replay()
         for entry in entries:
             played.add(entry)
         _check_heads(entries, heads)
@@ -100,11 +67,11 @@ def _check_heads(entries: Sequence[Mapping[str, Any]], heads: Mapping[str, Head]
             raise Altered(
                 f"the ledger was rolled back: it has {len(entries)} entries, and had {head.size} when {who} last saw it"
             )
-        if head.size and entries[head.size - 1]["hash"] != head.hash:
+        if (entries[head.size - 1]["hash"] if head.size else START) != head.hash:
             raise Altered(f"the ledger was rewritten: entry {head.size} is not the one that {who} saw")
 
 
-def _check_made(server: Server, played: _Played) -> None:
+def _check_made(server: Server, played: Replay) -> None:
     book = server.tree.book
     if not played.made or any(book.meta(key) != value for key, value in played.made.items()):
         raise Altered("settings, model or first weights are not those the ledger says the run was made with")
@@ -116,7 +83,7 @@ def _check_made(server: Server, played: _Played) -> None:
     server.tree.client_initial()
 
 
-def _check_tickets(tree: ServerTree, played: _Played) -> None:
+def _check_tickets(tree: ServerTree, played: Replay) -> None:
     found = tree.tickets()
     if {ticket.id for ticket in found} != played.asked.keys():
         raise Altered("the tickets are not the requests that the ledger has")
@@ -134,11 +101,12 @@ def _check_tickets(tree: ServerTree, played: _Played) -> None:
                 raise Altered(f"ticket {ticket.id} was settled at another time than its receipt says")
 
 
-def _check_receipt(played: _Played, receipt: Receipt) -> None:
+def _check_receipt(played: Replay, receipt: Receipt) -> None:
     entry, asked = played.settled.get(receipt.ticket), played.asked.get(receipt.ticket)
     if entry is None or asked is None:
         raise Altered(f"ticket {receipt.ticket} was never settled in this run")
-    if entry["receipt"] != tickets.receipt_digest(receipt) or entry["hash"] != receipt.ledger.get("hash"):
+    place = {name: entry[name] for name in ("seq", "hash")}
+    if entry["receipt"] != tickets.receipt_digest(receipt) or dict(receipt.ledger) != place:
         raise Altered("the receipt is not the one the ledger recorded: it was altered")
     if receipt.context.get("server_model") != played.made["model"]:
         raise Altered("the receipt is about another network: the model's code or constants differ")
@@ -146,10 +114,11 @@ def _check_receipt(played: _Played, receipt: Receipt) -> None:
         raise Altered("the receipt is about another request than the one that was asked")
 
 
-def _check_shards(tree: ServerTree, played: _Played) -> None:
+def _check_shards(tree: ServerTree, played: Replay) -> None:
     held = {record.client: shard_commitment(record.salt, record.digest) for record in tree.shards()}
-    if held != played.shards:
-        odd = sorted(name for name in held.keys() | played.shards.keys() if held.get(name) != played.shards.get(name))
+    taken = {name: entry.commitment for name, entry in played.shards.items()}
+    if held != taken:
+        odd = sorted(name for name in held.keys() | taken.keys() if held.get(name) != taken.get(name))
         raise Altered(f"the shard of client {odd[0]} is not the one that the ledger took in last")
     clients = tree.clients()
     if any(clients.get(name) != count for name, count in played.generations.items()):
@@ -158,13 +127,13 @@ def _check_shards(tree: ServerTree, played: _Played) -> None:
         raise Altered("a client is recorded that the ledger never heard of")
 
 
-def _check_model(tree: ServerTree, played: _Played) -> None:
+def _check_model(tree: ServerTree, played: Replay) -> None:
     model = tree.model()
     if played.finished and not tree.is_current():
         raise Altered("model and shards are not those of one training, though the ledger says that it was finished")
     if model is None:
         return  # `verify` goes on only where the model is the manifest's: then nobody holds rows
-    entry = played.model or {}
+    entry = played.model
     if entry.get("model") != tickets.commitments(tree.book.db, "")["model"]:
         raise Altered("the model is not the one that the ledger recorded last")
     if entry.get("record") != mac(model.salt, "record", model.described()).hex():

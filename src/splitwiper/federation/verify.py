@@ -31,10 +31,11 @@ from splitwiper.federation.history import Altered, check_history, heads_of
 from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
-from splitwiper.store import tickets
+from splitwiper.store import ShardRecord, tickets
+from splitwiper.store.client_tree import UNKNOWN
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
-from splitwiper.wire import Receipt
+from splitwiper.wire import Receipt, Request
 
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
 Claim = Literal["rows", "state", "history"]
@@ -223,13 +224,13 @@ def _client(server: Server, client: Client | None, name: str, receipt: Receipt |
         if record is None:
             return [Check(what, "state", "exact", "it has no shard and no folder: nothing of it is left")]
         return [Check(what, "state", "unverifiable", f"the folder of {name} is not here: its shard is not recomputed")]
-    asked = {ticket.id: ticket.commitment for ticket in server.tree.tickets(name)}
+    asked = [Request(t.id, name, t.level, t.commitment) for t in server.tree.tickets(name)]
     if receipt is not None:
-        asked = {receipt.ticket: receipt.commitment}
+        asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
     gone = _guarded(what, lambda: verify_gone(client, asked), claim="rows")
     if gone.outcome != "exact":
         return [gone]
-    context = _context(client, receipt)
+    context = _context(client, record, receipt)
     if context is not None:
         return [gone, context]
     accepted = record.digest if record else None
@@ -244,27 +245,28 @@ def _guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> C
         return Check(what, claim, "mismatch", str(problem))
 
 
-def verify_gone(client: Client, asked: Mapping[str, str]) -> Check:
+def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
     """Check that what requests committed to is not among the rows that are left.
 
     Args:
         client: who asked.
-        asked: commitments by ticket, as the server has them on record.
+        asked: its requests, as the server has them on record.
     """
     what = f"client {client.name}"
     if client.tree.key() is None:
         return Check(what, "rows", "unverifiable", f"the key of {client.name} was destroyed")
     left = {m.tobytes() for part in client.holdings.slices().values() for m in np.asarray(part.columns[MAC_COLUMN])}
-    for ticket, committed in asked.items():
+    for request in asked:
+        ticket = request.ticket
         try:
-            opening = client.tree.opening(ticket)
+            opening, own = client.tree.opening(ticket), client.tree.commitment(ticket)
         except NotFoundError:
             return Check(what, "rows", "mismatch", f"{client.name} never made the request of ticket {ticket}")
-        if committed and not client.tree.commitment(ticket):
+        if request.commitment and not own:
             detail = f"the folder that made the request of ticket {ticket} is lost, so its rows cannot be looked for"
             return Check(what, "rows", "unverifiable", detail)
-        if committed and opening.commitment != committed:
-            detail = f"the rows that {client.name} suppressed are not those that ticket {ticket} committed to"
+        if (own, opening.level) != (request.commitment, request.level) or (own and opening.commitment != own):
+            detail = f"what {client.name} suppressed is not what ticket {ticket} committed to"
             return Check(what, "rows", "mismatch", detail)
         if not left.isdisjoint(opening.rows):
             return Check(what, "rows", "mismatch", f"rows that ticket {ticket} asked to forget are still there")
@@ -274,14 +276,23 @@ def verify_gone(client: Client, asked: Mapping[str, str]) -> Check:
     return Check(what, "rows", "exact", f"{told} not among the survivors" if asked else "nothing was asked")
 
 
-def _context(client: Client, receipt: Receipt | None) -> Check | None:
-    """What is wrong with a client's context, its network or the receipt's, if anything is."""
+def _context(client: Client, record: ShardRecord | None, receipt: Receipt | None) -> Check | None:
+    """What is wrong with a client's context, its network, its codebook or the receipt's, if anything is."""
     if client.network != client.tree.book.meta("model"):
         detail = "the client half here is another network: its code or constants differ"
         return Check(f"client {client.name}", "state", "mismatch", detail)
-    if receipt is None or receipt.context["client_key"] is None:
-        return None
     own = client.statement()
+    if record is not None and (record.codebook, record.outputs) != (own.codebook, own.outputs):
+        detail = "the server records another codebook for the shard than the client's"
+        return Check(f"client {client.name}", "state", "mismatch", detail)
+    if receipt is None:
+        return None
+    before = client.tree.before(receipt.ticket)
+    if client.tree.commitment(receipt.ticket) and before not in (receipt.before["shard"] or "", UNKNOWN):
+        detail = "the shard before the request is not the one that the client had sent"
+        return Check(f"client {client.name}", "state", "mismatch", detail)
+    if receipt.context["client_key"] is None:
+        return None
     parts = tuple(receipt.context[f"client_{part}"] for part in ("config", "initial", "key"))
     if (own.config, own.initial, own.key) != parts:
         detail = "settings, first weights or key are not those of the receipt"
@@ -376,8 +387,8 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
     if model.transcript:
         if server.transcript().digests != tuple(states):
             return Check(what, "state", "mismatch", "the recomputed epochs are not those of the transcript")
-        for epoch in range(len(states)):
-            server.tree.epoch_state(epoch)
+        if any(state_digest(server.tree.epoch_state(epoch)) != digest for epoch, digest in enumerate(states)):
+            return Check(what, "state", "mismatch", "the state that is kept after an epoch is not that of the training")
     if list(trained.losses) != list(model.losses):
         return Check(what, "state", "mismatch", "the recomputed losses are not those that are recorded")
     rows = sum(record.rows for record in shards)

@@ -19,7 +19,7 @@ from splitwiper.service.certificate.structure import parse
 from splitwiper.service.home import Home
 from splitwiper.service.storing import MODEL
 from splitwiper.store import ServerTree
-from splitwiper.wire import Link, Receipt, Ticket
+from splitwiper.wire import Link, Receipt, Request, Ticket
 
 
 class _Offline:
@@ -50,10 +50,13 @@ def verify_site(home: Home, receipt: Receipt | None = None) -> Verification:
     client = Client(tree, home.halves.client, home.columns(), cast("Link", _Offline(home)))
     checks = [_sealed(f"site {known.name}", tree.book.check)]
     if checks[0].outcome == "exact":
-        asked = {row["ticket"]: row["commitment"] for row in tree.requests("open", "sent", "done")}
-        asked |= _certified(home)
+        asked = [
+            Request(row["ticket"], known.name, row["level"], row["commitment"])
+            for row in tree.requests("open", "sent", "done")
+        ]
+        asked += _certified(home)
         if receipt is not None:
-            asked = {receipt.ticket: receipt.commitment}
+            asked = [Request(receipt.ticket, known.name, receipt.level, receipt.commitment)]
         accepted = tree.book.meta("accepted") or None
         for check in (lambda: verify_gone(client, asked), lambda: verify_client(client, accepted)):
             checks.append(_guarded(f"site {known.name}", check))
@@ -62,15 +65,15 @@ def verify_site(home: Home, receipt: Receipt | None = None) -> Verification:
     return Verification.of(checks)
 
 
-def _certified(home: Home) -> dict[str, str]:
-    """What the server's certificates say that requests committed to, by ticket."""
-    found = {}
+def _certified(home: Home) -> list[Request]:
+    """Requests as the server's certificates have them."""
+    found = []
     for path in sorted((home.client.tree.root / "certificates").glob("*.json")):
         try:
             said = parse(Envelope.load(path).payload)
         except FormatError:
             continue
-        found[said["ticket"]] = said["commitment"]
+        found.append(Request(said["ticket"], said["client"], said["level"], said["commitment"]))
     return found
 
 

@@ -42,6 +42,8 @@ CREATE TABLE requests (
 CREATE TABLE sent (number INTEGER PRIMARY KEY, shard TEXT NOT NULL);
 """
 FOLDERS = ("slices", "checkpoints", "half", "outbox")
+UNKNOWN = "?"
+"""In place of a commitment: nobody here knows which shard it would be to."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +283,17 @@ class ClientTree:
         row = self.book.one("SELECT commitment FROM requests WHERE ticket = ?", (ticket,))
         return str(row["commitment"]) if row else ""
 
+    def before(self, ticket: str) -> str:
+        """The commitment to the shard that the server held when a request was made; empty where it held none."""
+        return str(self._request(ticket)["before"])
+
+    def ask_again(self, tickets: Iterable[str]) -> None:
+        """Make requests again to a server that no longer knows them; which shard it holds then is unknown."""
+        with self.book.change() as db:
+            db.executemany(
+                "UPDATE requests SET state = 'open', before = ? WHERE ticket = ?", [(UNKNOWN, t) for t in tickets]
+            )
+
     def keep_signed(self, ticket: str, signed: str) -> str:
         """Keep a request as it was first signed, and return that: what is sent again is the same, byte for byte."""
         with self.book.change() as db:
@@ -327,12 +340,15 @@ class ClientTree:
     def shards_before(self, ticket: str) -> set[str]:
         """Commitments one of which is to the shard that the server held when a request reached it; empty for none.
 
-        There are two where a shard was sent and its acknowledgement was lost.
+        There are two where a shard was sent and its acknowledgement was lost, and all that were ever sent where the
+        request was made again to a server that is an older copy of itself.
 
         Raises:
             NotFoundError: this client made no such request.
         """
         row = self._request(ticket)
+        if row["before"] == UNKNOWN:
+            return {"", *(sent["shard"] for sent in self.book.read("SELECT shard FROM sent"))}
         last = self.book.one("SELECT shard FROM sent WHERE number = ?", (row["asked"],))
         return {row["before"], *([last["shard"]] if last else [])}
 

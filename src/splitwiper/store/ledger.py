@@ -103,14 +103,17 @@ def entries(book: Book, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapp
         if (row["seq"], row["prev"], row["hash"]) != (number, prev, _hash(number, prev, row["body"])):
             raise CorruptError(f"the ledger's chain breaks at entry {number}: it was altered. Restore a backup.")
         prev = row["hash"]
-        out.append({"seq": number, "hash": prev, **_parsed(row["body"], number)})
+        out.append({**_parsed(row["body"], number), "seq": number, "hash": prev})
     return out
 
 
 def _parsed(body: str, number: int) -> dict[str, Any]:
+    """An entry's own fields. Number and hash are the chain's: a body that claims them could pass for another entry."""
+    altered = CorruptError(f"entry {number} of the ledger cannot be read: it was altered. Restore a backup.")
     try:
-        return dict(json.loads(body))
-    except (ValueError, TypeError) as problem:
-        raise CorruptError(
-            f"entry {number} of the ledger cannot be read: it was altered. Restore a backup."
-        ) from problem
+        found = dict(json.loads(body))
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise altered from problem
+    if found.keys() & {"seq", "hash"}:
+        raise altered
+    return found

@@ -19,13 +19,14 @@ from splitwiper.errors import MismatchError, SplitWiperError
 from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig
-from splitwiper.service.audit.ledger import Played, model_finding, play, shard_findings
+from splitwiper.service.audit.ledger import model_finding, play, shard_findings
 from splitwiper.service.audit.recomputing import Recomputed, recompute
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.certificate import Attestation, Checked, Finding, Head, Pins, SigningKey
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.records import labels_in
+from splitwiper.store.replay import Replay
 from splitwiper.store.tickets import now
 from splitwiper.wire.commitments import model_commitment
 
@@ -103,7 +104,7 @@ def _audited(
     link: AuditLink,
     told: Mapping[str, Any],
     head: Head,
-    played: Played,
+    played: Replay,
     place: Path,
     epochs: int | None,
     progress: Progress | None,
@@ -138,7 +139,7 @@ def _is_wrong(findings: Sequence[Finding]) -> bool:
 def _attestation(
     config: AuditConfig,
     out: Path,
-    played: Played,
+    played: Replay,
     head: Head,
     model: ModelRecord | None,
     done: Recomputed,

@@ -4,58 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from splitwiper.errors import MismatchError
+from splitwiper.errors import CorruptError, MismatchError
 from splitwiper.seeding import mac
 from splitwiper.service.certificate.findings import Finding
 from splitwiper.service.certificate.log import Head, leaf_of
 from splitwiper.service.certificate.site import read_shard_statement
 from splitwiper.store import merkle
+from splitwiper.store.replay import Replay, ShardEntry
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
 
-@dataclass
-class Played:
-    """What a ledger leads to.
-
-    Attributes:
-        made: what the store was made with.
-        keys: the key that each client has registered.
-        shards: commitments to the clients' shards, and the key that each had registered then.
-        model: the newest entry about a model.
-    """
-
-    made: Mapping[str, Any] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)
-    shards: dict[str, tuple[str, str]] = field(default_factory=dict)
-    model: Mapping[str, Any] = field(default_factory=dict)
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Take an entry into account."""
-        kind, client = entry.get("kind"), entry.get("client", "")
-        if kind == "created":
-            self.made = entry
-        elif kind == "joined":
-            self.keys[client] = entry["key"]
-        elif kind == "key-dropped":
-            self.keys.pop(client, None)
-        elif kind == "shard":
-            self.shards[client] = (entry["shard"], self.keys.get(client, ""))
-        elif kind == "withdrawn":
-            self.shards.pop(client, None)
-        elif kind == "model":
-            self.model = entry
-
-
-def play(listed: Sequence[Mapping[str, Any]], head: Head) -> Played:
+def play(listed: Sequence[Mapping[str, Any]], head: Head) -> Replay:
     """Return what a ledger leads to, up to a head, after checking that these are its entries.
 
     Raises:
         MismatchError: they are not.
     """
-    played = Played()
+    played = Replay()
     try:
         first = listed[: head.size]
         leaves = [leaf_of(one["entry"], bytes.fromhex(one["blind"])) for one in first]
@@ -65,12 +32,12 @@ def play(listed: Sequence[Mapping[str, Any]], head: Head) -> Played:
             if one["entry"].get("seq") != number:
                 raise MismatchError(f"entry {number} of the ledger has another number.")
             played.add(one["entry"])
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, CorruptError) as problem:
         raise MismatchError(f"the server's ledger cannot be read ({problem}).") from problem
     return played
 
 
-def shard_findings(shards: Sequence[Mapping[str, Any]], played: Played) -> Iterator[Finding]:
+def shard_findings(shards: Sequence[Mapping[str, Any]], played: Replay) -> Iterator[Finding]:
     """Check every shard of a manifest against its site's signature and the ledger."""
     held = {str(told["client"]) for told in shards}
     if odd := sorted(held ^ played.shards.keys()):
@@ -78,11 +45,12 @@ def shard_findings(shards: Sequence[Mapping[str, Any]], played: Played) -> Itera
     else:
         yield Finding("manifest", "holds", f"it has the {len(held)} shards that the ledger leads to, and no others")
     for told in shards:
-        yield _shard(told, *played.shards.get(str(told["client"]), ("", "")), run=str(played.made.get("run")))
+        entered = played.shards.get(str(told["client"]), ShardEntry("", ""))
+        yield _shard(told, entered, run=str(played.made.get("run")))
 
 
-def _shard(told: Mapping[str, Any], entered: str, key: str, *, run: str) -> Finding:
-    client = str(told["client"])
+def _shard(told: Mapping[str, Any], entry: ShardEntry, *, run: str) -> Finding:
+    client, entered, key = str(told["client"]), entry.commitment, entry.key
     what = f"shard of {client}"
     if shard_commitment(bytes.fromhex(told["salt"]), told["digest"]) != entered:
         return Finding(what, "mismatch", "it is not the one that the ledger took in last")
@@ -100,7 +68,7 @@ def _shard(told: Mapping[str, Any], entered: str, key: str, *, run: str) -> Find
     return Finding(what, "holds", f"{told['rows']} rows, signed by its site with key {key[:16]}")
 
 
-def model_finding(model: Mapping[str, Any] | None, described: str, played: Played) -> Finding:
+def model_finding(model: Mapping[str, Any] | None, described: str, played: Replay) -> Finding:
     """Check what the server says of its model against the ledger's newest entry about one.
 
     Args:

@@ -15,10 +15,10 @@ from splitwiper.federation.folder import remembered
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.service.audit.config import AuditConfig
-from splitwiper.service.audit.ledger import Played
 from splitwiper.service.audit.source import AuditLink
 from splitwiper.service.certificate.findings import Finding
 from splitwiper.store import ModelRecord, ServerTree, files, manifest_digest
+from splitwiper.store.replay import Replay
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Statement, open_shard
 
@@ -37,7 +37,7 @@ class Workplace:
     """
 
     def __init__(
-        self, config: AuditConfig, link: AuditLink, played: Played, place: Path, progress: Progress | None
+        self, config: AuditConfig, link: AuditLink, played: Replay, place: Path, progress: Progress | None
     ) -> None:
         self._config, self.link, self._made, self.place, self._progress = config, link, played.made, place, progress
         self.tree = ServerTree(place / "store")

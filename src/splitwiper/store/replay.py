@@ -1,0 +1,95 @@
+"""What a ledger leads to when it is played from its first entry: the one reading of it that everybody shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from splitwiper.errors import CorruptError
+
+_NOTED = ("key-revoked", "restored")
+"""Entries that change neither shards, model, keys nor tickets."""
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """A shard that the ledger took in.
+
+    Attributes:
+        commitment: to the shard.
+        key: the key that its client had registered then, in hex; empty where it had none.
+    """
+
+    commitment: str
+    key: str
+
+
+@dataclass
+class Replay:
+    """The state that a ledger leads to.
+
+    Attributes:
+        made: what the store was made with: the first entry, without its number and hash.
+        keys: the key that each client has registered.
+        shards: the shard of each client that has one.
+        generations: how often each client's shard was replaced or withdrawn.
+        model: the newest entry about a model.
+        finished: whether nothing was sent or asked since that entry.
+        asked: entries that accepted a request, by ticket.
+        settled: entries that settled one, by ticket.
+    """
+
+    made: Mapping[str, Any] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    shards: dict[str, ShardEntry] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Take the next entry into account.
+
+        Raises:
+            CorruptError: it says again what can be said once, or something that nobody knows. A later entry never
+                replaces what an earlier one recorded.
+        """
+        kind = str(entry.get("kind"))
+        if (kind == "created") != (not self.made):
+            raise CorruptError("the ledger does not begin with how the store was made, or says that again later.")
+        if kind in ("model", "shard", "withdrawn", "accepted"):
+            self.finished = kind == "model"
+        if kind == "created":
+            self.made = {key: value for key, value in entry.items() if key not in ("kind", "seq", "hash")}
+        elif kind in ("shard", "withdrawn"):
+            self._shard(kind, entry)
+        elif kind == "model":
+            self.model = entry
+        elif kind in ("accepted", "settled"):
+            self._ticket(kind, entry)
+        elif kind == "joined":
+            self.keys[entry["client"]] = entry["key"]
+        elif kind == "key-dropped":
+            self.keys.pop(entry["client"], None)
+        elif kind not in _NOTED:
+            raise CorruptError(f"the ledger has an entry of a kind that is not known here: {kind[:40]!r}.")
+
+    def _shard(self, kind: str, entry: Mapping[str, Any]) -> None:
+        client = entry["client"]
+        self.generations[client] = self.generations.get(client, 0) + 1
+        self.shards.pop(client, None)
+        if kind == "shard":
+            self.shards[client] = ShardEntry(entry["shard"], self.keys.get(client, ""))
+
+    def _ticket(self, kind: str, entry: Mapping[str, Any]) -> None:
+        ticket = entry["ticket"]
+        if ticket in (self.asked if kind == "accepted" else self.settled):
+            raise CorruptError(f"the ledger says twice that ticket {ticket} was {kind}.")
+        if kind == "accepted":
+            self.asked[ticket] = entry
+        elif ticket in self.asked:
+            self.settled[ticket] = entry
+        else:
+            raise CorruptError(f"the ledger settles ticket {ticket}, which nobody asked for.")
