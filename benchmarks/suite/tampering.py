@@ -387,6 +387,30 @@ def _times_changed(db: sqlite3.Connection, _: Path) -> None:
     chain_anew(db)
 
 
+def _hashes_claimed(db: sqlite3.Connection, _: Path) -> None:
+    """Times changed and the ledger chained anew, with entries that claim the hashes that they had before."""
+    rows = db.execute("SELECT body, hash FROM ledger ORDER BY seq").fetchall()
+    db.execute("UPDATE tickets SET received = '19' || substr(received, 3)")
+    db.execute("DELETE FROM ledger")
+    for body, value in map(tuple, rows):
+        ledger.append(db, {**json.loads(body.replace('"received":"20', '"received":"19')), "hash": value})
+
+
+def _asked_twice(db: sqlite3.Connection, _: Path) -> None:
+    """A settled ticket that is accepted once more, at another level, after all that is remembered of the ledger."""
+    row = dict(db.execute("SELECT * FROM tickets WHERE client = 'north'").fetchone())
+    asked = {name: row[name] for name in ("client", "commitment", "received")}
+    ledger.append(db, {"kind": "accepted", "ticket": row["id"], **asked, "level": "sample"})
+    db.execute("UPDATE tickets SET level = 'sample' WHERE client = 'north'")
+
+
+def _made_twice(db: sqlite3.Connection, _: Path) -> None:
+    """A second entry that says how the run was made."""
+    made = json.loads(db.execute("SELECT body FROM ledger WHERE seq = 1").fetchone()[0])
+    ledger.append(db, {**made, "at": "elsewhere"})
+    db.execute("UPDATE meta SET value = 'elsewhere' WHERE key = 'at'")
+
+
 def _settings_changed(db: sqlite3.Connection, run: Path) -> None:
     path = run / "server/config.toml"
     path.write_text(path.read_text().replace("epochs = 2", "epochs = 3"))
@@ -402,6 +426,9 @@ SCHEMES: dict[str, Callable[[sqlite3.Connection, Path], None]] = {
     "another shard put in place, with its entry in the ledger": _other_shard,
     "a request's level changed everywhere, chained anew": _level_changed,
     "times changed everywhere, chained anew": _times_changed,
+    "hashes claimed by entries, chained anew": _hashes_claimed,
+    "a settled ticket accepted once more": _asked_twice,
+    "the run made once more": _made_twice,
     "other settings of the server": _settings_changed,
 }
 
@@ -445,6 +472,7 @@ _PATTERNS = {
 FILES: dict[str, Edit] = {
     **{f"{what} deleted": (lambda run, p=p: _first(run, p).unlink()) for what, p in _PATTERNS.items()},  # type: ignore[misc]
     **{f"{what} emptied": (lambda run, p=p: _first(run, p).write_bytes(b"")) for what, p in _PATTERNS.items()},  # type: ignore[misc]
+    "states of two epochs swapped": lambda run: _two(run, "server/epochs/*"),
     "two slices swapped": lambda run: _two(run, "clients/north/slices/*"),
     "two shards swapped": lambda run: _two(run, "server/shards/*"),
     "databases of two clients swapped": lambda run: _swap(run, "clients/north/client.db", "clients/south/client.db"),

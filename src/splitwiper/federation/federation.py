@@ -440,7 +440,8 @@ class Federation:
     def receipts(self) -> tuple[Receipt, ...]:
         """All receipts, oldest first."""
         tree = self._server.tree
-        return self._with_privacy([tree.receipt(t.id) for t in tree.tickets() if t.state == "settled"])
+        found = [tree.receipt(t.id) for t in tree.tickets() if t.state == "settled"]
+        return self._with_privacy(sorted(found, key=lambda receipt: int(receipt.ledger["seq"])))
 
     def receipt(self, ticket: str) -> Receipt:
         """The receipt of one ticket."""
