@@ -102,7 +102,7 @@ def test_even_with_the_client_s_key_other_rows_are_not_those_committed_to(fed: F
             db.execute("DELETE FROM suppressed")
     (receipt,) = fed.settle()
     for found in (fed.verify(receipt), fed.verify()):
-        assert found.outcome == "mismatch" and "not those that ticket" in found.reason
+        assert found.outcome == "mismatch" and "is not what ticket" in found.reason
         assert found.claims["rows"] == "mismatch" and found.claims["history"] == "exact"
 
 
