@@ -103,7 +103,7 @@ def isolated_rng(stream: Stream) -> Iterator[None]:
 
 
 def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of tensors, and over metadata; the mappings' order is no part of it."""
+    """SHA-256 over names, dtypes, shapes and bytes of tensors, and over metadata, in any order."""
     out = hashlib.sha256()
     for key, value in sorted((metadata or {}).items()):
         out.update(encode(["metadata", key, value]))
