@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from splitwiper import Federation
 from splitwiper.cli.predict import _csv, _headings
 
 
@@ -59,8 +60,21 @@ def test_inputs_that_do_not_fit(call, place: Path, ward: Path) -> None:
 def test_the_whole_run_is_verified(call, call_json, ward: Path) -> None:
     found = call_json("verify", ward)
     assert found["exact"] is True
-    assert [check["what"] for check in found["checks"]] == ["ledger", "state", "client north", "client south", "server"]
-    assert "Exact: recomputed from the surviving data and equal, bit for bit" in call("verify", ward).stdout
+    assert [(check["what"], check["claim"]) for check in found["checks"]] == [
+        ("server", "history"),
+        ("client north", "history"),
+        ("client south", "history"),
+        ("ledger", "history"),
+        ("server", "state"),
+        ("client north", "rows"),
+        ("client north", "state"),
+        ("client south", "rows"),
+        ("client south", "state"),
+        ("server", "state"),
+    ]
+    shown = call("verify", ward).stdout
+    assert "Exact: recomputed from the surviving data and equal, bit for bit" in shown
+    assert "rows gone: client north" in shown and "history: ledger" in shown
 
 
 def test_status(call, call_json, ward: Path) -> None:
@@ -72,7 +86,8 @@ def test_status(call, call_json, ward: Path) -> None:
     assert "Nothing is unfinished" in shown
     assert "…" not in shown
     rows = call_json("status", ward, "--client", "south")["rows"]
-    assert rows[:2] == [{"id": 0, "label": 3}, {"id": 1, "label": "other"}]
+    assert {row["id"]: row["label"] for row in rows} == Federation(ward).rows("south")
+    assert len(rows) == 20 and [row["label"] for row in rows].count("other") == 10
     assert "south holds 20 rows" in call("status", ward, "--client", "south").stdout
     assert "Did you mean 'south'" in call("status", ward, "--client", "soth", code=6).stderr
 

@@ -54,7 +54,7 @@ def unlearn(
 
     Example:
       splitwiper unlearn runs/ward north --class bird --receipt bird.json
-      splitwiper unlearn runs/ward north --sample 17 --sample 18
+      splitwiper unlearn runs/ward north --sample 2256647324021233
       splitwiper unlearn runs/ward north --everything --yes
     """
     ids = _one_thing(classes, samples, samples_file, everything)
@@ -107,7 +107,7 @@ def settle(run: Run, as_json: Json = False) -> None:
 
     Example:
       splitwiper unlearn runs/ward north --class bird --submit-only
-      splitwiper unlearn runs/ward south --sample 3 --submit-only
+      splitwiper unlearn runs/ward south --sample 1870032418734066 --submit-only
       splitwiper settle runs/ward
     """
     with Bars(quiet=as_json) as bars:
