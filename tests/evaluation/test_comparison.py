@@ -228,7 +228,7 @@ def test_some_rows_are_forgotten_and_everywhere_the_same(monkeypatch: pytest.Mon
     def watched(*args: Any, **named: Any) -> ours.Ours:
         after = unlearn(*args, **named)
         key = bytes.fromhex((after.federation.path / "clients" / "north" / "key").read_text())
-        ids = [row_id(mac) for mac in row_macs(as_rows(work.train["north"]), key)]
+        ids = [row_id(mac) for mac in row_macs(as_rows(work.train["north"], task=""), key)]
         left.extend(place for place, number in enumerate(ids) if number in after.federation.rows("north"))
         return after
 
