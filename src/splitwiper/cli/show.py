@@ -19,9 +19,7 @@ from splitwiper import formats
 
 if TYPE_CHECKING:
     from splitwiper.federation import Verification
-    from splitwiper.federation.verify import Check
     from splitwiper.service.certificate import Checked
-    from splitwiper.service.certificate.findings import Finding
 
 STYLES = {"exact": "bold green", "holds": "bold green", "mismatch": "bold red"}
 STYLES |= {"not_comparable": "bold yellow", "unverifiable": "bold yellow", "unchecked": "yellow"}
@@ -128,21 +126,12 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-_CLAIMS = {"rows": "rows gone", "state": "state", "history": "history"}
-
-
-def _subject(check: Check | Finding) -> str:
-    """Who or what was checked, and which of the three claims it is about."""
-    claim = getattr(check, "claim", None)
-    return f"{_CLAIMS[claim]}: {check.what}" if claim else check.what
-
-
 def verdict(console: Console, found: Verification | Checked) -> None:
     """What a verification found, check by check."""
     console.print(
         table(
             ("verified", "outcome", "detail"),
-            ((_subject(c), Text(c.outcome, STYLES[c.outcome]), c.detail) for c in found.checks),
+            ((getattr(c, "subject", c.what), Text(c.outcome, STYLES[c.outcome]), c.detail) for c in found.checks),
         )
     )
     console.print()

@@ -129,7 +129,7 @@ def _story(told: Forgetting) -> report.Story:
         verification=report.Verification(
             verification.outcome,
             "" if verification.exact else verification.reason,
-            tuple(report.Check(c.what, c.outcome, c.detail) for c in verification.checks),
+            tuple(report.Check(c.subject, c.outcome, c.detail) for c in verification.checks),
         ),
         halves_text=str(fed.halves),
         receipt=receipt.to_dict(),

@@ -59,6 +59,11 @@ class Check:
     outcome: Outcome
     detail: str
 
+    @property
+    def subject(self) -> str:
+        """Which claim it is about, and whom, in words."""
+        return f"{'rows gone' if self.claim == 'rows' else self.claim}: {self.what}"
+
 
 @dataclass(frozen=True)
 class Verification:
