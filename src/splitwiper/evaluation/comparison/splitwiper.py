@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ class Ours:
     federation: Federation
     spent: Mapping[str, Cost]
     server: Cost
+    ids: Mapping[str, Sequence[int | None]]
+    """By client, the ids of its rows in the order they were given."""
     receipt: Receipt | None = None
 
 
@@ -60,7 +62,8 @@ def learn(
     federation = Federation(folder / "run", config=config_of(work, system), progress=progress)
     learned = federation.learn(work.train, tasks=work.tasks)
     server = _server(federation, problem, learned.server_seconds)
-    return Ours(federation, _costs(learned.spent, problem, starts), server)
+    ids = {name: added.ids for name, added in learned.added.items()}
+    return Ours(federation, _costs(learned.spent, problem, starts), server, ids)
 
 
 def unlearn(
@@ -82,11 +85,11 @@ def unlearn(
         elif forgetting.level == "class":
             receipt = federation.unlearn(client, classes=_classes(problem, forgetting))
         else:
-            receipt = federation.unlearn(client, samples=_ids(federation, problem, forgetting))
+            receipt = federation.unlearn(client, samples=_ids(ours.ids[client], problem, forgetting))
     left = problem.without(forgetting)
     spent = {name: federation.spent.get(name, Spent()) for name in ours.spent}
     server = _server(federation, left, receipt.server_seconds)
-    return Ours(federation, _costs(spent, left, starts), server, receipt)
+    return Ours(federation, _costs(spent, left, starts), server, ours.ids, receipt)
 
 
 @contextmanager
@@ -108,10 +111,10 @@ def _classes(problem: Problem, forgetting: Forgetting) -> list[str | int]:
     return [held.labels[code].name for code in np.unique(held.shard.codes[forgetting.gone])]
 
 
-def _ids(federation: Federation, problem: Problem, forgetting: Forgetting) -> list[int]:
-    """The rows as the federation numbers them: in the order they were given."""
-    ids, places = sorted(federation.rows(forgetting.client)), problem.clients[forgetting.client].given
-    return [number for number, place in zip(ids, places, strict=True) if forgetting.gone[place]]
+def _ids(ids: Sequence[int | None], problem: Problem, forgetting: Forgetting) -> list[int]:
+    """The ids of the rows to forget, out of those of all rows in the order they were given."""
+    places = problem.clients[forgetting.client].given
+    return [i for i, place in zip(ids, places, strict=True) if i is not None and forgetting.gone[place]]
 
 
 def _costs(spent: Mapping[str, Spent], problem: Problem, starts: Mapping[str, Start]) -> dict[str, Cost]:
