@@ -135,4 +135,8 @@ def verdict(console: Console, found: Verification | Checked) -> None:
         )
     )
     console.print()
-    line(console, Text(f"{found.outcome.replace('_', ' ').capitalize()}: ", STYLES[found.outcome]), f"{found.reason}.")
+    line(
+        console,
+        Text(f"{found.outcome.replace('_', ' ').capitalize()}: ", STYLES[found.outcome]),
+        f"{found.reason.removesuffix('.')}.",
+    )

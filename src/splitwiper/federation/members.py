@@ -106,6 +106,11 @@ class Members:
         finally:
             tree.book.close()
 
+    def is_untrainable(self, name: str) -> bool:
+        """Whether a client's rows cannot be trained on, so that the server rightly holds none of them."""
+        with closing(ClientTree(self._folder / name).book) as book:
+            return bool(book.meta("untrainable"))
+
     # --- joining -------------------------------------------------------------------------------------------
 
     def check(self, name: str, rows: Rows, task: str, book: Codebook | None = None) -> None:

@@ -57,6 +57,9 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
         members.client(name).pin(ledger.head(server.tree.book))
         members.unmark(name)  # last: until then, a killed process is followed by one that looks at the client again
     members.link.finished = True
+    for name in failed:
+        if members.is_untrainable(name):  # nothing is left to do for it, until it gets other rows
+            members.unmark(name)
     for name, problem in failed.items():
         if name in named if named is not None else not receipts:
             raise problem
