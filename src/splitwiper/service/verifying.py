@@ -17,7 +17,7 @@ from splitwiper.server import Server
 from splitwiper.service.certificate import Envelope
 from splitwiper.service.certificate.structure import parse
 from splitwiper.service.home import Home
-from splitwiper.service.storing import MODEL
+from splitwiper.service.storing import MODEL, Architecture
 from splitwiper.store import ServerTree
 from splitwiper.wire import Link, Receipt, Ticket
 
@@ -83,10 +83,8 @@ def open_server(store: Path) -> Server:
     path = store / MODEL
     if not path.exists():
         raise NotFoundError(f"there is no {path}: serve the store once with this version, which writes it.")
-    tree = ServerTree(store)
-    model = from_dict(Config, read_toml(path)).model
-    halves = build_halves(Config(seed=int(tree.book.meta("seed") or 0), model=model))
-    return Server(tree, halves.server)
+    made = from_dict(Architecture, read_toml(path))
+    return Server(ServerTree(store), build_halves(Config(seed=made.seed, model=made.model)).server)
 
 
 def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
