@@ -98,7 +98,7 @@ def test_withdrawing_may_be_repeated(link: Link, shard: Shards) -> None:
 
 def test_requests_move_from_accepted_to_erased(link: Link, shard: Shards) -> None:
     link.upload("north", shard(), said())
-    request = Request("t1", "north", "class", "ab" * 32)
+    request = Request("t1", "north", "class", "c0" * 32)
     assert link.submit(request).state == "accepted"
     assert link.submit(request) == link.submit(request)
     link.upload("north", shard(5), said("t1"))
@@ -108,7 +108,7 @@ def test_requests_move_from_accepted_to_erased(link: Link, shard: Shards) -> Non
 def test_a_client_sees_and_answers_its_own_tickets_alone(link: Link, shard: Shards) -> None:
     link.upload("north", shard(), said())
     link.upload("south", shard(7), said())
-    link.submit(Request("t1", "north", "class", "ab" * 32))
+    link.submit(Request("t1", "north", "class", "c0" * 32))
     assert link.tickets("south") == ()
     link.upload("south", shard(8), said("t1"))
     assert [t.state for t in link.tickets("north")] == ["accepted"]

@@ -43,6 +43,7 @@ head = "head"
 epochs = 1
 batch = 4096
 [service]
+signed = false
 port = 0
 certs = "certs/server"
 probabilities = true

@@ -53,8 +53,16 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 class Running:
     """A server process over a folder; it can be killed and started again on the same port."""
 
-    def __init__(self, folder: Path, *, epochs: int = 2, store: Path | str = "store", numerics: str = "native") -> None:
-        self.folder, self.port, self._epochs, self._store = folder, 0, epochs, str(store)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        epochs: int = 2,
+        store: Path | str = "store",
+        signed: bool = True,
+        numerics: str = "native",
+    ) -> None:
+        self.folder, self.port, self._epochs, self._store, self._signed = folder, 0, epochs, str(store), signed
         self._numerics = numerics
         self.certs = certificates(folder / "certs")
         self.process: subprocess.Popen[str] | None = None
@@ -63,6 +71,7 @@ class Running:
     def start(self) -> None:
         text = SERVER.replace("PORT", str(self.port)).replace("EPOCHS", str(self._epochs))
         text = text.replace("NUMERICS", self._numerics)
+        text += f"signed = {str(self._signed).lower()}\n"
         (self.folder / "server.toml").write_text(text, encoding="utf-8")
         command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", self._store]
         with (self.folder / "server.log").open("a", encoding="utf-8") as log:

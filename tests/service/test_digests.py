@@ -46,7 +46,7 @@ def taken(root: Path, path: Path) -> None:
 
 
 def test_killed_in_mid_piece(tmp_path: Path) -> None:
-    path, server = shard(tmp_path / "s", 90_000), Running(tmp_path)
+    path, server = shard(tmp_path / "s", 90_000), Running(tmp_path, signed=False)
     data, stop = path.read_bytes(), threading.Event()
     context = client_context(server.certs / "clients" / "north")
 

@@ -21,6 +21,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from splitwiper.service.api import proving
 from splitwiper.service.certificate import SigningKey, certify, check, read_public
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.certifying import certified
-from splitwiper.service.verifying import fingerprint_of, verify_both, verify_site, verify_store
+from splitwiper.service.home.verifying import fingerprint_of, verify_site
+from splitwiper.service.verifying import verify_both, verify_store
 from splitwiper.store import ServerTree, tickets
 from splitwiper.wire import Scores, open_shard
 
@@ -73,7 +75,10 @@ def test_an_honest_server_passes_every_check_and_becomes_exact_once_recomputed(s
     for trusted in ([], [own], key, [SigningKey(bytes(32)).public]):  # keys that are not given do not count
         assert check(envelope, scene.keys(), attesters=trusted).outcome == "holds"
     # whoever has both folders needs nobody
-    assert verify_store(scene.store).exact and verify_both(scene.store, scene.north)(scene.tree.receipt(ticket)).exact
+    receipt = scene.tree.receipt(ticket)
+    assert (
+        verify_store(scene.store).exact and verify_both(scene.store, partial(verify_site, scene.north))(receipt).exact
+    )
 
 
 def test_a_server_that_does_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -107,10 +108,11 @@ def _checked(data: bytes, against: Against, bars: Bars) -> Checked:
         verify, tree = open_run(against.run, bars).verify, ServerTree(against.run / "server")
     elif against.store is not None:
         from splitwiper.service.home import Home
+        from splitwiper.service.home.verifying import verify_site
         from splitwiper.service.verifying import verify_both
 
         look_here()
-        site = Home(against.site, bars) if against.site is not None else None
+        site = partial(verify_site, Home(against.site, bars)) if against.site is not None else None
         verify, tree = verify_both(against.store, site), ServerTree(against.store)
     else:
         return check(data, trusted, attesters=attesters)

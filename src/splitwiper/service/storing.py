@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from splitwiper.config import Config, from_dict, read_toml, to_toml
+from splitwiper.config import Config, ModelConfig, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError, nearest
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
@@ -17,6 +17,14 @@ from splitwiper.store import ServerTree
 MODEL = "model.toml"
 """The model's settings, kept in the store so that whoever has it can recompute."""
 _TABLES = ("seed", "model", "server", "service")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What a store's halves are built from; nothing of clients' settings is in it."""
+
+    seed: int = 0
+    model: ModelConfig = field(default_factory=ModelConfig)
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
     del made["run"]  # drawn anew for every store
     odd = [name for name, value in made.items() if tree.book.meta(name) != value]
     tree.book.close()
-    write_changed(root / MODEL, to_toml(Config(seed=settings.config.seed, model=settings.config.model)).encode())
+    write_changed(root / MODEL, to_toml(Architecture(seed=settings.config.seed, model=settings.config.model)).encode())
     if odd:
         raise InputError(
             f"{root} was made with other settings ({', '.join(odd)}): bring them back, or give another folder."
