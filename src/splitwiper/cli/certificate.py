@@ -107,7 +107,6 @@ def _checked(data: bytes, against: Against, bars: Bars) -> Checked:
         verify, tree = open_run(against.run, bars).verify, ServerTree(against.run / "server")
     elif against.store is not None:
         from splitwiper.service.home import Home
-        from splitwiper.service.verifying import verify_both
 
         look_here()
         site = Home(against.site, bars) if against.site is not None else None
@@ -115,6 +114,25 @@ def _checked(data: bytes, against: Against, bars: Bars) -> Checked:
     else:
         return check(data, trusted, attesters=attesters)
     return check_with_store(data, tree, verify, trusted=trusted if against.keys else None, attesters=attesters)
+
+
+def verify_both(store: Path, home: Home | None) -> Callable[[Receipt], Verification]:
+    """Return what recomputes a receipt's server half, and with the site its half and shard too."""
+    from splitwiper.federation import Verification
+    from splitwiper.federation.verify import Check
+    from splitwiper.service.home.verifying import verify_site
+    from splitwiper.service.verifying import verify_store
+
+    def verify(receipt: Receipt) -> Verification:
+        checks = [*verify_store(store, receipt).checks]
+        if home is not None:
+            checks += verify_site(home, receipt).checks
+        else:
+            detail = f"the folder of {receipt.client} is not here: its shard is taken as the server holds it"
+            checks.append(Check(f"site {receipt.client}", "state", "unverifiable", detail))
+        return Verification.of(checks)
+
+    return verify
 
 
 def certificate(

@@ -143,7 +143,8 @@ def verify(
 def _folder(folder: Path, *, attest: bool, as_json: bool) -> NoReturn:
     """Recompute a site, or a server's store, and leave with the outcome's code."""
     from splitwiper.service.home import Home
-    from splitwiper.service.verifying import fingerprint_of, verify_site, verify_store
+    from splitwiper.service.home.verifying import fingerprint_of, verify_site
+    from splitwiper.service.verifying import verify_store
 
     look_here()
     is_site = (folder / "home.toml").exists()
