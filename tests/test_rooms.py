@@ -81,20 +81,13 @@ def test_imports_point_to_the_foundation(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "service").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_service_keeps_both_sides_apart(path: Path) -> None:
-    """Homes know nothing of the server's parts, nor these of homes; both have identities and certificates.
-
-    An auditor is a third side: it calls as homes do, and recomputes what the server computes.
-    """
+    """Homes know nothing of the server's parts, nor these and auditors of homes; all know identities."""
     side = path.relative_to(ROOT / "service").parts[0]
     text = path.read_text(encoding="utf-8")
     if side == "home":
         assert "server" not in imports(path)
         parts = set(re.findall(r"splitwiper\.service\.(\w+)", text))
-        assert parts <= {"home", "identity", "certificate"}, f"a home has no need of {parts}"
-    elif side == "audit":
-        assert not imports(path) & {"client", "masking", "privacy"}
-        parts = set(re.findall(r"splitwiper\.service\.([\w.]+)", text))
-        assert all(part.startswith(("audit", "certificate", "identity")) or part == "home.link" for part in parts)
+        assert parts <= {"home", "calls", "identity", "certificate"}, f"a home has no need of {parts}"
     elif side != "identity":
         assert not imports(path) & {"client", "masking", "privacy"}
         assert "service.home" not in text

@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.harness import ROOT, Check, Result
 from splitwiper import Label
-from splitwiper.service.home.guard import LedgerGuard
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, client_context, server_context
 from splitwiper.store import ServerTree

@@ -20,6 +20,7 @@ from splitwiper.store import ServerTree
 from splitwiper.store.files import disk_full
 
 COMMANDS = ("demo", "learn", "unlearn", "settle", "predict", "verify", "status")
+SERVICE = ("join", "forget", "certificate", "audit", "head", "restore", "accept-restore")
 SRC = Path(splitwiper.__file__).parents[1]
 
 
@@ -47,14 +48,19 @@ def test_spaces_that_keep_words_together_are_plain_on_a_terminal(capsys: pytest.
     assert "\xa0" not in shown and "100.0 %" in shown and "3 rows" in shown
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS + SERVICE)
 def test_every_command_shows_an_example(call, command: str) -> None:
     shown = call(command, "--help").stdout
     assert "Example:" in shown
     assert f"  splitwiper {command}" in shown
     assert "--json" in shown
     assert all(len(text) <= 80 for text in shown.splitlines())
-    assert "\x1b" not in shown
+    assert "\x1b" not in shown and "\\" not in shown
+
+
+@pytest.mark.parametrize("command", ["join", "audit", "serve"])
+def test_the_tables_of_a_file_are_named(call, command: str) -> None:
+    assert "[model]" in call(command, "--help").stdout
 
 
 def test_version(call) -> None:

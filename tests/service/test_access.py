@@ -49,7 +49,8 @@ def may(kind: str, call: tuple[str, str]) -> bool:
         return kind == "operator"
     if call[1].startswith("/v1/audit/"):
         return kind == "auditor"
-    return kind == "client" or (kind == "auditor" and call[1].startswith(("/v1/keys", "/v1/ledger/")))
+    published = call[0] == "GET" and call[1].startswith(("/v1/keys", "/v1/ledger/"))
+    return kind == "client" or (kind == "auditor" and published)
 
 
 def test_the_whole_matrix(url: str, http) -> None:

@@ -11,6 +11,7 @@ hands out another model                     the site                     "model"
 trains on rows that were withdrawn          an auditor                   "server half"
 puts a shard in that no site signed         an auditor                   "shard of …"
 forges some epochs of a transcript          an auditor that draws them   "server half"
+shows another ledger than the last time     site, auditor                `ForkError`
 keeps a copy and uses it for nothing        nobody                       –
 ==========================================  ===========================  =========================================
 """
@@ -28,10 +29,10 @@ from typing import Any
 import pytest
 
 from service.scene import EPOCHS, Scene, found
-from splitwiper.errors import MismatchError
+from splitwiper.errors import ForkError, MismatchError
 from splitwiper.server import Server
 from splitwiper.service.api import proving
-from splitwiper.service.certificate import SigningKey, certify, check, read_public
+from splitwiper.service.certificate import Head, Pins, SigningKey, certify, check, read_public
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.certifying import certified
 from splitwiper.service.home.verifying import fingerprint_of, verify_site
@@ -181,6 +182,18 @@ def test_a_shard_that_its_site_did_not_sign(scene: Scene) -> None:
         outcomes = {one.what: one.outcome for one in scene.audit().checked.checks}
         assert outcomes["shard of north"] == ("mismatch" if altered else "unverifiable")
         assert outcomes["shard of south"] == "holds" and "server half" not in outcomes
+
+
+def test_a_ledger_that_is_not_the_one_of_the_last_audit(scene: Scene) -> None:
+    assert scene.audit().checked.exact
+    pins = Pins(scene.folder / "audit" / "heads")
+    seen = pins.newest()
+    assert seen is not None and pins.signed(seen) is not None
+    for other, words in ((Head(seen.size + 5, "ab" * 32), "rolled back"), (Head(1, "ab" * 32), "forked")):
+        shutil.rmtree(pins.folder)
+        pins.keep(other)
+        with pytest.raises(ForkError, match=words):
+            scene.audit()
 
 
 def test_a_copy_that_is_used_for_nothing_is_noticed_by_nobody(scene: Scene) -> None:

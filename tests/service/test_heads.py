@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 import pytest
 
-from service.conftest import said, shard
+from service.conftest import COMMITTED, said, shard
 from service.serving import link_of
 from splitwiper.errors import ForkError, UnreachableError
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Envelope, Head, Keyring, Log, PublicKey, SignedHead, SigningKey
 from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.succession import succeed
-from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Request
@@ -109,7 +109,7 @@ def test_the_head_covers_what_the_answer_tells_of(site: HttpsLink, tree: ServerT
     finished = shown(answers[-1])
     assert answers[-1].url.path.endswith("/finish")
     assert finished.head.size == len(ledger.entries(tree.book)) and ledger.entries(tree.book)[-1]["kind"] == "shard"
-    site.submit(Request("t1", "north", "class"))
+    site.submit(Request("t1", "north", "class", COMMITTED))
     assert shown(answers[-1]).head.size > finished.head.size
 
 
@@ -212,7 +212,7 @@ def test_nothing_is_sent_before_the_first_look(site: HttpsLink, between: Tamperi
     between.change = lambda headers: headers.pop(HEAD.lower().encode())
     between.calls.clear()
     with pytest.raises(ForkError, match="without the signed head"):
-        again.submit(Request("t1", "north", "class"))
+        again.submit(Request("t1", "north", "class", COMMITTED))
     assert between.calls == ["GET /v1/ledger/head"] and tree.tickets() == ()
 
 

@@ -13,10 +13,10 @@ from service.processes import Running, answers, data, settled, weights
 from service.serving import link_of, service_over
 from splitwiper.cli.exits import exit_code
 from splitwiper.errors import BusyError, ForkError, FormatError, NotFoundError, RestoredError
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Envelope, Keyring, Keys, SignedHead, SigningKey
 from splitwiper.service.certificate.restoring import read_restored, record
 from splitwiper.service.home import Home
-from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.restoring import restore
 from splitwiper.store import ServerTree, ledger
 

@@ -15,8 +15,8 @@ from service.serving import OPEN, opened
 from splitwiper.errors import IdentityError
 from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Log
-from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, Principal, Tokens
 from splitwiper.service.settings import ServiceConfig

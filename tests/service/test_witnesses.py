@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from service.certificate.test_command import call, call_json
@@ -16,13 +17,14 @@ from service.conftest import said, shard
 from service.processes import Running, data, settled
 from service.serving import link_of, service_over
 from splitwiper.errors import DataError, ForbiddenError, ForkError
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Keyring, SignedHead, SigningKey
 from splitwiper.service.certificate.countersigning import countersign, read_countersigned
 from splitwiper.service.certificate.log import Head
 from splitwiper.service.home import Home
-from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.home.witnessing import Witnessing
+from splitwiper.service.identity import client_context
 from splitwiper.store import ServerTree
 
 
@@ -78,7 +80,7 @@ def test_a_fork_between_two_sites(serve, run, certs: Path, tmp_path: Path) -> No
         evidence.unlink()
         with pytest.raises(ForkError, match="whoever wrote it"):
             at_south.compare(at_north.newest(), whose="whoever wrote it")
-        assert evidence.exists()
+        assert list(south.folder.glob("evidence-*.json"))
         # and north is not taken in either
         with pytest.raises(ForkError, match="forked"):
             north.at(other, certs).exchange()
@@ -122,6 +124,7 @@ def test_sites_that_see_one_ledger(server: Running, tmp_path: Path) -> None:
         assert server.calls()[before:].count("POST /v1/ledger/witnesses") == 1
         assert set(north.witnessing.seen()) == {"south"}
         _refused(north, south)
+        _changed_key(north, south, server)
     call("head", homes / "north", "--out", tmp_path / "n.json")
     assert "same ledger" in call("head", homes / "south", "--compare", tmp_path / "n.json").stdout.replace("\n", " ")
     assert call_json("head", homes / "south")["sites"]["north"]["note"] == ""
@@ -152,13 +155,31 @@ def _refused(north: Home, south: Home) -> None:
     for one in relayed:
         found, made = read_countersigned(one["head"], one["countersignature"])
         assert made.site == "north" and made.key == key.public.raw.hex() and found.federation == head.federation
-    # another key in the same name is shown as odd, and counts as no fork
+
+
+def _changed_key(north: Home, south: Home, server: Running) -> None:
+    """Another key in the same name is refused until an operator drops the old one; to others it is odd, no fork."""
+
+    def drop() -> None:
+        verify = client_context(server.certs / "operators" / "ops")
+        told = {"client": "north", "reason": "its disk died"}
+        with httpx.Client(base_url=server.url, verify=verify, trust_env=False) as ops:
+            assert ops.post("/v1/operator/drop-key", json=told).status_code == 204
+
     path = north.own_key._path
     shutil.move(path, path.with_suffix(".old"))
+    with pytest.raises(ForbiddenError, match="has registered"):
+        north.witnessing.exchange()
+    drop()
+    with pytest.raises(ForbiddenError, match="has registered"):
+        north.witnessing.exchange()
+    north.register(again=True)
     north.witnessing.exchange()
     south.witnessing.exchange()
     assert "another key" in south.witnessing.seen()["north"].note
     shutil.move(path.with_suffix(".old"), path)
+    drop()
+    north.register(again=True)
     north.witnessing.exchange()
     south.witnessing.exchange()
     json.dumps(south.link.witnesses())

@@ -28,9 +28,7 @@ def audit(
     epochs: Annotated[
         int | None, typer.Option("--epochs", metavar="N", min=1, help="Recompute N epochs, drawn at random.")
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Recompute all epochs. So it is unless --epochs is given.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Recompute all epochs, which is the default.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep what was downloaded: every client's activations.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -42,12 +40,11 @@ def audit(
     auditor's key and sent to the server, whose certificates carry it from then
     on. Exit codes are those of 'splitwiper verify'.
 
-    \b
     The file:
       name = "tuv"                         # as the certificate has it
       url = "https://splitwiper.example.org:8443"
       certs = "certs/tuv"                  # what 'splitwiper certs auditor' made
-      [model]                              # as the federation agreed on it
+      \[model]                             # as the federation agreed on it
 
     Example:
       splitwiper audit tuv.toml --out audit

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from splitwiper.config import ClientConfig
     from splitwiper.service.home import Certified, Home, HomeConfig
 
-HomeFolder = Annotated[Path, typer.Argument(metavar="HOME", help="The client's own folder.", show_default=False)]
+HomeFolder = Annotated[Path, typer.Argument(metavar="SITE", help="The client's own folder.", show_default=False)]
 _AGAIN = "Nothing acknowledged is lost: run the same command again and it goes on from there."
 
 
@@ -54,18 +54,17 @@ def join(
     and takes what was agreed on, which must know its labels. One waits for the
     others; run the same command again, and it goes on.
 
-    \b
     The file:
       name = "north"                       # as the certificate has it
       url = "https://splitwiper.example.org:8443"
       certs = "certs/north"                # what 'splitwiper certs client' made
       data = "rows.npz"                    # or a .csv file; label = "COLUMN"
-      [model]                              # as the server has it
+      \[model]                             # as the server has it
       [client]                             # epochs, slices, codec…: the server never learns these
 
     Example:
-      splitwiper join north.toml --home homes/north
-      splitwiper join north.toml --home homes/north --group ward.group --with south --with west
+      splitwiper join north.toml --home sites/north
+      splitwiper join north.toml --home sites/north --group ward.group --with south --with west
     """
     from splitwiper.data.files import read_data
     from splitwiper.service.home import join as make
@@ -136,8 +135,8 @@ def forget(
     The exit code is 0 only if all of that holds; 3 where something is false.
 
     Example:
-      splitwiper forget homes/north --class bird --certificate bird.json
-      splitwiper forget homes/north
+      splitwiper forget sites/north --class bird --certificate bird.json
+      splitwiper forget sites/north
     """
     from splitwiper.service.home import Home
 

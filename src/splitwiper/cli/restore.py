@@ -12,7 +12,7 @@ from splitwiper.cli.exits import INTERRUPTED
 from splitwiper.cli.join import HomeFolder
 from splitwiper.cli.opening import look_here
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.unlearn import Json, Yes, on_terminal
+from splitwiper.cli.unlearn import Json, on_terminal
 from splitwiper.errors import InputError
 
 _LONGEST = 200
@@ -48,7 +48,11 @@ def restore(
     )
 
 
-def accept_restore(site: HomeFolder, yes: Yes = False, as_json: Json = False) -> None:
+def accept_restore(
+    site: HomeFolder,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going on.")] = False,
+    as_json: Json = False,
+) -> None:
     """Go on with a server that was restored from a backup.
 
     Shows the operator's reason and what is lost, and asks. Then this site pins the

@@ -19,11 +19,11 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="In place of the file's own.", show_default=False)] = "",
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="In place of the file's own.")] = None,
 ) -> None:
-    """Serve clients over HTTPS: take shards, train, predict, forget.
+    r"""Serve clients over HTTPS: take shards, train, predict, forget.
 
     Clients open all connections and are known by their certificates ('splitwiper
     certs' makes them). Training runs in a process beside the service. The file has
-    seed, [model], [server] and [service]; clients' settings are in their own files.
+    seed, \[model], \[server] and \[service]; clients' settings are in their own files.
     Stop it with Ctrl-C or SIGTERM: what was begun is finished, or begun again by
     the next start. Logs are JSON lines on standard error.
 

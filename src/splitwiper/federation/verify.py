@@ -132,7 +132,7 @@ def verify(
         head: a head of the ledger that was kept outside the run.
         todo: tells what work is unfinished, which what is there says nothing of.
     """
-    checks = [_record("server", server.tree.book.check)]
+    checks = [verify_record("server", server.tree.book.check)]
     names = list(here) if receipt is None else [name for name in here if name == receipt.client]
     clients: dict[str, Client] = {}
 
@@ -141,10 +141,10 @@ def verify(
         clients[name].tree.book.check()
         clients[name].tree.book.close()  # they may be many: each is opened again when its turn comes
 
-    checks += [_record(f"client {name}", partial(opened, name)) for name in names]
+    checks += [verify_record(f"client {name}", partial(opened, name)) for name in names]
     if _worst(checks) == "exact":
         remembered = heads_of((f"client {name}", _closing(client, client.pinned)) for name, client in clients.items())
-        checks.append(_history(server, {**remembered, **heads_of([("you", head)])}, receipt))
+        checks.append(verify_history(server, {**remembered, **heads_of([("you", head)])}, receipt))
     if _worst(checks) == "exact":
         checks.append(_finished(server, receipt))
     if _worst(checks) == "exact":
@@ -153,7 +153,7 @@ def verify(
         for name in concerned:
             client = clients.get(name)
             checks += _closing(client, partial(_client, server, client, name, receipt))
-        checks.append(_guarded("server", lambda: verify_server(server, recomputed=len(clients))))
+        checks.append(guarded("server", lambda: verify_server(server, recomputed=len(clients))))
         if unfinished := todo():
             detail = f"work is unfinished ({unfinished[0]}): call settle first"
             checks.append(Check("clients", "state", "unverifiable", detail))
@@ -172,8 +172,8 @@ def _closing(client: Client | None, work: Callable[[], _T]) -> _T:
 # --- records and history -----------------------------------------------------------------------------------
 
 
-def _record(what: str, check: Callable[[], None]) -> Check:
-    """Whether a party's own records are as it left them."""
+def verify_record(what: str, check: Callable[[], None]) -> Check:
+    """Check that a party's own records are as it left them."""
     try:
         check()
     except SealError as problem:
@@ -187,7 +187,8 @@ def _record(what: str, check: Callable[[], None]) -> Check:
     return Check(what, "history", "exact", "its records are sealed, and as it left them")
 
 
-def _history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None) -> Check:
+def verify_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None) -> Check:
+    """Check that the ledger only grew, and that the server's records are those it leads to."""
     try:
         return Check("ledger", "history", "exact", check_history(server, heads, receipt))
     except Altered as problem:
@@ -232,18 +233,18 @@ def _client(server: Server, client: Client | None, name: str, receipt: Receipt |
     asked = [Request(t.id, name, t.level, t.commitment) for t in server.tree.tickets(name)]
     if receipt is not None:
         asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
-    gone = _guarded(what, lambda: verify_gone(client, asked), claim="rows")
+    gone = guarded(what, lambda: verify_gone(client, asked), claim="rows")
     if gone.outcome != "exact":
         return [gone]
     context = _context(client, record, receipt)
     if context is not None:
         return [gone, context]
     accepted = record.digest if record else None
-    return [gone, _guarded(what, lambda: verify_client(client, accepted))]
+    return [gone, guarded(what, lambda: verify_client(client, accepted))]
 
 
-def _guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Check:
-    """A check; where it meets damaged files, that is what came out of it."""
+def guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Check:
+    """Return what comes out of a check; where it meets damaged files, a mismatch."""
     try:
         return check()
     except StoreError as problem:

@@ -9,10 +9,8 @@ from splitwiper.config import Config, from_dict, read_toml
 from splitwiper.errors import NotFoundError
 from splitwiper.federation import Verification
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.history import Altered, check_history
-from splitwiper.federation.verify import Check, verify_server
+from splitwiper.federation.verify import Check, guarded, verify_history, verify_record, verify_server
 from splitwiper.server import Server
-from splitwiper.service.certificate.recomputing import guarded, sealed
 from splitwiper.service.storing import MODEL, Architecture
 from splitwiper.store import ServerTree
 from splitwiper.wire import Receipt
@@ -39,9 +37,9 @@ def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
         receipt: one that must be among its own.
     """
     server = open_server(store)
-    checks = [sealed("server", server.tree.book.check)]
+    checks = [verify_record("server", server.tree.book.check)]
     if checks[0].outcome == "exact":
-        checks.append(_history(server, receipt))
+        checks.append(verify_history(server, {}, receipt))
     if checks[-1].outcome == "exact":
         if server.tree.is_current():
             checks.append(guarded("server", lambda: verify_server(server)))
@@ -68,10 +66,3 @@ def verify_both(store: Path, site: Callable[[Receipt], Verification] | None) -> 
         return Verification.of(checks)
 
     return verify
-
-
-def _history(server: Server, receipt: Receipt | None) -> Check:
-    try:
-        return Check("ledger", "history", "exact", check_history(server, {}, receipt))
-    except Altered as problem:
-        return Check("ledger", "history", "mismatch", str(problem))

@@ -52,6 +52,7 @@ class Witnesses:
         countersignature: Mapping[str, Any],
         *,
         key: str | None,
+        must: bool,
     ) -> None:
         """Keep a countersigned head. Repeating it changes nothing.
 
@@ -60,7 +61,8 @@ class Witnesses:
             site: who sends it.
             head: as the server signed it.
             countersignature: the site's.
-            key: what this site is known to sign with, if that is known.
+            key: what this site has registered to sign with, if it has.
+            must: refuse it where the site has registered no key.
 
         Raises:
             DataError: it is not a countersigned head, or of another ledger.
@@ -70,9 +72,9 @@ class Witnesses:
             found, said = read_countersigned(head, countersignature)
         except FormatError as problem:
             raise DataError(str(problem)) from problem
-        if said.site != site or (key is not None and said.key != key):
+        if said.site != site or (said.key != key and (must or key is not None)):
             raise ForbiddenError(
-                f"{site!r} can countersign in its own name alone, with the key it signs requests with."
+                f"{site!r} can countersign in its own name alone, with the key that it has registered."
             )
         log, size = Log.begin(tree), found.head.size
         ours = bool(found.envelope.signers(Keyring.of(tree).public())) and found.federation == tree.book.meta("run")

@@ -68,6 +68,8 @@ _PUBLISHED = ("/v1/keys", "/v1/ledger/")
 _GUARDED = ("/v1/", "/metrics")
 _SHOWING = "/v1/"
 """Answers of these paths carry the ledger's head."""
+_CHECKING = ("client", "auditor")
+"""Who refuses an answer without one."""
 
 
 class Front:
@@ -107,7 +109,7 @@ class Front:
                 status, begun = message["status"], True
                 if CALLER in scope and scope["path"].startswith(_SHOWING):  # now: it covers what the answer tells of
                     shown = await self._heads.headers(scope["headers"])
-                    if not shown and scope[CALLER].kind == "client":  # it would be refused: say that it may be repeated
+                    if not shown and scope[CALLER].kind in _CHECKING:  # say that the call may be repeated
                         status, dropped = 500, True
                         await answer(FailingError("the ledger's head cannot be signed"))(scope, receive, send)
                         return
@@ -119,7 +121,7 @@ class Front:
         try:
             if scope["path"].startswith(_GUARDED):
                 scope[CALLER] = self._gate.principal(scope)
-                self._let_in(scope[CALLER], scope["path"])
+                self._let_in(scope[CALLER], scope["method"], scope["path"])
             if CALLER not in scope or _streams(scope):
                 await self._app(scope, receive, noted)
             else:
@@ -140,7 +142,7 @@ class Front:
             _log.info("call", extra={"method": method, "route": route, "status": status, "seconds": took})
             self._metrics.called(method, route, status, took)
 
-    def _let_in(self, caller: Principal, path: str) -> None:
+    def _let_in(self, caller: Principal, method: str, path: str) -> None:
         """Let somebody who is known through.
 
         Raises:
@@ -149,8 +151,8 @@ class Front:
         """
         self._rates.take(f"{caller.kind} {caller.name}")
         whom = "operator" if path.startswith(_OPERATORS) else "auditor" if path.startswith(_AUDITORS) else "client"
-        shared = path.startswith(_EVERYBODY) or (caller.kind == "auditor" and path.startswith(_PUBLISHED))
-        if caller.kind != whom and not shared:
+        reads = caller.kind == "auditor" and method == "GET" and path.startswith(_PUBLISHED)
+        if caller.kind != whom and not reads and not path.startswith(_EVERYBODY):
             raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}s.")
 
 

@@ -93,7 +93,8 @@ async def countersign(request: Request, body: Witnessed) -> None:
 
     def keep(server: Server) -> None:
         head, countersignature = body.head.model_dump(), body.countersignature.model_dump()
-        service.witnesses.add(server.tree, site, head, countersignature, key=service.cases.key(site))
+        key, must = service.cases.key(site), service.config.signed
+        service.witnesses.add(server.tree, site, head, countersignature, key=key, must=must)
 
     await service.office.run(keep)
 

@@ -23,7 +23,7 @@ from splitwiper.service.audit.ledger import model_finding, play, shard_findings
 from splitwiper.service.audit.recomputing import Recomputed, recompute
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
-from splitwiper.service.certificate import Attestation, Checked, Finding, Head, Pins, SigningKey
+from splitwiper.service.certificate import Attestation, Checked, Finding, Head, SigningKey
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.records import labels_in
 from splitwiper.store.replay import Replay
@@ -86,11 +86,11 @@ def audit(
         MismatchError: what the server shows is not its ledger.
     """
     files.make_folder(out)
-    link = connect(folder, config)
+    link = connect(folder, config, out)
     try:
         told = link.manifest()
         head = Head(int(told["head"]["size"]), str(told["head"]["root"]))
-        Pins(out / "heads").pin(head, link.consistency)
+        link.compare(head)
         played = play(link.ledger(), head)
         with _downloads(out / "downloads", keep=keep) as place:
             return _audited(config, out, link, told, head, played, place, epochs, progress)

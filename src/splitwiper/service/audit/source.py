@@ -11,13 +11,16 @@ import httpx
 
 from splitwiper.errors import NotFoundError, UnreachableError
 from splitwiper.service.audit.config import AuditConfig
-from splitwiper.service.home.link import HttpsLink
+from splitwiper.service.calls import Calls, LedgerGuard
+from splitwiper.service.certificate import Head
 from splitwiper.service.identity import client_context
+from splitwiper.store import files
 
 _TRIES = 5
+_FEDERATION = "federation"
 
 
-class AuditLink(HttpsLink):
+class AuditLink(Calls):
     """An auditor's connection to a server."""
 
     received = 0
@@ -34,6 +37,15 @@ class AuditLink(HttpsLink):
         while more := self._call("GET", "/v1/audit/ledger", params={"since": len(out)}).json():
             out += more
         return out
+
+    def compare(self, head: Head) -> None:
+        """Check that a head is of the ledger that the signed heads are of.
+
+        Raises:
+            ForkError: it is not.
+        """
+        if self._guard:
+            self._guard.pins.compare(head, self.consistency)
 
     def manifest(self) -> dict[str, Any]:
         """The model and the shards that it was trained from."""
@@ -64,8 +76,11 @@ class AuditLink(HttpsLink):
 
     def _fetch(self, place: str, target: Path) -> None:
         here = target.stat().st_size if target.exists() else 0
-        headers = {"Range": f"bytes={here}-"} if here else {}
+        newest, headers = self._guard.before() if self._guard else (None, {})
+        headers |= {"Range": f"bytes={here}-"} if here else {}
         with self._http.stream("GET", place, headers=headers, timeout=60.0) as answer, target.open("ab") as file:
+            if self._guard:
+                self._guard.check(answer, newest, self.ask)
             if answer.status_code not in (200, 206):
                 raise NotFoundError(f"{self.url}{place} answered {answer.status_code}: the manifest may have moved on.")
             if answer.status_code == 200:
@@ -75,13 +90,23 @@ class AuditLink(HttpsLink):
                 self.received += len(piece)
 
 
-def connect(folder: Path, config: AuditConfig) -> AuditLink:
-    """Return a link to the server that is to be audited.
+def connect(folder: Path, config: AuditConfig, out: Path) -> AuditLink:
+    """Return a link to the server that is to be audited. Every answer's head continues those of earlier audits.
 
     Args:
         folder: what relative paths are relative to.
         config: where the server is.
+        out: the auditor's own folder. It remembers the federation, the server's keys and the ledger's heads.
     """
     token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
     context = client_context(folder / config.certs) if config.certs else None
-    return AuditLink(config.url, context, token=token)
+    path = out / _FEDERATION
+    if not path.exists():
+        first = AuditLink(config.url, context, token=token)
+        try:
+            files.write_bytes(path, str(first.federation()["run"]).encode(), replace=False)
+        finally:
+            first.close()
+    remedy = f"Keep {out}, which shows what there was, and audit the server as it is now with another folder."
+    guard = LedgerGuard(out, path.read_text(encoding="utf-8"), out, restored=remedy)
+    return AuditLink(config.url, context, token=token, guard=guard)

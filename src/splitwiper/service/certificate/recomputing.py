@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from splitwiper.errors import CorruptError, NotFoundError, SealError, StoreError
+from splitwiper.errors import CorruptError, NotFoundError
 from splitwiper.federation import Verification
-from splitwiper.federation.verify import Check
 from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.checking import check
 from splitwiper.service.certificate.envelope import Envelope
@@ -78,22 +77,3 @@ def _store(tree: ServerTree, said: Mapping[str, Any]) -> Finding:
     if odd := [name for name in expected if expected[name] != said[name]]:
         return Finding(what, "mismatch", f"the store says something else of this ticket: {', '.join(odd)}")
     return Finding(what, "holds", f"ledger and receipt say the same; the ledger has {len(log.entries)} entries now")
-
-
-def sealed(what: str, check: Callable[[], None]) -> Check:
-    """Return whether records are as their owner left them."""
-    try:
-        check()
-    except SealError as problem:
-        return Check(what, "history", "unverifiable", str(problem))
-    except StoreError as problem:
-        return Check(what, "history", "mismatch", str(problem))
-    return Check(what, "history", "exact", "its records are sealed, and as it left them")
-
-
-def guarded(what: str, check: Callable[[], Check]) -> Check:
-    """Return what came out of a check; where it meets damaged files, that is what came out."""
-    try:
-        return check()
-    except StoreError as problem:
-        return Check(what, "state", "mismatch", str(problem))

@@ -9,7 +9,7 @@ from splitwiper.config import ModelConfig
 from splitwiper.config.settings import bounded, typed
 from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
-from splitwiper.service.home.guard import LedgerGuard
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import client_context, identity_in

@@ -31,13 +31,13 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Attestation, Checked, Head, Keys, PublicKey, check, read_public
 from splitwiper.service.certificate.issuing import to_bytes
 from splitwiper.service.certificate.log import shows
 from splitwiper.service.certificate.restoring import Restored
 from splitwiper.service.home.agreeing import Gathering, Side
 from splitwiper.service.home.config import FILE, HomeConfig, connect
-from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.home.proof import model_finding, own_findings, prediction_finding
 from splitwiper.service.home.served import ModelWatch
@@ -67,10 +67,10 @@ class _Accepted:
         self._tree = tree
 
     def accepted(self) -> str:
-        return self._tree.book.meta("model") or ""
+        return self._tree.book.meta("answering") or ""
 
     def accept(self, commitment: str) -> None:
-        self._tree.remember(model=commitment)
+        self._tree.remember(answering=commitment)
 
 
 class Home:
@@ -141,6 +141,7 @@ class Home:
         """
         tree, key = self._tree(), self.own_key.public.id
         if again or tree.book.meta("registered") != key:
+            self.pin()  # nothing is sent to a server whose ledger is another one by now
             self.link.register(self.config.name)
             tree.remember(registered=key)
 
@@ -355,8 +356,10 @@ class Home:
             The folder where the heads of the ledger before are kept.
         """
         client = self.client
-        client.tree.remember(unsent="restored")  # whatever happens from here on, the shard is sent again
+        # Whatever happens from here on, the shard is sent again, and the key registered: the backup may be older.
+        client.tree.remember(unsent="restored", registered="")
         kept = self.guard.accept(restored, self.link.ask)
+        self.register()
         lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}
         answered = [row["ticket"] for row in client.tree.requests("done") if row["ticket"] in lost]
         client.tree.mark(answered, "sent")  # the server has the request, and no longer the shard that answered it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,26 +17,16 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from splitwiper import errors
-from splitwiper.errors import SplitWiperError, UnreachableError
+from splitwiper.errors import UnreachableError
+from splitwiper.service.calls import TRIES, Calls, LedgerGuard
 from splitwiper.service.certificate import Opening, SignedHead
-from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
 
-_TRIES = 5
 _PIECE = 1 << 20
 UNLIKELY = -30.0
 """The logit of labels that the server did not name the most likely one."""
-_KEEPALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-        if hasattr(socket, name)
-    ),
-]
-"""A server that is gone is noticed within a minute, also by a call that may take as long as it likes."""
 _SOON = 3.0
 """Seconds for what is nice to know."""
 _T = TypeVar("_T")
@@ -70,13 +59,12 @@ class Watch(Protocol):
         ...
 
 
-class HttpsLink:
+class HttpsLink(Calls):
     """A client's connection to a server.
 
     Args:
         url: of the server, ``https://host:port``.
-        context: certificates, see `splitwiper.service.identity.client_context`; None where ``url`` is a proxy's with a
-            certificate that the system knows.
+        context: certificates; see `Calls`.
         token: sent with every call, where tokens are used.
         patience: seconds to wait for an answer.
         tries: how often a call is tried that got no answer; every one may be repeated.
@@ -93,41 +81,18 @@ class HttpsLink:
         *,
         token: str = "",
         patience: float = 60.0,
-        tries: int = _TRIES,
+        tries: int = TRIES,
         signer: OwnKey | None = None,
         guard: LedgerGuard | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
-        self._guard = guard
-        self._tries, self._signer, self._patience = tries, signer, patience
+        super().__init__(url, context, token=token, patience=patience, tries=tries, guard=guard)
+        self._signer = signer
         self.watch: Watch | None = None
         """Checks which model answers, where somebody does."""
         self.timings: dict[str, float] = {}
         """Seconds of the last upload's parts, for whoever measures."""
-        self._http = httpx.Client(
-            base_url=self.url,
-            transport=httpx.HTTPTransport(
-                verify=context if context is not None else True, socket_options=_KEEPALIVE, trust_env=False
-            ),
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            timeout=httpx.Timeout(patience, connect=min(patience, 10.0)),
-            trust_env=False,
-        )
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     # --- the protocol --------------------------------------------------------------------------------------
-
-    def federation(self) -> dict[str, Any]:
-        """What joining clients must agree with."""
-        found: dict[str, Any] = self._call("GET", "/v1/federation").json()
-        return found
-
-    def initial(self) -> bytes:
-        """The client half's first weights, as a safetensors file."""
-        return self._call("GET", "/v1/initial").content
 
     def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
         """Hand over a shard; after an interruption it goes on where it was.
@@ -248,26 +213,6 @@ class HttpsLink:
         found: list[dict[str, Any]] = self._call("GET", "/v1/ledger/witnesses").json()
         return found
 
-    def ask(self, place: str, **params: Any) -> Any:
-        """What a GET call answers, with no head checked: for keys and proofs, which the caller checks.
-
-        Raises:
-            UnreachableError: it is not JSON.
-            SplitWiperError: what the server says is wrong.
-        """
-        answer = self._http.get(place, params=params)
-        if not answer.is_success:
-            raise _problem(answer)
-        try:
-            return answer.json()
-        except ValueError as problem:
-            raise UnreachableError(f"{answer.url} answered not as a SplitWiper server does.") from problem
-
-    def consistency(self, old: int, new: int) -> list[str]:
-        """The proof that the ledger of one length grew into that of another."""
-        proof: list[str] = self._call("GET", "/v1/ledger/consistency", params={"old": old, "new": new}).json()
-        return proof
-
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half; where it names the most likely label alone, all others are unlikely."""
         return self.watch.answered(boundary, self.scores) if self.watch else self.scores(boundary)
@@ -327,61 +272,6 @@ class HttpsLink:
     def ended(self, topic: str, proof: bytes = b"") -> None:
         """Tell that a talk has ended: it is kept; or, with its proof, erased, because it was given up."""
         self._call("POST", "/v1/board/end", json={"topic": topic, "proof": proof.hex()})
-
-    # --- calls ---------------------------------------------------------------------------------------------
-
-    def _call(self, method: str, place: str, **how: Any) -> httpx.Response:
-        """One call, tried again where no answer came.
-
-        Raises:
-            UnreachableError: none ever came.
-            SplitWiperError: what the server says is wrong.
-        """
-        for attempt in range(1, self._tries + 1):
-            try:
-                return self._once(method, place, **how)
-            except httpx.TransportError as problem:
-                if attempt == self._tries or _hopeless(problem):
-                    raise UnreachableError(
-                        f"{self.url} cannot be reached ({problem}). Is the server up, and are certificate and address "
-                        "right? Nothing is lost: the same call may be made again."
-                    ) from problem
-            except errors.QuotaError:
-                if attempt == self._tries:
-                    raise
-            time.sleep(0.1 * 2**attempt)
-        raise AssertionError("not reached")
-
-    def _once(self, method: str, place: str, **how: Any) -> httpx.Response:
-        if self._guard is None:
-            answer = self._http.request(method, place, **how)
-        else:
-            if method != "GET" and not self._guard.met:  # look at the ledger before anything is sent
-                self._once("GET", "/v1/ledger/head")
-            newest, headers = self._guard.before()
-            answer = self._http.request(method, place, **{**how, "headers": {**how.get("headers", {}), **headers}})
-            self._guard.check(answer, newest, self.ask)
-        if answer.is_success:
-            return answer
-        raise _problem(answer)
-
-
-def _hopeless(problem: httpx.TransportError) -> bool:
-    """Whether trying again changes nothing: a certificate that is not taken."""
-    return isinstance(problem.__cause__, ssl.SSLError) or "CERTIFICATE" in str(problem).upper()
-
-
-def _problem(answer: httpx.Response) -> SplitWiperError:
-    """The error that the server tells of, as this side has it."""
-    try:
-        told = answer.json()
-        kind, message = str(told["kind"]), str(told["message"])
-    except (ValueError, KeyError, TypeError):
-        return UnreachableError(f"{answer.url} answered {answer.status_code}, and not as a SplitWiper server does.")
-    known: Callable[[str], SplitWiperError] | None = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, SplitWiperError):
-        return known(message)
-    return UnreachableError(f"{answer.url} answered {answer.status_code}: {message}")
 
 
 def _plain(statement: Statement) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from typing import cast
 from splitwiper.client import Client
 from splitwiper.errors import FormatError
 from splitwiper.federation import Verification
-from splitwiper.federation.verify import verify_client, verify_gone
+from splitwiper.federation.verify import guarded, verify_client, verify_gone, verify_record
 from splitwiper.service.certificate import Envelope
-from splitwiper.service.certificate.recomputing import guarded, sealed
 from splitwiper.service.certificate.structure import parse
 from splitwiper.service.home.home import Home
 from splitwiper.wire import Link, Receipt, Request, Ticket
@@ -42,7 +41,7 @@ def verify_site(home: Home, receipt: Receipt | None = None) -> Verification:
     known = home.client
     tree = known.tree
     client = Client(tree, home.halves.client, home.columns(), cast("Link", _Offline(home)))
-    checks = [sealed(f"site {known.name}", tree.book.check)]
+    checks = [verify_record(f"site {known.name}", tree.book.check)]
     if checks[0].outcome == "exact":
         asked = [
             Request(row["ticket"], known.name, row["level"], row["commitment"])

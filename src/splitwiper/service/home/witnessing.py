@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from splitwiper.errors import ForkError, FormatError, NotFoundError, SplitWiperError
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Head, SignedHead
 from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.countersigning import Countersignature, read_countersigned
@@ -23,7 +24,6 @@ from splitwiper.service.certificate.envelope import read_limited
 from splitwiper.service.certificate.evidence import write_evidence
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
-from splitwiper.service.home.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.store import files

@@ -13,30 +13,35 @@ from typing import NoReturn
 import httpx
 
 from splitwiper.errors import ForkError, FormatError, IdentityError, RestoredError, SplitWiperError, UnreachableError
+from splitwiper.service.calls.server_keys import Ask, ServerKeys
 from splitwiper.service.certificate import Head, Keys, Pins, SignedHead
 from splitwiper.service.certificate.evidence import write_evidence
 from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
 from splitwiper.service.certificate.restoring import Restored, read_restored
-from splitwiper.service.home.server_keys import Ask, ServerKeys
 
 
 class LedgerGuard:
     """Checks what a server shows of its ledger.
 
     Args:
-        folder: the client's own, in the site.
+        folder: the client's own in the site, or the auditor's.
         federation: the store that the site has joined.
-        site: the site's folder, for messages and evidence.
+        site: the site's or auditor's folder, for messages and evidence.
+        restored: what to do where the server was restored from a backup; for messages. By default, what a site does.
     """
 
-    def __init__(self, folder: Path, federation: str, site: Path) -> None:
+    def __init__(self, folder: Path, federation: str, site: Path, *, restored: str = "") -> None:
         self.pins = Pins(folder / "heads")
         self.server_keys = ServerKeys(folder / "server-keys")
         self.federation, self.site = federation, site
+        self._remedy = restored or (
+            f"Nothing more is sent to it until you accept that: splitwiper accept-restore {site}. This site then asks "
+            "again for everything it had asked for."
+        )
         self.met = False
-        """Whether any answer was checked yet."""
+        """Whether the last answer was checked and its head is pinned; before anything is sent, one must be."""
         self._last = ("", Head(0, ""))
 
     def refresh(self, ask: Ask) -> Keys:
@@ -62,10 +67,12 @@ class LedgerGuard:
             RestoredError: the same, because the operator restored a backup and put that on record.
             UnreachableError: something between site and server answered, or the server fails.
         """
+        self.met = False
         text = answer.headers.get(HEAD)
         if text is None:
             self._missing(answer)
         if (text, newest) == self._last:
+            self.met = True
             return
         shown = self._signed(text, ask)
         if newest is not None and shown.head != newest:
@@ -109,8 +116,8 @@ class LedgerGuard:
             counts = keys.signed(shown.envelope)
         if shown.federation != self.federation:
             raise ForkError(
-                f"the server shows the ledger of another federation ({shown.federation[:40]!r}, and this site joined "
-                f"{self.federation!r}): check the address in home.toml."
+                f"the server shows the ledger of another federation ({shown.federation[:40]!r}, and {self.site} is "
+                f"for {self.federation!r}): check the address of the server."
             )
         if not counts:
             by = keys.doubtful(shown.envelope, 0)
@@ -150,9 +157,8 @@ class LedgerGuard:
         if restored is not None:
             raise RestoredError(
                 f"the server was restored from a backup on {restored.time} ({restored.reason}). Its ledger goes on "
-                f"from {restored.size} entries, and this site has seen {pinned}: what the server forgot in between may "
-                f"be back in it. Nothing more is sent to it until you accept that: splitwiper accept-restore "
-                f"{self.site}. This site then asks again for everything it had asked for."
+                f"from {restored.size} entries, and {self.site} knows {pinned}: what the server forgot in between "
+                f"may be back in it. {self._remedy}"
             )
         proof = self.evidence(pinned, shown, told, ask)
         raise ForkError(f"{told} {proof}{ADVICE}")

@@ -1,0 +1,6 @@
+"""What sites and auditors share: calls to the server, its signing keys, and what holds it to its ledger."""
+
+from splitwiper.service.calls.calls import TRIES, Calls
+from splitwiper.service.calls.guard import LedgerGuard
+
+__all__ = ["TRIES", "Calls", "LedgerGuard"]
