@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import subprocess
 import sys
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,85 @@ class Options:
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
+
+
+class Private:
+    __slots__ = ("__rate",)
+
+    def __init__(self, rate: float) -> None:
+        self.__rate = rate
+
+
+class OwnFloat(float): ...
+
+
+class OwnInt(int): ...
+
+
+class OwnStr(str): ...
+
+
+class OwnError(Exception): ...
+
+
+class OwnDeque(deque[float]): ...
+
+
+class OwnList(list[float]): ...
+
+
+class OwnTuple(tuple[float, ...]): ...
+
+
+class OwnSet(set[float]): ...
+
+
+class OwnArray(np.ndarray): ...  # type: ignore[type-arg]
+
+
+def marked(value: Any, mark: float = 1.0) -> nn.Module:
+    """A module that holds an object with an attribute of its own."""
+    value.mark = mark
+    return Act(k=value)
+
+
+class Scripted(nn.Module):
+    def __init__(self, gain: float, table: tuple[float, ...] = (1.0, 2.0)) -> None:
+        super().__init__()
+        self.layer, self.gain, self.table = nn.Linear(2, 2), gain, torch.tensor(table)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.gain + self.table
+
+
+def scripted(gain: float = 1.0, *, last: float = 2.0, freeze: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    module = torch.jit.script(Scripted(gain, (1.0, last)).eval())
+    return nn.Sequential(torch.jit.freeze(module) if freeze else module)
+
+
+def traced(last: float, *, rows: int = 2) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(torch.jit.trace(Scripted(1.0, (1.0, last)), torch.ones(rows, 2)))
+
+
+def with_marked_weight(mark: float) -> nn.Module:
+    layer = nn.Linear(2, 2)
+    layer.weight.mark = mark  # type: ignore[attr-defined]
+    return layer
+
+
+def with_hooked_weight(factor: float | None) -> nn.Module:
+    layer = nn.Linear(2, 2)
+    if factor is not None:
+        layer.weight.register_hook(lambda grad: grad * factor)
+    return layer
+
+
+def partial_with(mark: float) -> Any:
+    made = functools.partial(F.relu)
+    made.mark = mark  # type: ignore[attr-defined]
+    return made
 
 
 class Double(nn.Module):
@@ -135,6 +216,10 @@ def holding(seed: int) -> nn.Module:
     return Act(unregistered=[nn.Linear(2, 2)])
 
 
+def computed(factor: float) -> Tensor:
+    return torch.ones(1, requires_grad=True) * factor
+
+
 CHANGES: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
     "heads": (lambda: nn.MultiheadAttention(8, 2), lambda: nn.MultiheadAttention(8, 4)),
     "dropout": (lambda: nn.Dropout(0.1), lambda: nn.Dropout(0.2)),
@@ -184,6 +269,47 @@ CHANGES: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
     "parametrization": (lambda: parametrized(None), lambda: parametrized(Double())),
     "another parametrization": (lambda: parametrized(Double()), lambda: parametrized(Triple())),
     "method of an instance": (lambda: overridden(lambda self, x: x), lambda: overridden(lambda self, x: -x)),
+    "order in a dict": (lambda: Act(k={"a": 1, "b": 2}), lambda: Act(k={"b": 2, "a": 1})),
+    "scripted attribute": (lambda: scripted(1.0), lambda: scripted(2.0)),
+    "scripted tensor": (scripted, lambda: scripted(last=2.0 + 1e-6)),
+    "frozen tensor": (lambda: scripted(freeze=True), lambda: scripted(last=2.0 + 1e-6, freeze=True)),
+    "traced tensor": (lambda: traced(2.0), lambda: traced(2.0 + 1e-6)),
+    "attribute of a list": (lambda: marked(OwnList([1])), lambda: marked(OwnList([1]), 2.0)),
+    "attribute of a tuple": (lambda: marked(OwnTuple([1])), lambda: marked(OwnTuple([1]), 2.0)),
+    "attribute of a set": (lambda: marked(OwnSet([1])), lambda: marked(OwnSet([1]), 2.0)),
+    "attribute of an array": (
+        lambda: marked(np.ones(1).view(OwnArray)),
+        lambda: marked(np.ones(1).view(OwnArray), 2.0),
+    ),
+    "attribute of a tensor": (lambda: marked(torch.ones(1)), lambda: marked(torch.ones(1), 2.0)),
+    "attribute of a weight": (lambda: with_marked_weight(1.0), lambda: with_marked_weight(2.0)),
+    "hook of a weight": (lambda: with_hooked_weight(None), lambda: with_hooked_weight(2.0)),
+    "what a weight's hook captures": (lambda: with_hooked_weight(1.0), lambda: with_hooked_weight(2.0)),
+    "attribute of a partial": (lambda: Act(partial_with(1.0)), lambda: Act(partial_with(2.0))),
+    "value of a float with attributes": (lambda: marked(OwnFloat(1.5)), lambda: marked(OwnFloat(2.5))),
+    "value of an int with attributes": (lambda: marked(OwnInt(1)), lambda: marked(OwnInt(2))),
+    "value of a string with attributes": (lambda: marked(OwnStr("a")), lambda: marked(OwnStr("b"))),
+    "items of a deque with attributes": (lambda: marked(OwnDeque([1])), lambda: marked(OwnDeque([2]))),
+    "arguments of an error with attributes": (lambda: marked(OwnError(1)), lambda: marked(OwnError(2))),
+    "tensor with a gradient function": (lambda: Act(k=[computed(1.0)]), lambda: Act(k=[computed(2.0)])),
+    "attribute with underscores": (lambda: Act(__k__=1.0), lambda: Act(__k__=2.0)),
+    "attribute named like ours": (lambda: Act(_role=1.0), lambda: Act(_role=2.0)),
+    "attribute named like Hugging Face's": (
+        lambda: Act(k=types.SimpleNamespace(num_labels=1)),
+        lambda: Act(k=types.SimpleNamespace(num_labels=2)),
+    ),
+    "private slot": (lambda: Act(k=Private(0.1)), lambda: Act(k=Private(0.2))),
+    "memory": (lambda: Act(k=memoryview(b"a")), lambda: Act(k=memoryview(b"b"))),
+    "seed of a generator": (
+        lambda: Act(k=torch.Generator().manual_seed(1)),
+        lambda: Act(k=torch.Generator().manual_seed(2)),
+    ),
+    "default of a context variable": (
+        lambda: Act(k=ContextVar("k", default=1)),
+        lambda: Act(k=ContextVar("k", default=2)),
+    ),
+    "repeated value": (lambda: Act(k=itertools.repeat(1)), lambda: Act(k=itertools.repeat(2))),
+    "count": (lambda: Act(k=itertools.count(1)), lambda: Act(k=itertools.count(2))),
     "weight norm's dimension": (
         lambda: parametrizations.weight_norm(nn.Linear(4, 4), dim=0),
         lambda: parametrizations.weight_norm(nn.Linear(4, 4), dim=1),
@@ -191,6 +317,7 @@ CHANGES: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_changes_the_network_changes_its_identity(change: str) -> None:
     before, after = CHANGES[change]
@@ -205,6 +332,7 @@ SOURCE = """
 import functools
 import logging
 import math
+import operator
 import sys
 
 import torch
@@ -218,6 +346,13 @@ FACTOR = 0.5
 SIZES = {"wide": (4, 8), "narrow": (2, 3)}
 HERE = Path(__file__).parent
 log = logging.getLogger(__name__)
+__STEP = 0.125
+
+
+def step(x):
+    return x + __STEP + step.__lag__
+
+step.__lag__ = 16
 
 
 def checked(function):
@@ -234,6 +369,8 @@ class Base(nn.Module):
 
 class Net(Base):
     kind = "plain"
+    __mode__ = "dunder"
+    __pow__ = operator.attrgetter("real")
 
     def __init__(self, width=4, tags=("b", "a", "c")):
         super().__init__()
@@ -259,7 +396,7 @@ class Net(Base):
         log.debug("in %s of %s", HERE, sys.platform)
         x = self.act(self.layer(x)) * self.gain + parts.SHIFT
         x = x + SIZES["wide"][0] + math.pi
-        return self.finish(self.mix(squash(x)))
+        return self.finish(self.mix(squash(step(x))))
 """
 PARTS = """
 SHIFT = 3
@@ -276,39 +413,49 @@ def _inner(x):
 """
 LATE = "LATE = 7\n"
 ASK = """
+import torch
+from splitwiper.splitting import identity, split
+
+
+def ask(net, seed):
+    torch.manual_seed(seed)
+    layers = net.Net(), torch.nn.Linear(4, 4), net.Net(), torch.nn.Linear(4, 3)
+    halves = split(torch.nn.Sequential(*layers), at="1", example=torch.randn(seed + 1, 4), head="3")
+    return f"{identity(net.Net())} {identity(halves.client)} {identity(halves.server)}"
+"""
+ELSEWHERE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import torch, net
-from splitwiper.splitting import identity, split
-torch.manual_seed(int(sys.argv[2]))
-model = net.Net()
-halves = split(torch.nn.Sequential(net.Net(), torch.nn.Linear(4, 4), net.Net(), torch.nn.Linear(4, 3)), at="1",
-               example=torch.randn(int(sys.argv[2]) + 1, 4), head="3")
-print(identity(model), identity(halves.client), identity(halves.server))
+import net
+print(ask(net, 3))
 """
 
 
-def ask(
-    folder: Path, *, hashes: str = "0", seed: int = 0, net: str = SOURCE, parts: str = PARTS, late: str = LATE
-) -> str:
-    """The identities of a model whose source lies in a folder, as another process finds them."""
+def ask_elsewhere(folder: Path) -> str:
+    """The identities of a model and its halves, as another process finds them in another folder."""
     folder.mkdir(parents=True)
-    for name, text in (("net", net), ("parts", parts), ("late", late)):
+    for name, text in (("net", "# a comment\n" + SOURCE), ("parts", PARTS), ("late", LATE)):
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-c", ASK, str(folder), str(seed)]
     path = str(Path(__file__).parents[2] / "src")
     done = subprocess.run(
-        command,
+        [sys.executable, "-c", ASK + ELSEWHERE, str(folder)],
         capture_output=True,
         text=True,
         check=False,
-        env={"PYTHONHASHSEED": hashes, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": ""},
+        env={"PYTHONHASHSEED": "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PATH": ""},
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.strip()
 
 
-def load(net: str = SOURCE, parts: str = PARTS, late: str = LATE, *, folder: Path | None = None) -> str:
+def load(
+    net: str = SOURCE,
+    parts: str = PARTS,
+    late: str = LATE,
+    *,
+    folder: Path | None = None,
+    ask: Callable[[Any], str] = lambda net: identity(net.Net()),
+) -> str:
     """The identity of the model in this process, from files or, without a folder, from no file at all."""
     names = {"late": late, "parts": parts, "net": net}
     kept = {name: sys.modules.pop(name, None) for name in names}
@@ -322,7 +469,7 @@ def load(net: str = SOURCE, parts: str = PARTS, late: str = LATE, *, folder: Pat
             module.__dict__["__file__"] = file
             sys.modules[name] = module
             exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)
-        return identity(sys.modules["net"].Net())
+        return ask(sys.modules["net"])
     finally:
         for name in names:
             sys.modules.pop(name)
@@ -332,6 +479,11 @@ def load(net: str = SOURCE, parts: str = PARTS, late: str = LATE, *, folder: Pat
 EDITS = {
     "module constant": ("net", "FACTOR = 0.5", "FACTOR = 0.25"),
     "table": ("net", '"wide": (4, 8)', '"wide": (5, 8)'),
+    "order in a table": ("net", '"wide": (4, 8), "narrow": (2, 3)', '"narrow": (2, 3), "wide": (4, 8)'),
+    "module constant with underscores": ("net", "__STEP = 0.125", "__STEP = 0.25"),
+    "attribute of a function": ("net", "__lag__ = 16", "__lag__ = 32"),
+    "class attribute with underscores": ("net", '"dunder"', '"other"'),
+    "operator in C": ("net", '"real"', '"imag"'),
     "class attribute": ("net", '"plain"', '"fancy"'),
     "base class": ("net", "x - 1", "x - 2"),
     "default argument": ("net", "rate=0.25", "rate=0.75"),
@@ -372,7 +524,6 @@ LAYOUT = {
         "        self.layer = nn.Linear(width, width)\n        self.tags = set(tags)\n",
         "        self.layer = nn.Linear(width, width); self.tags = set(tags)\n",
     ),
-    "order in a table": ('"wide": (4, 8), "narrow": (2, 3)', '"narrow": (2, 3), "wide": (4, 8)'),
 }
 
 
@@ -384,10 +535,11 @@ def test_how_code_is_written_does_not_change_the_identity(tmp_path: Path, edit: 
 
 
 def test_the_same_in_another_process_and_folder_with_other_weights_and_example(tmp_path: Path) -> None:
-    one = ask(tmp_path / "one", hashes="1")
-    assert one == ask(tmp_path / "far" / "away", hashes="2", seed=3, net="# a comment\n" + SOURCE)
-    assert len(set(one.split())) == 3
-    assert load(folder=tmp_path / "here") == one.split()[0]
+    names: dict[str, Any] = {}
+    exec(ASK, names)
+    here = load(folder=tmp_path / "here", ask=lambda net: str(names["ask"](net, 0)))
+    assert here == ask_elsewhere(tmp_path / "far" / "away")
+    assert len(set(here.split())) == 3
 
 
 def test_a_file_edited_after_its_import_is_not_taken_for_what_runs(tmp_path: Path) -> None:
@@ -407,19 +559,59 @@ SAME: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
     "values of buffers": (lambda: buffered(0.0, persistent=True), lambda: buffered(1.0, persistent=True)),
     "mode": (lambda: nn.Dropout(0.1), lambda: nn.Dropout(0.1).eval()),
     "order of attributes": (lambda: Act(a=1, b=2), lambda: Act(b=2, a=1)),
-    "order in a dict": (lambda: Act(k={"a": 1, "b": 2}), lambda: Act(k={"b": 2, "a": 1})),
     "gradients": (lambda: nn.Linear(2, 2), lambda: with_gradient(nn.Linear(2, 2))),
     "lists of weights": (lambda: nn.LSTM(2, 3), lambda: nn.LSTM(2, 3)),
     "number of hooks so far": (lambda: hooked(first_hook), lambda: without_first(hooked(second_hook, first_hook))),
     "handles of hooks": (lambda: Act(k=hook_handle()), lambda: Act(k=hook_handle())),
     "layers without shapes yet": (lambda: nn.LazyLinear(3), lambda: nn.LazyLinear(3)),
-    "what is computed from weights": (
-        lambda: Act(k=nn.Linear(2, 2).weight * 2),
-        lambda: Act(k=nn.Linear(2, 2).weight * 2),
-    ),
     "a cycle": (lambda: cyclic(), lambda: cyclic()),
     "an object of the process": (lambda: Act(k=[object(), iter([1])]), lambda: Act(k=[object(), iter([1])])),
+    "order of an object's attributes": (lambda: Act(k=holder(a=1, b=2)), lambda: Act(k=holder(b=2, a=1))),
+    "dispatch so far": (lambda: Act(dispatched), lambda: called(Act(dispatched))),
+    "cached property": (lambda: Caching(), lambda: called(Caching())),
+    "scripted again": (scripted, scripted),
+    "traced with another example": (lambda: traced(2.0), lambda: traced(2.0, rows=5)),
+    "draws of a generator": (lambda: Act(k=drawn(0)), lambda: Act(k=drawn(3))),
 }
+
+
+@functools.singledispatch
+def dispatched(x: Any) -> Any:
+    return x
+
+
+@dispatched.register
+def _(x: Tensor) -> Tensor:
+    return x + 1
+
+
+class Caching(nn.Module):
+    @functools.cached_property
+    def gain(self) -> float:
+        return SCALE
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gain
+
+
+class Holder: ...
+
+
+def holder(**held: Any) -> Holder:
+    made = Holder()
+    made.__dict__.update(held)
+    return made
+
+
+def called(module: nn.Module) -> nn.Module:
+    module(torch.ones(1, 2))
+    return module
+
+
+def drawn(number: int) -> torch.Generator:
+    generator = torch.Generator().manual_seed(0)
+    torch.rand(number, generator=generator)
+    return generator
 
 
 def with_gradient(layer: nn.Module) -> nn.Module:
@@ -443,6 +635,7 @@ def cyclic() -> nn.Module:
     return module
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("case", SAME)
 def test_what_does_not_change_the_network_does_not_change_its_identity(case: str) -> None:
     one, two = SAME[case]

@@ -51,7 +51,7 @@ from splitwiper.masking.sealing import GroupKey
 from splitwiper.numerics import prepare
 from splitwiper.privacy import Spending, check_noise
 from splitwiper.server import Server
-from splitwiper.splitting import Halves
+from splitwiper.splitting import Halves, libraries
 from splitwiper.store import ServerTree, files, ledger
 from splitwiper.store.ledger import Head
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
@@ -161,10 +161,11 @@ class Federation:
             raise InputError(f"this run was made with the cut at {at!r}, not at {self.halves.at!r}: cut it there.")
         for side, (name, found) in zip(("client", "server"), identities(self.halves).items(), strict=True):
             if found != self._server.tree.book.meta(name):
+                half = self.halves.client if side == "client" else self.halves.server
                 raise InputError(
                     f"the {side} half is not the network that {self.path} was made with: weights have the same "
-                    "shapes, but the model's code or constants differ, or a library it comes from. Reopen the run "
-                    "with the model as it was."
+                    "shapes, but the model's code or constants differ, or the version of a library it comes from"
+                    f"{libraries(half)}. Reopen the run with the model and the libraries as they were."
                 )
 
     def _check_settings(self) -> None:

@@ -24,7 +24,7 @@ from splitwiper.masking.sealing import GroupKey, check_sealing, invitation
 from splitwiper.masking.talk import Talk
 from splitwiper.seeding import Stream, seeded_key
 from splitwiper.server import Server
-from splitwiper.splitting import Halves, identity
+from splitwiper.splitting import Halves, identity, libraries
 from splitwiper.store import ClientTree, files
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label
@@ -80,8 +80,8 @@ class Members:
         client = Client(ClientTree(self._folder / name), half, self.server.columns, self.link, self.progress)
         if client.tree.book.meta("model") != self._identity(half):
             raise InputError(
-                f"client {name!r} joined with another client half: the model's code or constants differ. Open the run "
-                "with the halves it had."
+                f"client {name!r} joined with another client half: the model's code or constants differ, or the "
+                f"version of a library it comes from{libraries(half)}. Open the run with the halves it had."
             )
         return client
 

@@ -26,7 +26,7 @@ names, modes, batch sizes and autograd stay those of the model.
 
 from splitwiper.splitting.cutting import legal_cuts, split
 from splitwiper.splitting.halves import ClientHalf, ServerHalf
-from splitwiper.splitting.identity import identity
+from splitwiper.splitting.identity import identity, libraries
 from splitwiper.splitting.pair import Halves
 from splitwiper.splitting.specs import CutWarning, TensorSpec
 from splitwiper.splitting.trees import call_with
@@ -40,5 +40,6 @@ __all__ = [
     "call_with",
     "identity",
     "legal_cuts",
+    "libraries",
     "split",
 ]

@@ -13,7 +13,7 @@ import importlib.metadata
 import linecache
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -27,8 +27,20 @@ _TORCH, _PACKAGE = Path(torch.__file__).resolve().parent, Path(__file__).resolve
 _UNVERSIONED = sys.stdlib_module_names | {"torch", "numpy", "splitwiper"}
 # Neither annotations nor the way a name is used change what is computed; docstrings are taken out apart.
 _SILENT = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind"}
-_LOADS, _ATTRIBUTES = {"LOAD_GLOBAL", "LOAD_NAME"}, {"LOAD_ATTR", "LOAD_METHOD"}
+_LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
+_KEPT_BY_PYTHON = (
+    "abstractmethods annotate annotate_func annotations annotations_cache builtins cached conditional_annotations "
+    "dataclass_fields dataclass_params dict doc file firstlineno loader module name objclass orig_bases orig_class "
+    "package parameters path qualname slotnames slots spec static_attributes type_params warningregistry weakref"
+)
+_BOOKKEEPING = frozenset(f"__{name}__" for name in _KEPT_BY_PYTHON.split())
 _Parsed = tuple[dict[int, list[ast.AST]], frozenset[CodeType]]
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Return whether Python itself keeps a name like ``__module__``; ``__s__`` is a name like any other."""
+    return name in _BOOKKEEPING
 
 
 @cache
@@ -68,6 +80,12 @@ def library_name(module: str | None, name: str) -> str:
 def _version(package: str) -> str:
     found = importlib.metadata.packages_distributions().get(package, [])
     return "".join(f" {name} {importlib.metadata.version(name)}" for name in sorted(set(found)))
+
+
+def versions(modules: Iterable[str]) -> list[str]:
+    """Return the versions installed here of the libraries that modules, given by name, belong to."""
+    libraries = {name.partition(".")[0] for name in modules if not is_own_module(name)} - _UNVERSIONED
+    return sorted(filter(None, (_version(library).strip() for library in libraries)))
 
 
 def tree_of(code: CodeType) -> ast.AST | None:
@@ -140,7 +158,7 @@ def references(function: FunctionType) -> dict[str, Any]:
         steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "CACHE")]
         for place, step in enumerate(steps):
             name = step.argval
-            if step.opname in _LOADS and name in function.__globals__ and not name.startswith("__"):
+            if step.opname in _LOADS and name in function.__globals__ and not is_bookkeeping(name):
                 value = function.__globals__[name]
                 for following in steps[place + 1 :]:  # of a module of the user's, only what is taken from it
                     inside = following.opname in _ATTRIBUTES and isinstance(value, ModuleType)

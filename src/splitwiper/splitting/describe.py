@@ -9,9 +9,10 @@ import dataclasses
 import enum
 import functools
 import logging
+import re
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import Context, ContextVar
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
@@ -35,6 +36,7 @@ from torch.utils.hooks import RemovableHandle
 
 from splitwiper.seeding import digest, state_digest
 from splitwiper.splitting.code import (
+    is_bookkeeping,
     is_own_file,
     is_own_module,
     library_name,
@@ -45,23 +47,28 @@ from splitwiper.splitting.code import (
 from splitwiper.splitting.ghosts import Ghostly
 
 _PLAIN = (type(None), type(...), bool, int, str, bytes)
-_ELSEWHERE = (logging.Logger, weakref.ref, weakref.ProxyType, PurePath, torch.Generator, RemovableHandle)
+_WEAK: tuple[type, ...] = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
+_WEAK += (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_ELSEWHERE = (logging.Logger, PurePath, RemovableHandle, *_WEAK)
 """These belong to a process or a machine: their type counts, not what they hold."""
 _IN_C = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType, MemberDescriptorType)
-_UNSAID = {"_abc_impl", "_role", "_graph", "__slots__"}
-_SAID = {"__call__", "__init__", "__new__", "__getattr__", "__getattribute__", "__setattr__", "__torch_function__"}
 _LABELS = {"num_labels", "_num_labels", "id2label", "label2id"}
-"""What Hugging Face's configurations say of the head, which a federation makes anew for the labels it has."""
-
-
-def is_bookkeeping(name: str) -> bool:
-    """Whether Python, and no code of the model, keeps this attribute."""
-    return name in _UNSAID or (name.startswith("__") and name.endswith("__"))
+"""What Hugging Face's models say of the head, which a federation makes anew for the labels it has."""
 
 
 def real_class(cls: type) -> type:
     """The class that a module had before it was given a role in a half."""
     return next(base for base in cls.__mro__ if base is not Ghostly and Ghostly not in base.__bases__)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object holds, in its dictionary and its slots."""
+    held = {str(name): kept for name, kept in getattr(value, "__dict__", {}).items()}
+    for cls in type(value).__mro__:
+        for name, member in vars(cls).items():  # private names are here as Python keeps them
+            if "__slots__" in vars(cls) and isinstance(member, MemberDescriptorType) and hasattr(value, name):
+                held[name] = getattr(value, name)
+    return held
 
 
 class Describer:
@@ -106,98 +113,114 @@ class Describer:
         other._open = list(self._open)
         return other.of(value)
 
-    def mapping(self, items: Mapping[Any, Any]) -> str:
-        """Keys and values, in an order of their own unless the mapping is about order."""
-        pairs = [(self._alone(key), value) for key, value in items.items()]
-        if not isinstance(items, OrderedDict):
-            pairs.sort(key=lambda pair: pair[0])
-        return digest("mapping", *(part for key, value in pairs for part in (key, self.of(value))))
+    def mapping(self, items: Mapping[str, Any]) -> str:
+        """Return the digest of names and their values, whatever order they come in."""
+        return digest("mapping", *(part for name in sorted(items) for part in (name, self.of(items[name]))))
 
     def _of_object(self, value: Any) -> str:
         if id(value) in self._names:
             return digest("the model's own", self._names[id(value)])
+        if isinstance(value, _ELSEWHERE):  # asked first: a weak proxy passes for what it stands for
+            return self.all("elsewhere", type(value))
         if isinstance(value, type):
             return self._of_class(value)
         if isinstance(value, nn.Module):
             return self._modules(self, value)
         if isinstance(value, FunctionType | BuiltinFunctionType | MethodType | CodeType | ModuleType | CellType):
             return self._of_code(value)
-        if isinstance(value, Tensor):
-            return self._of_tensor(value)
-        if isinstance(value, torch.dtype | torch.device | torch.memory_format | torch.layout):
-            return digest("torch", str(value))
-        if isinstance(value, np.ndarray | np.generic):
-            array = np.asarray(value)
-            held = array.tolist() if array.dtype.hasobject else array.tobytes()
-            return self.all("array", type(value), array.dtype.str, array.shape, held)
-        if isinstance(value, list | tuple):
-            return self.all("items", type(value), *value)
-        if isinstance(value, set | frozenset):
-            return digest("set", self.of(type(value)), *sorted(map(self._alone, value)))
-        if isinstance(value, dict | MappingProxyType):
-            made = self.all("", type(value), getattr(value, "default_factory", None))
-            return digest("dict", made, self.mapping(value), self.attributes(value))
-        if isinstance(value, enum.Enum):
-            return self.all("enum", type(value), value.name)
-        return self._of_instance(value)
+        about = self.all("object", type(value))
+        torchs = isinstance(value, torch.dtype | torch.device | torch.memory_format | torch.layout)
+        if torchs or type(value).__module__ == "torch._ops":
+            return digest(about, str(value))
+        if isinstance(value, torch.Generator):  # not its state, which moves on with every draw
+            return digest(about, value.initial_seed())
+        if isinstance(value, torch.jit.ScriptFunction):
+            return digest(about, self.script(value))
+        if isinstance(value, torch.fx.Graph):
+            return digest(about, value.python_code("self").src)
+        return digest(about, self._content(value), self.attributes(value))
 
     # --- objects -------------------------------------------------------------------------------------------
 
+    def _content(self, value: Any) -> str:
+        """What an object is made of, besides its attributes."""
+        if isinstance(value, Tensor):
+            return self._of_tensor(value)
+        if isinstance(value, np.ndarray | np.generic):
+            array = np.asarray(value)
+            held = array.tolist() if array.dtype.hasobject else array.tobytes()
+            return self.all("array", array.dtype.str, array.shape, held)
+        if isinstance(value, memoryview):
+            return self.all("memory", value.format, value.shape, value.tobytes())
+        if isinstance(value, list | tuple):
+            return self.all("items", *value)
+        if isinstance(value, set | frozenset):
+            return digest("set", *sorted(map(self._alone, value)))
+        if isinstance(value, dict | MappingProxyType):  # in its order, which code that walks through it sees
+            made = getattr(value, "default_factory", None)
+            return self.all("dict", made, *(part for item in value.items() for part in item))
+        if isinstance(value, enum.Enum):
+            return self.all("enum", value.name, value.value)
+        if isinstance(value, property):
+            return self.all("property", value.fget, value.fset, value.fdel)
+        if isinstance(value, staticmethod | classmethod):
+            return self.all("method", value.__func__)
+        if isinstance(value, functools.partial):
+            return self.all("partial", value.func, value.args, value.keywords)
+        if isinstance(value, ContextVar):  # its default: the value belongs to the caller's context
+            try:
+                return self.all("context", Context().run(value.get))
+            except LookupError:
+                return digest("context", value.name)
+        if isinstance(value, _IN_C):
+            return self.all("in C", value.__objclass__, value.__name__)
+        return self._reduced(value)
+
     def _of_tensor(self, value: Tensor) -> str:
-        about = ("tensor", type(value).__qualname__, str(value.dtype), *value.shape, value.requires_grad)
-        if value.is_meta or value.grad_fn is not None:  # a state of the other half; something computed from weights
+        about = ("tensor", str(value.dtype), *value.shape, value.requires_grad)
+        if value.is_meta:  # a state of the other half
             return digest(*about)
         dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
         return digest(*about, state_digest({"": dense.resolve_conj().resolve_neg()}))
 
-    def _attributes(self, value: Any) -> dict[str, Any]:
-        """What an object holds: in its dictionary and its slots."""
-        held = dict(getattr(value, "__dict__", {}))
-        for cls in type(value).__mro__:
-            slots = cls.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if hasattr(value, name):
-                    held[name] = getattr(value, name)
-        unsaid = set() if is_own_module(real_class(type(value)).__module__) else _LABELS
-        return {name: held[name] for name in held if not is_bookkeeping(name) and name not in unsaid}
+    def script(self, function: Any) -> str:
+        """Return the digest of a function or method in TorchScript: its graph and the constants in it."""
+        graph = function.inlined_graph.copy()
+        torch._C._jit_pass_erase_shape_information(graph)  # those of the example that was traced
+        graph = torch._C._jit_pass_canonicalize(graph, False)
+        text = re.sub(r"___torch_mangle_\d+\.", "", graph.str(False))  # numbered as they were compiled
+        constants = [node for node in graph.findAllNodes("prim::Constant") if node.hasAttribute("value")]
+        tensors = [node.t("value") for node in constants if node.kindOf("value") == "t"]  # abridged in the text
+        others = [node.ival("value") for node in constants if node.kindOf("value") == "ival"]
+        return self.all("script", text, tensors, others)
 
     def attributes(self, value: Any, *, leave: Iterable[str] = ()) -> str:
-        """The digest of what an object holds, but for some names."""
-        left = set(leave)
-        return self.mapping({name: held for name, held in self._attributes(value).items() if name not in left})
-
-    def _of_instance(self, value: Any) -> str:
-        about = digest("instance", self.of(type(value)))
-        if isinstance(value, _ELSEWHERE):
-            return about
-        if isinstance(value, property):
-            return self.all("property", value.fget, value.fset, value.fdel)
-        if isinstance(value, staticmethod | classmethod):
-            return self.all(type(value).__name__, value.__func__)
-        if isinstance(value, functools.partial):
-            return self.all("partial", value.func, value.args, value.keywords)
-        if isinstance(value, torch.fx.Graph):
-            return digest(about, value.python_code("self").src)
-        if type(value).__module__ == "torch._ops":
-            return digest(about, str(value))
-        if isinstance(value, _IN_C):
-            return self.all("in C", value.__objclass__, value.__name__)
-        if wrapped := getattr(value, "__dict__", {}).get("__wrapped__"):  # a function behind a cache
-            about = digest(about, self.of(wrapped))
-        if held := self._attributes(value):
-            return digest(about, self.mapping(held))
-        return digest(about, self._reduced(value))
+        """Return the digest of what an object holds, but for some names and for what is only remembered."""
+        held, left = _attributes(value), {*leave, "_is_hf_initialized"}  # a mark that loading leaves on parameters
+        if type(value).__module__.startswith("transformers."):
+            left |= _LABELS
+        if isinstance(value, Ghostly):
+            left.add("_role")
+        if isinstance(value, Tensor):
+            for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+                held[kind] = list((getattr(value, kind) or {}).values())
+        for cls in type(value).__mro__:
+            left.update(name for name, kept in vars(cls).items() if isinstance(kept, functools.cached_property))
+        return self.mapping({k: v for k, v in held.items() if k not in left and not is_bookkeeping(k)})
 
     def _reduced(self, value: Any) -> str:
-        """What an object without attributes tells of itself to be copied; nothing, where it cannot be."""
+        """What an object tells of itself to be copied, besides its attributes; nothing, where it cannot be."""
         try:
             told = value.__reduce_ex__(4)
         except Exception:  # whatever an object raises that cannot be copied: its type is all there is to say
             return ""
         if isinstance(told, str):
             return told
-        parts = [list(part) if hasattr(part, "__next__") else part for part in told]
-        return self.all("reduced", *parts)
+        make, args, state, *items = (*told, None, None, None)[:5]
+        held = _attributes(value)
+        states = state if isinstance(state, tuple) else (state,)  # of slots, too
+        rest = [{k: part[k] for k in part if k not in held} if isinstance(part, dict) else part for part in states]
+        return self.all("reduced", make, args, *rest, *(list(part or ()) for part in items))
 
     # --- code ----------------------------------------------------------------------------------------------
 
@@ -216,7 +239,7 @@ class Describer:
         if isinstance(value, ModuleType):
             if not is_own_module(value.__name__):
                 return digest("library", library_name(value.__name__, ""))
-            return digest("module", self.mapping({k: v for k, v in vars(value).items() if not k.startswith("__")}))
+            return digest("module", self.mapping({k: v for k, v in vars(value).items() if not is_bookkeeping(k)}))
         owner = None if isinstance(value.__self__, ModuleType) else value.__self__
         return digest("builtin", library_name(value.__module__, value.__qualname__), self.of(owner))
 
@@ -231,6 +254,7 @@ class Describer:
             text, used = library_name(module, code.co_qualname), ""
             if not cells:
                 return digest("library", text)
+            cells.pop("cache_token", None)  # by which functools.singledispatch remembers calls
         held = {key: kept for key, kept in vars(value).items() if not is_bookkeeping(key)}
         defaults = self.all("defaults", value.__defaults__, value.__kwdefaults__)
         return digest("function", text, used, defaults, self.mapping(cells), self.mapping(held))
@@ -250,14 +274,14 @@ class Describer:
         fields: dict[str, Any] = vars(value).get("__dataclass_fields__", {})
         for name, field in fields.items():
             given = [v for v in (field.default, field.default_factory) if v is not dataclasses.MISSING]
-            members[f"field {name}"] = [field.init, given]
+            members[f"field {name}"] = [field.init, field.compare, given]
         meta = None if type(value) is type else type(value)
         return digest("class", value.__qualname__, self.of(meta), self.all("", *value.__bases__), self.mapping(members))
 
     def _is_written(self, owner: type, name: str, member: Any) -> bool:
         """Whether a class's member says something: not what Python keeps there, nor methods made from its fields."""
         code = getattr(member, "__code__", None)
-        made = hasattr(owner, "__dataclass_fields__") or hasattr(owner, "_fields")
-        if isinstance(code, CodeType):
-            return not (made and code.co_filename.startswith("<string>"))
-        return name in _SAID or not is_bookkeeping(name)
+        if not isinstance(code, CodeType) or not (hasattr(owner, "__dataclass_fields__") or hasattr(owner, "_fields")):
+            return not is_bookkeeping(name)
+        made = code.co_filename.startswith("<string>") and not code.co_qualname.startswith(owner.__qualname__)
+        return not (made and name.startswith("__")) and not is_bookkeeping(name)

@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from splitwiper.errors import InputError
 from splitwiper.seeding import digest
+from splitwiper.splitting.code import versions
 from splitwiper.splitting.describe import Describer
 from splitwiper.splitting.halves import ClientAdapter, ClientHalf, ServerHalf
 from splitwiper.splitting.plan import Plan
@@ -31,6 +32,15 @@ def identity(module: nn.Module) -> str:
     libraries counts by name, and by the library's version; torch and NumPy count by name alone, since the numeric
     fingerprint has their versions. Of a half, what the half executes counts, and the cut; the number of outputs does
     not, because a federation makes the head anew for the labels it has.
+
+    Notes:
+        These are not seen, so a network should not compute with them: names that code looks up at run time
+        (``globals()``, ``eval``, ``getattr`` on a library), annotations and docstrings; paths and loggers; what only
+        a weak reference leads to; the position of a generator function's iterator, or its arguments; a value
+        assigned over a ``functools.cached_property``; and what an object in C does not tell when it is copied.
+        Conversely, whatever a forward pass leaves in an attribute or in a global that its code reads (a table of
+        results, a counter, an iterator that has moved on) makes another network. Results that ``functools`` keeps
+        (``cache``, ``cached_property``, ``singledispatch``) do not.
 
     Args:
         module: any module, or a half.
@@ -49,7 +59,7 @@ def identity(module: nn.Module) -> str:
             return digest("adapter", names, identity(module._core))
         if isinstance(module, ClientHalf):
             plan = module._plan
-            extra = ["client", plan.at, plan.boundary, plan.picks, plan.sides]
+            extra = _sorted("client", plan.at, plan.boundary, plan.picks, plan.sides)
             return _network(module._core, idle=_idle(plan.before, plan.after), extra=extra)
         if isinstance(module, ServerHalf):
             plan = module._plan
@@ -63,10 +73,21 @@ def identity(module: nn.Module) -> str:
         ) from problem
 
 
+def libraries(module: nn.Module) -> str:
+    """Return a remark about the libraries that a network's classes come from, to end "or a library it comes from"."""
+    found = versions({cls.__module__ for part in module.modules() for cls in type(part).__mro__})
+    return f" ({', '.join(found)} {'is' if len(found) == 1 else 'are'} installed here)" if found else ""
+
+
 def _replayed(plan: Plan) -> list[Any]:
     """What the server half's replay depends on besides the modules."""
     told = [plan.at, plan.head, plan.boundary, plan.picks, plan.sides, plan.inputs, plan.output, plan.replies]
-    return ["server", *told, plan.replaced, plan.dense, plan.rewind]
+    return _sorted("server", *told, plan.replaced, plan.dense, plan.rewind)
+
+
+def _sorted(*parts: Any) -> list[Any]:
+    """A plan's parts; its tables are filled in the order of sets, which differs from process to process."""
+    return [sorted(part.items()) if isinstance(part, dict) else part for part in parts]
 
 
 def _idle(here: frozenset[str], there: frozenset[str]) -> Callable[[str], bool]:
@@ -103,7 +124,8 @@ def _network(
             parts.append(digest(name, "elsewhere" if idle(name) else _alone(describer, module)))
     places: dict[Any, str] = {}
     for name, tensor, kept in states:
-        about = (name, type(tensor).__name__, str(tensor.dtype), tensor.requires_grad, kept)
+        kind = describer.of(type(tensor)), describer.attributes(tensor)
+        about = (name, *kind, str(tensor.dtype), tensor.requires_grad, kept)
         shape = ("lazy",) if is_lazy(tensor) else tuple(tensor.shape)
         value = "" if kept else describer.of(tensor)
         parts.append(digest(*about, *shape, places.setdefault(_place(tensor), name), value))
@@ -130,7 +152,7 @@ def _place(tensor: Tensor) -> Any:
 def _alone(describer: Describer, module: nn.Module) -> str:
     """A module without its states and children: its class, attributes and hooks."""
     if isinstance(module, torch.jit.ScriptModule):
-        return digest("script", getattr(module, "inlined_code", ""))
+        return _script(describer, module)
     if "_orig_mod" in module._modules and type(module).__module__.startswith("torch._dynamo"):
         return digest("compiled")  # the module inside says it all
     hooks = []
@@ -139,6 +161,18 @@ def _alone(describer: Describer, module: nn.Module) -> str:
             marks = [other for other in _KEPT if other.startswith(f"{name}_") and key in getattr(module, other)]
             hooks.append([name, hook, sorted(marks)])
     return digest("module", describer.of(type(module)), describer.attributes(module, leave=_KEPT), describer.of(hooks))
+
+
+def _script(describer: Describer, module: torch.jit.ScriptModule) -> str:
+    """A module in TorchScript: its methods and hooks, and the attributes that these read."""
+    core: Any = module._c
+    methods = [core._get_method(name) for name in sorted(core._method_names())]
+    graphs = [method.inlined_graph for method in methods]  # kept, because nodes live no longer than their graph
+    read = {node.s("name") for graph in graphs for node in graph.findAllNodes("prim::GetAttr")} - {"training"}
+    apart = [name for kind in (module._parameters, module._buffers, module._modules) for name, _ in kind.items()]
+    held = {name: core.getattr(name) for name in read.difference(apart) if core.hasattr(name)}
+    hooks = [list(map(describer.script, kind)) for kind in (core._get_forward_pre_hooks(), core._get_forward_hooks())]
+    return digest("script", describer.of([list(map(describer.script, methods)), hooks]), describer.mapping(held))
 
 
 def _loose(describer: Describer, module: nn.Module) -> str:

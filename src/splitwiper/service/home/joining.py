@@ -16,7 +16,7 @@ from splitwiper.seeding import seeded_key
 from splitwiper.service.home.config import FILE, HomeConfig, check_name, connect
 from splitwiper.service.home.home import Home, Progress
 from splitwiper.service.home.invited import first_key, take_key
-from splitwiper.splitting import Halves, identity
+from splitwiper.splitting import Halves, identity, libraries
 from splitwiper.store import ClientTree, files
 
 
@@ -88,7 +88,7 @@ def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:
     if told["architecture"] != identity(halves.client):
         raise InputError(
             "the client half is not what the federation was made with: the model's settings, code or constants "
-            "differ, or a library it comes from. Take them from its operator."
+            f"differ, or the version of a library it comes from{libraries(halves.client)}. Take them from its operator."
         )
     if told["codec"] != client.codec:
         raise InputError(f"this federation's activations are written as {told['codec']!r}: set client.codec to that.")
