@@ -184,7 +184,7 @@ def test_an_upload_at_every_step(url: str, certs: Path, run, http, tmp_path: Pat
         assert len(list((root / "shards").iterdir())) == 1 and list((root / "incoming").iterdir()) == []
     assert not full.hit and number > 5 and steps >= {"append", "commit", "link"}, (number, steps)
     with files.watch(Full(root, 1)):
-        asked = north.post("/v1/requests", json={"ticket": "t1", "level": "class"})
+        asked = north.post("/v1/requests", json={"ticket": "t1", "level": "class", "commitment": COMMITTED})
         begun = north.post("/v1/uploads", json=announced(shard(tmp_path / "o", 99)))
     for told in (asked, begun):
         assert told.status_code == 507 and told.json()["kind"] == "FailingError" and "no room" in told.text
