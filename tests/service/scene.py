@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,11 +40,41 @@ class Scene:
         )
         self.store = folder / "store"
         self.halves = open_store(self.store, ServerSettings(config, ServiceConfig(), folder))
-        wanted = {"signed": True, "probabilities": False, **service}
-        self.url = self._stack.enter_context(service_over(self.store, self.halves.server, certs, **wanted))
+        self._wanted = {"signed": True, "probabilities": False, **service}
+        self.calls: list[str] = []
+        self.url = ""
+        self.start()
         self.rows = data()
         self.north, self.south = (self._joined(name) for name in ("north", "south"))
         self.train()
+
+    def start(self) -> None:
+        """Serve the store, always at the same address."""
+
+        def noting(app: Any) -> Any:
+            async def noted(scope: Any, receive: Any, send: Any) -> None:
+                if scope["type"] == "http":
+                    self.calls.append(f"{scope['method']} {scope['path']}")
+                await app(scope, receive, send)
+
+            return noted
+
+        port = int(self.url.rpartition(":")[2]) if self.url else 0
+        self._service = ExitStack()
+        self.url = self._service.enter_context(
+            service_over(self.store, self.halves.server, self.certs, wrap=noting, port=port, **self._wanted)
+        )
+
+    def stop(self) -> None:
+        """Serve it no longer."""
+        self._service.close()
+
+    def replace_store(self, other: Path) -> None:
+        """Stop, put a copy of another store in place, and start again."""
+        self.stop()
+        shutil.rmtree(self.store)
+        shutil.copytree(other, self.store)
+        self.start()
 
     def _joined(self, name: str) -> Home:
         certs = str(self.certs / "clients" / name)
@@ -86,6 +117,7 @@ class Scene:
 
     def close(self) -> None:
         self._stack.close()
+        self.stop()
 
 
 def found(proof: Certified) -> dict[str, str]:

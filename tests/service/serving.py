@@ -38,12 +38,14 @@ def certificates(folder: Path, clients: tuple[str, ...] = CLIENTS) -> Path:
 
 
 @contextmanager
-def serving(service: Service, certs: Path, wrap: Callable[[Any], Any] = lambda app: app) -> Iterator[str]:
+def serving(
+    service: Service, certs: Path, wrap: Callable[[Any], Any] = lambda app: app, *, port: int = 0
+) -> Iterator[str]:
     """The service's address, while it runs; ``wrap`` puts something between it and its callers."""
     config = uvicorn.Config(
         wrap(create_app(service)),
         host="127.0.0.1",
-        port=0,
+        port=port,
         http=PeerProtocol,
         ssl_context_factory=lambda *_: server_context(certs / "server"),
         log_config=None,
@@ -65,11 +67,17 @@ def serving(service: Service, certs: Path, wrap: Callable[[Any], Any] = lambda a
 
 @contextmanager
 def service_over(
-    root: Path, half: ServerHalf, certs: Path, *, wrap: Callable[[Any], Any] = lambda app: app, **settings: Any
+    root: Path,
+    half: ServerHalf,
+    certs: Path,
+    *,
+    wrap: Callable[[Any], Any] = lambda app: app,
+    port: int = 0,
+    **settings: Any,
 ) -> Iterator[str]:
     """A service over a server's folder."""
     service = Service(root, half, ServiceConfig(**{**OPEN, **settings}), Gate(trust=Trust(certs / "server")))
-    with serving(service, certs, wrap) as url:
+    with serving(service, certs, wrap, port=port) as url:
         yield url
 
 

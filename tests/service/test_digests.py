@@ -23,6 +23,7 @@ from splitwiper.errors import DataError, DiskFullError
 from splitwiper.server import Server
 from splitwiper.service import appending
 from splitwiper.service.appending import append
+from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import client_context
 from splitwiper.store import ServerTree, files, pieces
 from splitwiper.store.files import file_digest
@@ -49,6 +50,9 @@ def test_killed_in_mid_piece(tmp_path: Path) -> None:
     path, server = shard(tmp_path / "s", 90_000), Running(tmp_path, signed=False)
     data, stop = path.read_bytes(), threading.Event()
     context = client_context(server.certs / "clients" / "north")
+    own = OwnKey(tmp_path, ServerTree(tmp_path / "store").book.meta("run") or "")
+    link_of(server.url, server.certs, "north", signer=own).register("north")
+    begin = announced(path, signed=own.sign_shard("north", file_digest(path), said(), serial=1))
 
     def some():
         for start in range(0, 5 << 19, 1 << 16):
@@ -56,7 +60,7 @@ def test_killed_in_mid_piece(tmp_path: Path) -> None:
         stop.wait(30)
 
     with httpx.Client(base_url=server.url, verify=context, trust_env=False, timeout=30) as north:
-        place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(path)).json()['id']}"
+        place = f"/v1/uploads/{north.post('/v1/uploads', json=begin).json()['id']}"
         headers = {"Upload-Offset": "0", "Content-Length": str(len(data))}
 
         def send() -> None:
@@ -74,8 +78,8 @@ def test_killed_in_mid_piece(tmp_path: Path) -> None:
         sender.join(30)
     server.start()
     try:
-        with closing(link_of(server.url, server.certs, "north")) as link:
-            before = link._call("POST", "/v1/uploads", json=announced(path)).json()["offset"]
+        with closing(link_of(server.url, server.certs, "north", signer=own)) as link:
+            before = link._call("POST", "/v1/uploads", json=begin).json()["offset"]
             assert 2 << 20 <= before < len(data)
             assert link.upload("north", path, said()).digest == file_digest(path)
         taken(tmp_path / "store", path)

@@ -10,6 +10,7 @@ import pytest
 
 from service.certificate.test_command import call, call_json
 from service.processes import Running, answers, data, settled, weights
+from service.scene import Scene
 from service.serving import link_of, service_over
 from splitwiper.cli.exits import exit_code
 from splitwiper.errors import BusyError, ForkError, FormatError, NotFoundError, RestoredError
@@ -18,6 +19,7 @@ from splitwiper.service.certificate import Envelope, Keyring, Keys, SignedHead, 
 from splitwiper.service.certificate.restoring import read_restored, record
 from splitwiper.service.home import Home
 from splitwiper.service.restoring import restore
+from splitwiper.service.verifying import verify_store
 from splitwiper.store import ServerTree, ledger
 
 
@@ -28,6 +30,42 @@ def forgets(home: Home, name: str) -> str:
     return ticket
 
 
+def test_a_backup_in_place_of_the_store(tmp_path: Path, certs: Path) -> None:
+    """Without a word it is a fork; on record, a person at each site that knows more can accept it."""
+    scene = Scene(tmp_path, certs)
+    north, x, backup = scene.north, scene.rows["north"][0][:3], tmp_path / "backup"
+    shutil.copytree(scene.store, backup)
+    ticket = scene.forget()
+    forgotten = weights(scene.store)
+    assert scene.certificate(ticket).checked.holds
+    scene.replace_store(backup)
+    del scene.calls[:]
+    for use in (
+        lambda: north.learn(scene.rows["north"]),
+        lambda: north.settle(patience=0),
+        lambda: north.certificate(ticket),
+    ):
+        with pytest.raises(ForkError, match="rolled back") as problem:
+            use()
+        assert not isinstance(problem.value, RestoredError)
+    assert scene.calls and all(one.startswith("GET /v1/") for one in scene.calls), scene.calls
+    scene.stop()
+    restore(scene.store, "the disk failed")
+    scene.start()
+    with pytest.raises(RestoredError, match="the disk failed"):
+        north.predict("north", x)
+    scene.south.predict("south", x)  # what it has pinned is in the backup
+    call("accept-restore", tmp_path / "north", "--yes")
+    scene.train()
+    assert north.await_receipt(ticket, patience=5).exact and weights(scene.store) == forgotten
+    assert scene.certificate(ticket).checked.holds
+    assert verify_store(scene.store).exact
+    with pytest.raises(NotFoundError, match="nothing to accept"):
+        north.restored()
+    scene.close()
+
+
+@pytest.mark.soak
 def test_rolled_back_and_restored(server: Running, tmp_path: Path) -> None:
     rows, store = data(), tmp_path / "store"
     for name in ("south", "north"):

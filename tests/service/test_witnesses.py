@@ -158,7 +158,7 @@ def _refused(north: Home, south: Home) -> None:
 
 
 def _changed_key(north: Home, south: Home, server: Running) -> None:
-    """Another key in the same name is refused until an operator drops the old one; to others it is odd, no fork."""
+    """Another key in the same name is refused until an operator drops the old one; other sites are told."""
 
     def drop() -> None:
         verify = client_context(server.certs / "operators" / "ops")
