@@ -12,6 +12,7 @@ ROOT = Path(splitwiper.__file__).parent
 # from the foundation outwards: a room may import those before it
 ORDER = [
     "errors",
+    "reading",
     "formats",
     "seeding",
     "portable",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from splitwiper.errors import DiskFullError
+from splitwiper.errors import CorruptError, DiskFullError
 from splitwiper.store import files
 from splitwiper.store.process import Process
 
@@ -71,9 +71,9 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path, number: int, at: str) -> No
     assert not list(tmp_path.glob(".tmp-*"))
 
 
-def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(CorruptError, match=f"{tmp_path / 'file'} is not as SplitWiper left it .*Move that away"):
         files.write_bytes(tmp_path / "file" / "f", b"data")
 
 
@@ -102,10 +102,23 @@ def test_sweeping_keeps_what_counts(tmp_path: Path) -> None:
     for name in ("keep", "old", ".tmp-1-2-3"):
         (tmp_path / name).touch()
     (tmp_path / "folder").mkdir()
-    assert files.sweep(tmp_path, {"keep"}) == [".tmp-1-2-3", "old"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "keep"]
+    (tmp_path / "link").symlink_to("nowhere")
+    assert files.sweep(tmp_path, {"keep"}) == [".tmp-1-2-3", "folder", "link", "old"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["keep"]
     assert files.sweep(tmp_path / "nowhere", set()) == []
     files.erase(tmp_path / "gone already")
+
+
+def test_sweeping_names_what_it_may_not_erase(tmp_path: Path) -> None:
+    (tmp_path / "swept" / "folder").mkdir(parents=True)
+    (tmp_path / "swept" / "folder" / "thesis.tex").touch()
+    with pytest.raises(CorruptError, match=r"swept/folder is not as SplitWiper left it .*Move that away"):
+        files.sweep(tmp_path / "swept", set())
+    (tmp_path / "swept" / "folder").rename(tmp_path / "moved")
+    (tmp_path / "swept" / "link").symlink_to(tmp_path / "moved" / "thesis.tex")
+    with pytest.raises(CorruptError, match=r"swept/link is a link to .*thesis.tex: .*Remove both"):
+        files.sweep(tmp_path / "swept", set())
+    assert (tmp_path / "moved" / "thesis.tex").exists()
 
 
 def dead_process() -> Process:

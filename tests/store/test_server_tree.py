@@ -36,7 +36,9 @@ def upload(tree: ServerTree, client: str, value: float, *tickets: str) -> None:
 
 def publish(tree: ServerTree) -> ModelRecord:
     manifest = manifest_digest(tree.shards())
-    record = ModelRecord(files.random_name("model"), "digest", manifest, b"salt", LABELS, True, {}, 0.0, ())
+    record = ModelRecord(
+        files.random_name("model"), "digest", manifest, b"salt", LABELS, True, {"threads": "1"}, 0.0, ()
+    )
     assert tree.publish(record, {"w": torch.ones(1)}, manifest=manifest) is not None
     return record
 

@@ -118,7 +118,7 @@ class Client:
     @property
     def seed(self) -> int:
         """The federation's root seed."""
-        return int(self.tree.book.meta("seed") or 0)
+        return self.tree.book.number("seed")
 
     def _key(self) -> bytes:
         key = self.tree.key()

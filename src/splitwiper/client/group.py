@@ -10,6 +10,7 @@ from splitwiper.errors import CorruptError, DataError
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.store import ClientTree
+from splitwiper.store.records import labels_in
 from splitwiper.wire import Label
 
 
@@ -35,7 +36,7 @@ class Group:
 
     def has_codebook(self, version: int = 1) -> bool:
         """Whether there is a codebook of this version, or a later one."""
-        return int(self._tree.book.meta("codebook_version") or 0) >= version
+        return self._tree.book.number("codebook_version") >= version
 
     def codebook(self) -> Codebook:
         """The group's codebook.
@@ -57,7 +58,7 @@ class Group:
 
     def wished(self) -> set[Label]:
         """Labels that the client is to bring up besides its own, until they are agreed on."""
-        return {Label.parse(text) for text in json.loads(self._tree.book.meta("wished") or "[]")}
+        return set(labels_in(self._tree.book.meta("wished") or "[]"))
 
     def wish(self, labels: Iterable[Label]) -> None:
         """Have the client bring up labels in the next agreement."""

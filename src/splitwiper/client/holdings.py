@@ -15,6 +15,7 @@ from splitwiper.data.rows import Rows
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.store import ClientTree, files
 from splitwiper.store.client_tree import FileRecord
+from splitwiper.store.records import columns_in, parsed
 from splitwiper.wire import Column, Label, Shard, open_shard
 
 
@@ -46,9 +47,14 @@ class Holdings:
 
     # --- what rows look like -------------------------------------------------------------------------------
 
-    def _spec(self) -> dict[str, Any]:
+    def _spec(self) -> Mapping[str, Any]:
         text = self._tree.book.meta("inputs")
-        return json.loads(text) if text else {"call": "one", "columns": []}
+        if not text:
+            return {"call": "one", "columns": []}
+        found = parsed(text)
+        if not isinstance(found, dict) or found.keys() != {"call", "columns"}:
+            raise CorruptError(f"what the rows of client {self._name!r} look like was altered: restore a backup.")
+        return found
 
     @property
     def call(self) -> str:
@@ -58,7 +64,7 @@ class Holdings:
     @property
     def columns(self) -> tuple[Column, ...]:
         """Names, dtypes and shapes of one row's inputs; empty before the first row."""
-        return tuple(Column(name, dtype, tuple(shape)) for name, dtype, shape in self._spec()["columns"])
+        return columns_in(self._spec()["columns"])
 
     # --- looking -------------------------------------------------------------------------------------------
 

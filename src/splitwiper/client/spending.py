@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from splitwiper.config import Noise
+from splitwiper.errors import CorruptError
 from splitwiper.store import ClientTree
+from splitwiper.store.records import count, parsed
 from splitwiper.wire import Column
 
 if TYPE_CHECKING:
@@ -73,8 +75,15 @@ def spent(tree: ClientTree, noise: Noise, columns: Sequence[Column]) -> Spending
 
 
 def _asked(tree: ClientTree) -> list[list[Any]]:
-    return list(json.loads(tree.book.meta("asked") or "[]"))
+    return [[name, count(group)] for name, group in _entries(tree, "asked", 2)]
 
 
 def _uploads(tree: ClientTree) -> list[tuple[str, int, int]]:
-    return [tuple(entry) for entry in json.loads(tree.book.meta("released") or "[]")]
+    return [(name, count(copies), count(group)) for name, copies, group in _entries(tree, "released", 3)]
+
+
+def _entries(tree: ClientTree, key: str, width: int) -> list[list[Any]]:
+    kept = parsed(tree.book.meta(key) or "[]")
+    if not isinstance(kept, list) or not all(isinstance(entry, list) and len(entry) == width for entry in kept):
+        raise CorruptError(f"{tree.book.path} does not say what noise has spent: it was altered. Restore a backup.")
+    return kept

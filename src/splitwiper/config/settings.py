@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.reading import read_bytes
 from splitwiper.seeding import digest
 
 _T = TypeVar("_T")
@@ -111,12 +112,14 @@ def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as plain values.
 
     Raises:
-        ConfigError: the file is missing or not TOML.
+        ConfigError: the file is missing, cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_bytes(path).decode("utf-8"))
     except FileNotFoundError as problem:
         raise ConfigError(f"no configuration file {path}.") from problem
+    except OSError as problem:
+        raise ConfigError(str(problem)) from problem
     except (ValueError, RecursionError) as problem:
         raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
 

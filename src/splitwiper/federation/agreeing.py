@@ -13,6 +13,7 @@ from splitwiper.federation.members import Members
 from splitwiper.masking.codebook import Codebook, expand
 from splitwiper.masking.consensus import Consensus, Participant
 from splitwiper.masking.talk import Talk
+from splitwiper.store.board import version_of
 from splitwiper.wire import Label
 
 
@@ -145,7 +146,7 @@ def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
 
 def _newest(members: Members) -> int:
     """The version that is being agreed on, or was last."""
-    return int(members.link.topic().rpartition("/")[2] or 1)
+    return version_of(members.link.topic()) or 1
 
 
 def _talk(members: Members, roster: Sequence[str], version: int) -> Consensus:

@@ -50,6 +50,7 @@ from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.numerics import prepare
 from splitwiper.privacy import Spending, check_noise
+from splitwiper.reading import is_there, read_bytes
 from splitwiper.server import Server
 from splitwiper.splitting import Halves, libraries
 from splitwiper.store import ServerTree, files, ledger
@@ -192,7 +193,7 @@ class Federation:
             for kept in ("key", "group", "initial.safetensors"):
                 source = self.path / "clients" / name / kept
                 if source.exists():
-                    files.write_bytes(target / "clients" / name / kept, source.read_bytes())
+                    files.write_bytes(target / "clients" / name / kept, read_bytes(source))
             if (sealed := self._client(name).tree.sealed_codebook()) is not None:
                 files.write_bytes(target / "clients" / name / HANDED, sealed)
         make(target, self.halves, self.config, tree.initial(), tree.client_initial(), run=tree.book.meta("run"))
@@ -476,7 +477,7 @@ class Federation:
                 kept outside, is an older copy of the whole run folder noticed.
         """
         if isinstance(receipt, str | Path):
-            receipt = Receipt.load(receipt) if Path(receipt).exists() else self.receipt(str(receipt))
+            receipt = Receipt.load(receipt) if is_there(Path(receipt)) else self.receipt(str(receipt))
         return verify(
             self._server,
             self._client,

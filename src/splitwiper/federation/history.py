@@ -55,7 +55,7 @@ def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | 
             _check_receipt(played, receipt)
     except (CorruptError, NotFoundError) as problem:
         raise Altered(str(problem)) from problem
-    except (StoreError, KeyError, TypeError, ValueError, AttributeError) as problem:  # fields of another kind
+    except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:  # of another kind
         raise Altered(f"a record cannot be read: {problem}") from problem
     seen = f", and grew from the heads that were seen by {', '.join(sorted(heads))}" if heads else ""
     return f"{len(entries)} entries lead to these tickets, receipts, shards and model{seen}"

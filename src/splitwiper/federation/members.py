@@ -22,10 +22,12 @@ from splitwiper.federation.status import differs
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey, check_sealing, invitation
 from splitwiper.masking.talk import Talk
+from splitwiper.reading import read_bytes
 from splitwiper.seeding import Stream, seeded_key
 from splitwiper.server import Server
 from splitwiper.splitting import Halves, identity, libraries
 from splitwiper.store import ClientTree, files
+from splitwiper.store.board import version_of
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label
 
@@ -161,7 +163,7 @@ class Members:
             handed = self._folder / name / HANDED
             if handed.exists():
                 client = self.client(name)
-                client.group.take(Codebook.opened(handed.read_bytes(), client.group.key()), ())
+                client.group.take(Codebook.opened(read_bytes(handed), client.group.key()), ())
                 files.erase(handed)
         return self.client(name)
 
@@ -191,7 +193,7 @@ class Members:
         """
         topic = self.link.topic()
         if self.config.client.masking.is_on and topic:
-            Talk(self.link, GroupKey(self.federation, self._group(name)), int(topic.rpartition("/")[2])).listen()
+            Talk(self.link, GroupKey(self.federation, self._group(name)), version_of(topic)).listen()
 
     def codebook(self) -> Codebook | None:
         """The newest codebook of the clients that are here; None where there is none, or labels are not hidden."""

@@ -19,6 +19,7 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.agreeing import agree
 from splitwiper.federation.members import Members
+from splitwiper.federation.sources import NAME
 from splitwiper.loop import Pausing
 from splitwiper.store import ledger
 from splitwiper.wire import Receipt
@@ -45,7 +46,7 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
     agreement = agree(members, [name for name in names if name in here])
     failed = _bring_up(members, [name for name in names if name in here], behind)  # to forget, none needs a codebook
     failed |= agreement.problems if agreement else {}
-    absent = {name for name in names if name not in here and server.tree.knows(name)}
+    absent = {name for name in names if name not in here and NAME.fullmatch(name) and server.tree.knows(name)}
     for name in set(names) - here:
         members.unmark(name)
     for ticket in open_tickets:  # a whole client can be forgotten in its absence

@@ -11,7 +11,9 @@ from typing import Any
 from splitwiper.client.spending import spent
 from splitwiper.config import ClientConfig, from_dict, read_toml
 from splitwiper.errors import ConfigError, CorruptError, NotFoundError, SealError
+from splitwiper.reading import explaining
 from splitwiper.store import ClientTree, ServerTree, files, ledger
+from splitwiper.store.board import version_of
 from splitwiper.wire import Column, Ticket
 
 _WHY = {
@@ -160,10 +162,10 @@ def differs(tree: ClientTree, server: ServerTree) -> bool:
     if tree.book.meta("name") != name:
         return False  # a copy of another client's folder is not worked on
     tickets, shard = server.tickets(name), server.shard(name)
-    newest = int(server.topic().rpartition("/")[2] or 0)  # of the codebooks that clients talk about
+    newest = version_of(server.topic())  # of the codebooks that clients talk about
     return (
         tree.is_behind()
-        or (tree.group() is not None and bool(tree.slices()) and int(tree.book.meta("codebook_version") or 0) < newest)
+        or (tree.group() is not None and bool(tree.slices()) and tree.book.number("codebook_version") < newest)
         or bool(tree.unknown(tickets) or tree.unheard(tickets))
         or (tree.book.meta("accepted") or "") != (shard.digest if shard else "")
     )
@@ -208,7 +210,9 @@ def _remains(root: Path, kept: Mapping[str, set[str]], where: str) -> list[Remai
 def _sizes(folder: Path) -> dict[str, int]:
     """The files of a folder; those that another process erases meanwhile are gone."""
     out = {}
-    for path in folder.iterdir() if folder.is_dir() else ():
+    with explaining(folder):
+        found = list(folder.iterdir()) if folder.is_dir() else []
+    for path in found:
         with suppress(FileNotFoundError):
-            out[path.name] = path.stat().st_size
+            out[path.name] = path.lstat().st_size
     return out

@@ -61,7 +61,7 @@ class Server:
         self.tree = tree
         self._shared = shared
         self.config = from_dict(ServerConfig, read_toml(tree.root / "config.toml"))
-        self.seed = int(tree.book.meta("seed") or 0)
+        self.seed = tree.book.number("seed")
         self.columns = tree.columns()
         self.codec = tree.book.meta("codec") or "none"
         self._half = half

@@ -9,9 +9,10 @@ taken, and is empty.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
-from splitwiper.errors import DataError, QuotaError
+from splitwiper.errors import CorruptError, DataError, QuotaError
 from splitwiper.store.book import Book
 from splitwiper.wire import Posted
 
@@ -84,6 +85,18 @@ def topic(book: Book) -> str:
     """What is being talked about, or was last; empty where nobody ever spoke."""
     row = book.one("SELECT topic FROM board ORDER BY rowid DESC LIMIT 1")
     return str(row["topic"]) if row else ""
+
+
+def version_of(topic: str) -> int:
+    """Return the version of the codebook that a topic is about; 0 for no topic.
+
+    Raises:
+        CorruptError: the topic is about something else.
+    """
+    version = topic.rpartition("/")[2]
+    if topic and not re.fullmatch(r"[0-9]{1,15}", version):
+        raise CorruptError(f"the board has the topic {topic[:80]!r}, which clients never talk about: restore a backup.")
+    return int(version or 0)
 
 
 def posted(book: Book, topic: str, since: int = 0) -> tuple[Posted, ...]:

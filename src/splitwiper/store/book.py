@@ -9,6 +9,7 @@ read-only disk, is opened for reading.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -23,12 +24,15 @@ from splitwiper.errors import (
     CorruptError,
     FencedError,
     FormatError,
+    InputError,
     NotFoundError,
     SealError,
     SplitWiperError,
     StoreError,
 )
+from splitwiper.reading import check_regular
 from splitwiper.store.files import disk_full, make_folder, step, write_bytes
+from splitwiper.store.lease import Lease
 from splitwiper.store.process import Process
 from splitwiper.store.sealing import Seal, sealed_schema
 
@@ -49,8 +53,10 @@ _unreleased: set[tuple[Path, int]] = set()
 """Leases this process could not give back, for want of room; it may take them up again."""
 
 
-def _explained(path: Path, problem: sqlite3.DatabaseError | UnicodeDecodeError) -> SplitWiperError:
+def _explained(path: Path, problem: sqlite3.DatabaseError | UnicodeError | OverflowError) -> SplitWiperError:
     """What went wrong with a database, and what to do."""
+    if isinstance(problem, UnicodeEncodeError | OverflowError):
+        return InputError(f"no database can hold this value ({problem}): give another name or number.")
     if "full" in str(problem):
         return disk_full(path)
     if "locked" in str(problem):
@@ -61,19 +67,6 @@ def _explained(path: Path, problem: sqlite3.DatabaseError | UnicodeDecodeError) 
             "run the same command again. Nothing acknowledged was lost."
         )
     return CorruptError(f"{path} cannot be read as a database ({problem}): restore it from a backup.")
-
-
-def _is_held(row: sqlite3.Row) -> bool:
-    """Whether a lease still stands.
-
-    On one machine that is told by a clock that nobody sets: a jump of the other takes no lease from who is at work.
-    Between machines, one that ends later than any lease can was written before the clock jumped back.
-    """
-    who, silent, now = Process.parse(row["holder"]), time.monotonic() - row["since"], time.time()
-    if who.is_here() and silent >= 0:
-        return silent < LEASE_SECONDS and who.may_be_alive()
-    stands = now < row["expires"] and (who.is_here() or row["expires"] <= now + 2 * LEASE_SECONDS)
-    return stands and who.may_be_alive()
 
 
 def _schema_of(db: sqlite3.Connection) -> list[tuple[str, ...]]:
@@ -104,6 +97,7 @@ class Book:
         self._schema = sealed_schema(f"{_LEASE} {schema}") if key else f"{_LEASE} {schema}"
         self._token: int | None = None
         self._db: sqlite3.Connection | None = None
+        self._inode: tuple[int, int] | None = None
 
     def create(self, meta: Mapping[str, str]) -> None:
         """Make the database if it is not there: whole or not at all, and never over another process's."""
@@ -127,6 +121,7 @@ class Book:
         if self._db is None:
             if not self.path.exists():
                 raise NotFoundError(f"there is no {self.path}: this is not a SplitWiper folder.")
+            self._check_files()
             db = self._connect(self.path, readonly=not self.is_writable())
             if self._seal:
                 self._seal.attach(db)
@@ -141,6 +136,24 @@ class Book:
                 )
             self._db = db
         return self._db
+
+    def _check_files(self) -> None:
+        """Refuse what SQLite would wait for or stumble over, and remember which file it is about to open.
+
+        Raises:
+            CorruptError: the database, or what SQLite keeps beside it, is no regular file.
+        """
+        for suffix in ("-journal", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                check_regular(self.path.with_name(f"{self.path.name}{suffix}"))
+        self._inode = self._inode_now()
+
+    def _inode_now(self) -> tuple[int, int] | None:
+        try:
+            found = check_regular(self.path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def is_writable(self) -> bool:
         """Whether this process may change the database: its file, and the journal beside it."""
@@ -175,7 +188,7 @@ class Book:
         """All rows of a query."""
         try:
             return self.db.execute(sql, values).fetchall()
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+        except (sqlite3.DatabaseError, UnicodeError, OverflowError) as problem:
             raise _explained(self.path, problem) from problem
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Row | None:
@@ -187,6 +200,17 @@ class Book:
         """A remembered value."""
         row = self.one("SELECT value FROM meta WHERE key = ?", (key,))
         return None if row is None else str(row[0])
+
+    def number(self, key: str) -> int:
+        """A remembered number; 0 where there is none.
+
+        Raises:
+            CorruptError: it is no number.
+        """
+        text = self.meta(key) or "0"
+        if not re.fullmatch(r"-?[0-9]{1,100}", text):
+            raise CorruptError(f"{self.path} has {text[:40]!r} for {key}, which is no number: restore a backup.")
+        return int(text)
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
@@ -213,7 +237,7 @@ class Book:
                     db.execute("ROLLBACK")
         except sqlite3.IntegrityError:  # the ledger's triggers, for one: a mistake of ours, not of the disk
             raise
-        except sqlite3.DatabaseError as problem:
+        except (sqlite3.DatabaseError, UnicodeError, OverflowError) as problem:
             raise _explained(self.path, problem) from problem
 
     @contextmanager
@@ -228,14 +252,14 @@ class Book:
             return
         me = Process.current()
         with self.change() as db:
-            row = db.execute("SELECT * FROM lease").fetchone()
-            ours = (self.path.resolve(), row["token"]) in _unreleased
-            if row["holder"] and not ours and _is_held(row):
+            found = self._lease(db)
+            ours = (self.path.resolve(), found.token) in _unreleased
+            if not ours and found.is_held(LEASE_SECONDS):
                 raise BusyError(
-                    f"{self.path.parent} is in use by {Process.parse(row['holder'])} ({row['purpose']}). "
+                    f"{self.path.parent} is in use by {found.holder} ({found.purpose}). "
                     "Wait for it to finish, or end it, and run this again."
                 )
-            token = int(row["token"]) + 1
+            token = found.token + 1
             db.execute(
                 "UPDATE lease SET token = ?, holder = ?, purpose = ?, since = ?, expires = ?",
                 (token, me.text, purpose, time.monotonic(), time.time() + LEASE_SECONDS),
@@ -247,7 +271,7 @@ class Book:
             beat.start()
             yield
         except OSError:
-            self._fence()  # a file is gone because the successor erased it: say so
+            self.check_lease()  # a file is gone because the successor erased it: say so
             raise
         finally:
             stop.set()
@@ -274,12 +298,19 @@ class Book:
     def _fence(self) -> None:
         """Stop if the lease was lost."""
         if self._token is not None:
-            held = self.db.execute("SELECT token FROM lease").fetchone()[0]
+            held = self._lease(self.db).token
             if held != self._token:
                 raise FencedError(
                     f"another process took over {self.path.parent} (lease {held}, ours was {self._token}); "
                     "this one stops and has changed nothing since."
                 )
+
+    def _lease(self, db: sqlite3.Connection) -> Lease:
+        """The lease, as long as it is one that this program wrote."""
+        try:
+            return Lease.read(db)
+        except CorruptError as problem:
+            raise CorruptError(f"{self.path}: {problem}. It was altered: restore it from a backup.") from problem
 
     def _renew(self, token: int, stop: threading.Event) -> None:
         """Keep the lease alive from a second connection until told to stop, or until it is lost."""
@@ -300,9 +331,12 @@ class Book:
             f"{self.path} was changed by something other than SplitWiper, or is damaged: restore the folder from a "
             "backup."
         )
+        if self._db is not None and not self._db.in_transaction and self._inode_now() != self._inode:
+            self.close()  # another file has its name now: what counts is that one, not the one that is still open
         db = self.db
         try:
             sound = db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
+            Lease.read(db)
             holds = sound and _schema_of(db) == _expected(self._schema) and self._sealed(db)
         except (sqlite3.DatabaseError, CorruptError, UnicodeDecodeError) as problem:
             raise altered from problem
@@ -325,10 +359,12 @@ class Book:
 
     def holder(self) -> str | None:
         """Who works on this tree right now, in words; None when nobody does."""
-        row = self.one("SELECT * FROM lease")
-        if row is None or not row["holder"]:
+        try:
+            found = self._lease(self.db)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+            raise _explained(self.path, problem) from problem
+        if found.holder is None:
             return None
-        who = Process.parse(row["holder"])
-        if _is_held(row):
-            return f"{row['purpose']}, by {who}"
-        return f"{row['purpose']} was interrupted ({who} is gone)"
+        if found.is_held(LEASE_SECONDS):
+            return f"{found.purpose}, by {found.holder}"
+        return f"{found.purpose} was interrupted ({found.holder} is gone)"

@@ -16,11 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
-from splitwiper.errors import NotFoundError, RequestError
+from splitwiper.errors import CorruptError, NotFoundError, RequestError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import files
 from splitwiper.store.book import Book
 from splitwiper.store.keys import read_key
+from splitwiper.store.records import count, fingerprint_in, hex_in, parsed, plain_name
 from splitwiper.store.tensors import load_state, save_state
 from splitwiper.wire import Ticket
 from splitwiper.wire.commitments import commitment, shard_commitment
@@ -131,26 +132,26 @@ class ClientTree:
     def sealed_codebook(self) -> bytes | None:
         """The codebook as it is kept: encrypted; None where there is none."""
         sealed = self.book.meta("codebook")
-        return None if sealed is None else bytes.fromhex(sealed)
+        return None if sealed is None else hex_in(sealed)
 
     # --- what the book points to ---------------------------------------------------------------------------
 
     def slices(self) -> dict[int, FileRecord]:
         """Slice files by slice number; empty slices have none."""
         rows = self.book.read("SELECT * FROM slices ORDER BY slice")
-        return {r["slice"]: FileRecord(r["file"], r["digest"], rows=r["rows"]) for r in rows}
+        return {r["slice"]: FileRecord(plain_name(r["file"]), r["digest"], rows=count(r["rows"])) for r in rows}
 
     def checkpoints(self) -> dict[int, FileRecord]:
         """Checkpoints by the slice they were made after."""
         rows = self.book.read("SELECT * FROM checkpoints ORDER BY slice")
-        return {r["slice"]: FileRecord(r["file"], r["digest"], r["key"]) for r in rows}
+        return {r["slice"]: FileRecord(plain_name(r["file"]), r["digest"], r["key"]) for r in rows}
 
     def half(self) -> tuple[FileRecord, dict[str, str]] | None:
         """The frozen client half and the fingerprint it was trained under."""
         row = self.book.one("SELECT * FROM half")
         if row is None:
             return None
-        return FileRecord(row["file"], row["digest"], row["key"]), json.loads(row["fingerprint"])
+        return FileRecord(plain_name(row["file"]), row["digest"], row["key"]), fingerprint_in(row["fingerprint"])
 
     def put_slices(self, changed: Mapping[int, FileRecord | None], **meta: str) -> None:
         """Point to new slice files (None: the slice is empty now), and erase the ones they replace.
@@ -313,7 +314,9 @@ class ClientTree:
             key: names what the shard was computed from.
             answers: the requests that sending it answers.
         """
-        kept = json.loads(self.book.meta("shard_salt") or "[]")
+        kept = parsed(self.book.meta("shard_salt") or "[]")
+        if not isinstance(kept, list) or len(kept) not in (0, 3):
+            raise CorruptError(f"{self.book.path} has no salt that can be read: it was altered. Restore a backup.")
         answered = sorted(answers)
         if not kept or kept[0] != key or (answered and kept[2] != answered):
             kept = [key, secrets.token_hex(32), answered]
@@ -370,7 +373,7 @@ class ClientTree:
     def shard_commitment(self) -> str | None:
         """The commitment to the shard that the server accepted last; None where it holds none."""
         accepted, salt = self.book.meta("accepted"), self.book.meta("accepted_salt")
-        return shard_commitment(bytes.fromhex(salt), accepted) if accepted and salt else None
+        return shard_commitment(hex_in(salt), accepted) if accepted and salt else None
 
     def unknown(self, tickets: Iterable[Ticket]) -> list[Ticket]:
         """Those of the server's tickets that this folder knows nothing of: it was away, or is an older copy."""

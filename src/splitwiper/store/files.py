@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from splitwiper.errors import DiskFullError
+from splitwiper.errors import CorruptError, DiskFullError, SplitWiperError
+from splitwiper.reading import explained, explaining, opened
 from splitwiper.store.process import Process
 
 TEMPORARY = ".tmp-"
@@ -41,7 +42,7 @@ def watch(watcher: Callable[[str, Path], None]) -> Iterator[None]:
 
 @contextmanager
 def step(kind: str, path: Path) -> Iterator[None]:
-    """Announce one step, and turn a full disk into an error that says what to do."""
+    """Announce one step, and turn a full disk, or what lies where it should not, into an error that says what to do."""
     try:
         if _watcher:
             _watcher(f"{kind}:before", path)
@@ -49,9 +50,11 @@ def step(kind: str, path: Path) -> Iterator[None]:
         if _watcher:
             _watcher(f"{kind}:after", path)
     except OSError as problem:
-        if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and not isinstance(problem, DiskFullError):
+        if isinstance(problem, SplitWiperError):
+            raise
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise disk_full(path) from problem
-        raise
+        raise explained(path, problem) from problem
 
 
 def disk_full(path: Path) -> DiskFullError:
@@ -100,7 +103,8 @@ def atomic_file(path: Path, *, mode: int = 0o600, replace: bool = True) -> Itera
                 temporary.unlink()
         sync_folder(path.parent)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what cannot be erased now is swept later
+            temporary.unlink(missing_ok=True)
         raise
 
 
@@ -149,36 +153,47 @@ def adopt(source: Path, target: Path) -> None:
     except OSError as problem:
         if isinstance(problem, DiskFullError):
             raise
-        with source.open("rb") as incoming, atomic_file(target) as file:
+        with opened(source) as incoming, atomic_file(target) as file:
             shutil.copyfileobj(incoming, file, 1 << 20)
     else:
         sync_folder(target.parent)
 
 
 def erase(path: Path) -> None:
-    """Remove a file durably. Removing what is already gone is fine."""
+    """Remove a file durably. Removing what is already gone is fine, and so is an empty folder in a file's place.
+
+    Raises:
+        CorruptError: there is a folder with something in it, or a link: what it leads to would stay.
+    """
     with step("unlink", path):
-        path.unlink(missing_ok=True)
+        if path.is_symlink() and path.exists():
+            raise CorruptError(
+                f"{path} is a link to {path.readlink()}: erasing it would leave the bytes there. Remove both, and run "
+                "the same command again."
+            )
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
     if path.parent.is_dir():
         sync_folder(path.parent)
 
 
 def listed(folder: Path) -> list[Path]:
     """The finished files and folders in a folder, sorted; none where there is no such folder."""
-    if not folder.is_dir():
-        return []
-    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(TEMPORARY)]
+    with explaining(folder):
+        if not folder.is_dir():
+            return []
+        return [path for path in sorted(folder.iterdir()) if not path.name.startswith(TEMPORARY)]
 
 
 def sweep(folder: Path, keep: set[str]) -> list[str]:
-    """Erase every file in a folder that is not to be kept: what was superseded or never finished."""
-    gone = []
-    if folder.is_dir():
-        for path in sorted(folder.iterdir()):
-            if path.name not in keep and path.is_file():
-                erase(path)
-                gone.append(path.name)
-    return gone
+    """Erase everything in a folder that is not to be kept: what was superseded or never finished."""
+    with explaining(folder):
+        stray = [path for path in sorted(folder.iterdir()) if path.name not in keep] if folder.is_dir() else []
+    for path in stray:
+        erase(path)
+    return [path.name for path in stray]
 
 
 def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
@@ -189,14 +204,25 @@ def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
         stem: look at names that start with this alone.
     """
     place = Process.current().place
-    for path in sorted(folder.glob(f"{stem}*")):
+    with explaining(folder):
+        found = sorted(folder.glob(f"{stem}*"))
+    for path in found:
         _, *owner = path.name.split("-")
-        if len(owner) == 3 and owner[0].isdigit():
+        if len(owner) == 3 and owner[0].isdecimal():
             alive = Process(int(owner[0]), owner[1].removeprefix("0"), place).may_be_alive()
         else:
-            alive = time.time() - path.stat().st_mtime < _DAY
+            alive = _is_recent(path)
         if not alive:
             erase(path)
+
+
+def _is_recent(path: Path) -> bool:
+    """Whether a file was changed within a day; one that is gone, or a link to nowhere, was not."""
+    try:
+        with explaining(path):
+            return path.exists() and time.time() - path.lstat().st_mtime < _DAY
+    except FileNotFoundError:
+        return False
 
 
 def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
@@ -205,14 +231,20 @@ def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
     Args:
         path: the file.
         known: digests of some of its pieces, by their number, from who has seen these very bytes.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        CorruptError: it is no regular file, but a link, a folder, a pipe or the like.
     """
     given = known or {}
-    numbers = range(-(-max(1, path.stat().st_size) // PIECE))
+    with opened(path, links=False) as file:
+        size = os.fstat(file.fileno()).st_size
+    numbers = range(-(-max(1, size) // PIECE))
 
     def piece(number: int) -> bytes:
         if number in given:
             return given[number]
-        with path.open("rb") as file:
+        with opened(path, links=False) as file:
             file.seek(number * PIECE)
             value, left = hashlib.sha256(), PIECE
             while left and (chunk := file.read(min(left, 1 << 20))):

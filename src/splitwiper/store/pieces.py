@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from splitwiper.reading import check_regular
 from splitwiper.store.files import PIECE, file_digest
 
 
@@ -40,7 +41,7 @@ class Passing:
 
     def digest(self, path: Path) -> str:
         """The file's digest; what did not go by is read."""
-        size = path.stat().st_size
+        size = check_regular(path).st_size
         known = {number: value for number, value in self._known.items() if (number + 1) * PIECE <= size}
         if self._at == size and size % PIECE:
             known[size // PIECE] = self._begun.digest()

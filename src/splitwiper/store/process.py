@@ -8,6 +8,8 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from splitwiper.errors import FormatError
+
 
 def _read(path: str) -> str:
     try:
@@ -51,8 +53,18 @@ class Process:
 
     @classmethod
     def parse(cls, text: str) -> Process:
-        """The process that `text` stands for."""
-        return cls(**json.loads(text))
+        """Return the process that `text` stands for.
+
+        Raises:
+            FormatError: the text is not one.
+        """
+        try:
+            found = cls(**json.loads(text))
+        except (ValueError, TypeError, RecursionError) as problem:
+            raise FormatError(f"{text!r} does not name a process ({problem}).") from problem
+        if type(found.pid) is not int or not isinstance(found.started, str) or not isinstance(found.place, str):
+            raise FormatError(f"{text!r} does not name a process: it has a number, a start and a place.")
+        return found
 
     def is_here(self) -> bool:
         """Whether this process and that one see the same process numbers."""
@@ -64,11 +76,11 @@ class Process:
             return True
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):  # no system has numbers that large
             return False
         except PermissionError:
             pass
         return _started(self.pid) == self.started
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.place.split()[0]}"
+        return f"process {self.pid} on {next(iter(self.place.split()), 'an unknown machine')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,12 @@ from typing import Any
 
 from splitwiper.errors import CorruptError, DataError, SplitWiperError
 from splitwiper.seeding import digest
-from splitwiper.wire import Label
+from splitwiper.wire import Column, Label
+from splitwiper.wire.columns import DTYPES
 from splitwiper.wire.labels import in_order
+
+_MOST_OUTPUTS = 1 << 20
+"""More codes than any codebook has."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,69 @@ def parsed(text: str) -> Any:
         raise CorruptError(f"a record cannot be read ({problem}): it was altered. Restore a backup.") from problem
 
 
+def plain_name(value: object) -> str:
+    """Return the name of a file that a book points to: a name alone, which leads out of no folder.
+
+    Raises:
+        CorruptError: it is anything else.
+    """
+    if not isinstance(value, str) or value in ("", ".", "..") or len(value) > 255 or set(value) & set("/\\\0"):
+        raise CorruptError(f"a record names the file {value!r}: it was altered. Restore a backup.")
+    return value
+
+
+def count(value: object, *, most: int = 1 << 62) -> int:
+    """Return a number of rows, bytes or the like from a book.
+
+    Raises:
+        CorruptError: it is no number, or one that nothing counts to.
+    """
+    if type(value) is not int or not 0 <= value <= most:
+        raise CorruptError(f"a record counts {value!r}: it was altered. Restore a backup.")
+    return value
+
+
+def fingerprint_in(text: str) -> dict[str, str]:
+    """Return the fingerprint of a training from the text it is kept as.
+
+    Raises:
+        CorruptError: it cannot be read.
+    """
+    found = parsed(text)
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise CorruptError("the fingerprint of a training cannot be read: it was altered. Restore a backup.")
+    if not re.fullmatch(r"[0-9]{1,6}", found.get("threads", "")):
+        raise CorruptError("the fingerprint of a training has no number of threads: it was altered. Restore a backup.")
+    return found
+
+
+def columns_in(kept: Any) -> tuple[Column, ...]:
+    """Return columns from the plain values they are kept as.
+
+    Raises:
+        CorruptError: they are something else.
+    """
+    try:
+        found = tuple(Column(str(name), dtype, tuple(map(count, shape))) for name, dtype, shape in kept)
+        if odd := [column.dtype for column in found if column.dtype not in DTYPES]:
+            raise ValueError(f"there is no dtype {odd[0]!r}")
+    except (ValueError, TypeError) as problem:
+        raise CorruptError(f"columns cannot be read ({problem}): they were altered. Restore a backup.") from problem
+    return found
+
+
+def hex_in(text: str) -> bytes:
+    """Return bytes from the text they are kept as.
+
+    Raises:
+        CorruptError: it cannot be read.
+    """
+    try:
+        return bytes.fromhex(text)
+    except ValueError as problem:
+        raise CorruptError(f"a record cannot be read ({problem}): it was altered. Restore a backup.") from problem
+
+
 def labels_in(text: str) -> tuple[Label, ...]:
     """Labels from the text they are kept as."""
     try:
@@ -99,8 +167,20 @@ def texts(labels: Sequence[Label]) -> str:
 
 
 def shard_record(row: sqlite3.Row) -> ShardRecord:
-    """A line of the manifest from the book."""
-    return ShardRecord(**{**dict(row), "labels": labels_in(row["labels"])})
+    """A line of the manifest from the book.
+
+    Raises:
+        CorruptError: it is not one that the program wrote.
+    """
+    values = dict(row)
+    texts = (values["client"], values["digest"], values["codebook"], values["signed"] or "")
+    if not all(isinstance(text, str) for text in texts) or not isinstance(values["salt"], bytes):
+        raise CorruptError(f"the record of the shard of {values['client']!r} was altered: restore a backup.")
+    plain_name(values["file"])
+    for name in ("rows", "size", "generation"):
+        count(values[name])
+    count(values["outputs"], most=_MOST_OUTPUTS)
+    return ShardRecord(**{**values, "labels": labels_in(row["labels"])})
 
 
 def manifest_digest(shards: Sequence[ShardRecord]) -> str:
@@ -113,6 +193,7 @@ def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
 
     Raises:
         DataError: the shards' codes are those of different codebooks.
+        CorruptError: a shard has codes that its codebook does not.
     """
     books = {s.codebook for s in shards}
     if len(books) > 1:
@@ -122,5 +203,8 @@ def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
             "unfinished. Bring every client's folder, and settle."
         )
     if shards and shards[0].codebook:
-        return tuple(Label("", code) for code in range(max(s.outputs for s in shards)))
+        codes = tuple(Label("", code) for code in range(max(s.outputs for s in shards)))
+        if odd := [s.client for s in shards if not set(s.labels) <= set(codes)]:
+            raise CorruptError(f"the book does not say how the labels of {odd[0]!r} are hidden: it was altered.")
+        return codes
     return in_order(label for s in shards for label in s.labels)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from splitwiper.errors import CorruptError, NotFoundError, StoreError
+from splitwiper.errors import CorruptError, NotFoundError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import board, files, ledger, tickets
 from splitwiper.store.book import Book
@@ -26,9 +26,12 @@ from splitwiper.store.records import (
     EpochRecord,
     ModelRecord,
     ShardRecord,
+    columns_in,
+    fingerprint_in,
     labels_in,
     manifest_digest,
     parsed,
+    plain_name,
     shard_record,
     texts,
 )
@@ -95,8 +98,7 @@ class ServerTree:
 
     def columns(self) -> tuple[Column, ...]:
         """What crosses the cut."""
-        kept = parsed(self.book.meta("columns") or "[]")
-        return tuple(Column(name, dtype, tuple(shape)) for name, dtype, shape in kept)
+        return columns_in(parsed(self.book.meta("columns") or "[]"))
 
     def client_initial(self) -> dict[str, Tensor]:
         """The client half's weights when the federation was created: what joining clients start from."""
@@ -142,13 +144,16 @@ class ServerTree:
             CorruptError: the file is gone or is not what was accepted.
         """
         path = self.root / "shards" / record.file
+        why = "missing or damaged"
         try:
             shard = open_shard(path) if files.file_digest(path) == record.digest else None
         except FileNotFoundError:  # at any moment: another process may replace it
             shard = None
+        except CorruptError as problem:
+            shard, why = None, f"damaged ({problem})"
         if shard is None:
             raise CorruptError(
-                f"the shard of {record.client!r} ({path}) is missing or damaged. Have the client send it again "
+                f"the shard of {record.client!r} ({path}) is {why}. Have the client send it again "
                 f"(`reupload({record.client!r})`), or restore the file; no model was changed."
             )
         if (shard.rows, shard.labels) != (record.rows, record.labels):
@@ -163,7 +168,8 @@ class ServerTree:
             files.adopt(source, target)
             yield target
         finally:
-            target.unlink(missing_ok=True)
+            with suppress(OSError):  # what cannot be erased now is swept before the next training
+                target.unlink(missing_ok=True)
 
     def accept(
         self,
@@ -241,7 +247,7 @@ class ServerTree:
         try:
             yield
         except Exception:
-            with suppress(StoreError):
+            with suppress(OSError):
                 if path.name not in self.kept()["shards"]:
                     path.unlink(missing_ok=True)
             raise
@@ -249,8 +255,8 @@ class ServerTree:
     def _files(self, db: sqlite3.Connection, client: str) -> set[Path]:
         shards = db.execute("SELECT file FROM shards WHERE client = ?", (client,)).fetchall()
         models = db.execute("SELECT 'models', file FROM model UNION ALL SELECT 'epochs', file FROM epochs").fetchall()
-        return {self.root / "shards" / file for (file,) in shards} | {
-            self.root / where / file for where, file in models
+        return {self.root / "shards" / plain_name(file) for (file,) in shards} | {
+            self.root / where / plain_name(file) for where, file in models
         }
 
     def _warm(self) -> bool:
@@ -268,9 +274,12 @@ class ServerTree:
         values |= {
             "labels": labels_in(row["labels"]),
             "exact": bool(row["exact"]),
-            "fingerprint": parsed(row["fingerprint"]),
-            "losses": tuple(parsed(row["losses"])),
+            "fingerprint": fingerprint_in(row["fingerprint"]),
+            "losses": tuple(parsed(row["losses"]) or ()),
         }
+        plain_name(row["file"])
+        if not isinstance(row["salt"], bytes) or not isinstance(row["digest"], str):
+            raise CorruptError(f"{self.book.path}: the record of the model was altered: restore a backup.")
         return ModelRecord(**values)
 
     def is_current(self) -> bool:
@@ -287,7 +296,7 @@ class ServerTree:
     def epochs(self) -> tuple[EpochRecord, ...]:
         """The states that the model's training went through, the one before its first epoch included."""
         rows = self.book.read("SELECT epoch, file, digest FROM epochs ORDER BY epoch")
-        return tuple(EpochRecord(*row) for row in rows)
+        return tuple(EpochRecord(epoch, plain_name(file), digest) for epoch, file, digest in rows)
 
     def epoch_state(self, epoch: int) -> dict[str, Tensor]:
         """The state after an epoch as it lies on disk; whether it has its digest is for the caller to check.
@@ -299,7 +308,7 @@ class ServerTree:
         row = self.book.one("SELECT file FROM epochs WHERE epoch = ?", (epoch,))
         if row is None:
             raise NotFoundError(f"there is no state after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
-        return load_state(self.root / "epochs" / row["file"])
+        return load_state(self.root / "epochs" / plain_name(row["file"]))
 
     def publish(
         self,
@@ -339,7 +348,8 @@ class ServerTree:
                     ledger.append(db, entry)
                     receipts = tickets.settle(db)
         finally:
-            staged.unlink(missing_ok=True)
+            with suppress(OSError):
+                staged.unlink(missing_ok=True)
         self.sweep()
         return receipts if current else None
 

@@ -11,6 +11,7 @@ import safetensors.torch
 from torch import Tensor
 
 from splitwiper.errors import CorruptError
+from splitwiper.reading import read_bytes
 from splitwiper.seeding import state_digest
 from splitwiper.store import files
 
@@ -38,12 +39,12 @@ def read_state(
     """Read tensors and the metadata in the file's header and, where a digest is given, check both.
 
     Raises:
-        CorruptError: the file is gone, cut short, or not what was written.
+        CorruptError: the file is gone, cut short, a link, or not what was written.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, links=False)
         state, metadata = safetensors.torch.load(data), _metadata(data)
-    except (OSError, ValueError, safetensors.SafetensorError) as problem:
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as problem:
         raise CorruptError(f"{path} cannot be read ({problem}): {remedy}.") from problem
     if expected is not None and state_digest(state, metadata) != expected:
         raise CorruptError(f"{path} is not what was written: {remedy}.")

@@ -13,8 +13,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from splitwiper.errors import CorruptError
 from splitwiper.seeding import digest, mac
 from splitwiper.store import ledger
+from splitwiper.store.records import parsed
 from splitwiper.wire import Receipt, Request, Spent, Statement
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
@@ -101,7 +103,9 @@ def _others(db: sqlite3.Connection, asked: AbstractSet[str]) -> dict[str, Any]:
 
 
 def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any]) -> Receipt:
-    statement = json.loads(row["statement"]) if row["statement"] else {}
+    statement = parsed(row["statement"]) if row["statement"] else {}
+    if not isinstance(statement, dict):
+        raise CorruptError(f"what came with the answer to ticket {row['id']} was altered: restore a backup.")
     model = db.execute("SELECT exact, fingerprint, seconds FROM model").fetchone()
     meta = dict(db.execute("SELECT key, value FROM meta").fetchall())
     receipt = Receipt(
@@ -120,11 +124,11 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any]
             "client_key": statement.get("key"),
             "codebook": statement.get("codebook") or None,
         },
-        before=json.loads(row["before"]),
+        before=parsed(row["before"]),
         after=commitments(db, row["client"]),
         fingerprint={
             "client": statement.get("fingerprint", {}),
-            "server": json.loads(model["fingerprint"]) if model else {},
+            "server": parsed(model["fingerprint"]) if model else {},
         },
         others=others,
         server_seconds=model["seconds"] if model else 0.0,

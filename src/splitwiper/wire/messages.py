@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from splitwiper.errors import FormatError, NotFoundError
+from splitwiper.reading import read_bytes
 
 Level = Literal["class", "sample", "client"]
 TicketState = Literal["accepted", "erased", "settled"]
@@ -136,7 +137,7 @@ class Receipt:
             if not all(isinstance(values[name], str) for name in ("ticket", "client", "level", "commitment")):
                 raise TypeError("a name is not a text")
             return cls(**values)
-        except (TypeError, ValueError, KeyError, AttributeError) as problem:
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as problem:
             raise FormatError(f"this is not a receipt ({problem}).") from problem
 
     def save(self, path: str | Path) -> None:
@@ -145,9 +146,15 @@ class Receipt:
 
     @classmethod
     def load(cls, path: str | Path) -> Receipt:
-        """Read a receipt written by `save`."""
+        """Read a receipt written by `save`.
+
+        Raises:
+            NotFoundError: there is no such file.
+            FormatError: it holds something else.
+            StoreError: it is no regular file, or cannot be read.
+        """
         try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            values = json.loads(read_bytes(Path(path)).decode("utf-8"))
         except FileNotFoundError as problem:
             raise NotFoundError(f"no receipt {path}.") from problem
         except (ValueError, RecursionError) as problem:

@@ -21,6 +21,7 @@ import torch
 
 from splitwiper.config import CODECS
 from splitwiper.errors import CorruptError, DataError, FormatError
+from splitwiper.reading import check_regular, opened
 from splitwiper.wire.codecs import (
     LARGEST,
     Ranges,
@@ -242,9 +243,10 @@ def _check_ranges(shard: Shard, wanted: Mapping[str, int]) -> None:
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """The parsed header and where the data starts; safetensors itself checks offsets against the file's size."""
     try:
+        check_regular(path)  # a pipe would be waited for
         with safetensors.safe_open(path, framework="numpy"):
             pass
-        with path.open("rb") as file:
+        with opened(path) as file:
             size = int.from_bytes(file.read(8), "little")
             if size > _MAX_HEADER:
                 raise FormatError(f"{path}: a header of {size} bytes is beyond the limit of {_MAX_HEADER}.")
