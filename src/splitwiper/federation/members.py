@@ -14,7 +14,16 @@ from splitwiper.client.client import Progress
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.data.rows import Rows
-from splitwiper.errors import ConfigError, CorruptError, DataError, InputError, NotFoundError, SealError, nearest
+from splitwiper.errors import (
+    ConfigError,
+    CorruptError,
+    DataError,
+    InputError,
+    NotFoundError,
+    SealError,
+    StoreError,
+    nearest,
+)
 from splitwiper.federation.folder import drawn
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.sources import NAME
@@ -26,8 +35,9 @@ from splitwiper.reading import read_bytes
 from splitwiper.seeding import Stream, seeded_key
 from splitwiper.server import Server
 from splitwiper.splitting import Halves, identity, libraries
-from splitwiper.store import ClientTree, files
+from splitwiper.store import ClientTree, files, ledger
 from splitwiper.store.board import version_of
+from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label
 
@@ -107,6 +117,17 @@ class Members:
             return True
         finally:
             tree.book.close()
+
+    def went_back(self) -> set[str]:
+        """Clients that remember a head which is not in the server's ledger: the server's folder is an older copy."""
+        found = set()
+        for name in self.here():
+            tree = ClientTree(self._folder / name)
+            with closing(tree.book), suppress(StoreError):  # what is wrong with it is told when it is worked on
+                kept = tree.book.meta("head")
+                if kept and not ledger.has(self.server.tree.book, Head.parse(kept)):
+                    found.add(name)
+        return found
 
     def is_untrainable(self, name: str) -> bool:
         """Whether a client's rows cannot be trained on, so that the server rightly holds none of them."""

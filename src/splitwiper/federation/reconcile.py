@@ -43,6 +43,9 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
     # marks say what was begun; a client's own book knows best what another process's erased mark left undone
     behind = {name for name in sorted(here) if members.is_behind(name)}
     names = sorted(members.marked() | behind | {t.client for t in open_tickets})
+    went_back = members.went_back()
+    if went_back:  # an older copy of the server: requests are made again below, and the ledger says what happened
+        server.tree.note_restored()
     agreement = agree(members, [name for name in names if name in here])
     failed = _bring_up(members, [name for name in names if name in here], behind)  # to forget, none needs a codebook
     failed |= agreement.problems if agreement else {}
@@ -54,8 +57,10 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
             answers = [t.id for t in open_tickets if t.client == ticket.client]
             server.tree.withdraw(ticket.client, None, answers=answers)
     receipts = server.train()
-    for name in sorted(set(names) & here - failed.keys()):
+    finished = set(names) & here - failed.keys()
+    for name in sorted(finished | went_back - failed.keys()):
         members.client(name).pin(ledger.head(server.tree.book))
+    for name in sorted(finished):
         members.unmark(name)  # last: until then, a killed process is followed by one that looks at the client again
     members.link.finished = True
     for name in failed:

@@ -230,7 +230,10 @@ def _client(server: Server, client: Client | None, name: str, receipt: Receipt |
         if record is None:
             return [Check(what, "state", "exact", "it has no shard and no folder: nothing of it is left")]
         return [Check(what, "state", "unverifiable", f"the folder of {name} is not here: its shard is not recomputed")]
-    asked = [Request(t.id, name, t.level, t.commitment) for t in server.tree.tickets(name)]
+    known = server.tree.tickets(name)
+    if lost := client.tree.unheard(known):
+        return [Check(what, "history", "mismatch", f"the server no longer knows {len(lost)} of its requests")]
+    asked = [Request(t.id, name, t.level, t.commitment) for t in known]
     if receipt is not None:
         asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
     gone = guarded(what, lambda: verify_gone(client, asked), claim="rows")

@@ -57,6 +57,14 @@ def head(book: Book) -> Head:
     return Head(int(row["seq"]), str(row["hash"])) if row else Head(0, START)
 
 
+def has(book: Book, known: Head) -> bool:
+    """Whether a head is one that this ledger had."""
+    if known.size == 0:
+        return known.hash == START
+    row = book.one("SELECT hash FROM ledger WHERE seq = ?", (known.size,))
+    return row is not None and row["hash"] == known.hash
+
+
 def _hash(seq: int, prev: str, body: str) -> str:
     return hashlib.sha256(f"{seq}\n{prev}\n{body}".encode()).hexdigest()
 

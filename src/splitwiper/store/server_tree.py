@@ -92,6 +92,11 @@ class ServerTree:
                 db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
             ledger.append(db, {"kind": "created", **made})
 
+    def note_restored(self) -> None:
+        """Put on record that this folder is an older copy of itself: clients know more than it does."""
+        with self.book.change() as db:
+            ledger.append(db, {"kind": "restored", "time": tickets.now()})
+
     def initial(self) -> dict[str, Tensor]:
         """The server half's weights when the federation was created."""
         return load_state(self.root / "initial.safetensors", self.book.meta("initial"))
