@@ -73,7 +73,8 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
     del made["run"]  # drawn anew for every store
     odd = [name for name, value in made.items() if tree.book.meta(name) != value]
     tree.book.close()
-    write_changed(root / MODEL, to_toml(Config(seed=settings.config.seed, model=settings.config.model)).encode())
+    model = f"[model]\n{to_toml(settings.config.model, within='model.')}"  # nothing of clients' settings
+    write_changed(root / MODEL, model.encode())
     if odd:
         raise InputError(
             f"{root} was made with other settings ({', '.join(odd)}): bring them back, or give another folder."
