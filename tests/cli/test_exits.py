@@ -99,8 +99,8 @@ def test_4_other_numerics(call, ward: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_5_a_key_that_was_destroyed(call, ward: Path) -> None:
     (ward / "clients" / "south" / "key").unlink()
-    said = call("verify", ward, code=5).stdout
-    assert f"Unverifiable: the key that seals {ward / 'clients' / 'south' / 'client.db'} was destroyed" in said
+    shown = call("verify", ward, code=5).stdout.replace("\n", "")
+    assert "Unverifiable: the key that seals" in shown and "south/client.db was destroyed" in shown
 
 
 def test_6_not_found(call, ward: Path, place: Path, tmp_path: Path) -> None:

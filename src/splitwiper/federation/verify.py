@@ -177,7 +177,7 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
     try:
         check()
     except SealError as problem:
-        return Check(what, "history", "unverifiable", str(problem))
+        return Check(what, "history", "unverifiable", str(problem).removesuffix("."))
     except AbsentClientError as problem:
         return Check(what, "state", "unverifiable", str(problem))
     except InputError as problem:  # it joined with another client half
