@@ -131,7 +131,7 @@ def test_7_a_damaged_file_and_a_full_disk(call, ward: Path, monkeypatch: pytest.
 def test_7_a_file_where_a_folder_should_be(call, place: Path) -> None:
     said = call("learn", place / "ward.toml", "--run", place / "south.csv" / "new", code=7).stderr
     assert said.startswith(f"error: {place / 'south.csv'}")
-    assert "Check the path" in said
+    assert "Move that away" in said
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

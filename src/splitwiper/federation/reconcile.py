@@ -57,11 +57,8 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
             answers = [t.id for t in open_tickets if t.client == ticket.client]
             server.tree.withdraw(ticket.client, None, answers=answers)
     receipts = server.train()
-    finished = set(names) & here - failed.keys()
-    for name in sorted(finished | went_back - failed.keys()):
+    for name in sorted((set(names) & here | went_back) - failed.keys()):
         members.client(name).pin(ledger.head(server.tree.book))
-    for name in sorted(finished):
-        members.unmark(name)  # last: until then, a killed process is followed by one that looks at the client again
     members.link.finished = True
     for name in failed:
         if members.is_untrainable(name):  # nothing is left to do for it, until it gets other rows
@@ -96,6 +93,7 @@ def _bring_up(members: Members, names: Sequence[str], behind: AbstractSet[str]) 
                     continue
                 except StopIteration:
                     members.link.charge(name, running[name][0].take_spent())
+                    members.unmark(name)
                 except FencedError:
                     raise
                 except (DataError, TrainingError, CorruptError, BusyError) as problem:

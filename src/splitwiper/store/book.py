@@ -171,6 +171,10 @@ class Book:
             for pragma in pragmas:
                 db.execute(f"PRAGMA {pragma}")
             db.execute("PRAGMA user_version").fetchone()
+            if not readonly and path.with_name(f"{path.name}-journal").exists():
+                # left by a process that died: what it had begun is rolled back by now; another's, in use, is left alone
+                for mode in ("PERSIST", "DELETE"):
+                    db.execute(f"PRAGMA journal_mode = {mode}")
         except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
             raise _explained(path, problem) from problem
         return db

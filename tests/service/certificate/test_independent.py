@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -11,7 +13,7 @@ problems = pytest.importorskip("securesystemslib.exceptions")
 
 
 def test_another_implementation_verifies_the_signature(issued) -> None:
-    beside = {**issued.certificate, "attestations": []}  # what readers do not know, they ignore
+    beside = {**copy.deepcopy(issued.certificate), "attestations": []}  # it empties what it is given
     names = ("payload", "payloadType", "signatures")
     made = dsse.Envelope.from_dict({name: beside[name] for name in names})
     (keyid,) = made.signatures
