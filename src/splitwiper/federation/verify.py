@@ -40,6 +40,7 @@ from splitwiper.wire import Receipt, Request
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
 Claim = Literal["rows", "state", "history"]
 _T = TypeVar("_T")
+_NOTHING_ASKED = "nothing was asked"
 _WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
 
 
@@ -104,7 +105,8 @@ class Verification:
         """Why the outcome is what it is, in one sentence."""
         if self.exact:
             what = ", ".join(sorted({check.what for check in self.checks if check.claim == "state"}))
-            gone = "the requested rows are gone; " if "rows" in self.claims else ""
+            asked = any(check.claim == "rows" and check.detail != _NOTHING_ASKED for check in self.checks)
+            gone = "the requested rows are gone; " if asked else ""
             return f"{gone}recomputed from the surviving data and equal, bit for bit: {what}; the history only grew"
         return next(check.detail for check in self.checks if check.outcome == self.outcome)
 
@@ -282,7 +284,7 @@ def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
     if not left.isdisjoint(client.tree.suppressed()):
         return Check(what, "rows", "mismatch", "rows on the suppression list are still there")
     told = "the requested rows are" if len(asked) == 1 else f"the rows of {len(asked)} requests are"
-    return Check(what, "rows", "exact", f"{told} not among the survivors" if asked else "nothing was asked")
+    return Check(what, "rows", "exact", f"{told} not among the survivors" if asked else _NOTHING_ASKED)
 
 
 def _context(client: Client, record: ShardRecord | None, receipt: Receipt | None) -> Check | None:
