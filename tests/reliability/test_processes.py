@@ -89,6 +89,29 @@ def test_an_equal_shard_that_comes_again_while_the_server_opens_it(
     assert strays(run) == []
 
 
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_run_that_changes_while_it_is_verified_is_not_accused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, learns: bool
+) -> None:
+    run = folder / f"changing-{learns}"
+    fed, real = make(run), ServerTree.shards
+    changed: list[str] = []
+
+    def shards_late(tree: ServerTree) -> tuple[ShardRecord, ...]:
+        if not changed and tree is fed._server.tree:
+            changed.append("once")
+            other = reopen(run)
+            other.learn({"west": rows("west", "abc")}) if learns else other.submit("north", everything=True)
+        return real(tree)
+
+    monkeypatch.setattr(ServerTree, "shards", shards_late)
+    with pytest.raises(BusyError, match="changed .* while it was being read: try again"):
+        fed.verify()
+    assert changed
+    fed.settle()
+    assert fed.verify().exact
+
+
 def held(folder: Path, forker: Forker, name: str) -> tuple[Path, Path, Worker]:
     """A run whose server a worker holds."""
     run, sign = folder / name, folder / f"{name}.sign"

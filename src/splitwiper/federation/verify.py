@@ -31,10 +31,11 @@ from splitwiper.federation.history import Altered, check_history, heads_of
 from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
-from splitwiper.store import ShardRecord, tickets
+from splitwiper.store import ShardRecord, tickets, undisturbed
 from splitwiper.store.client_tree import UNKNOWN
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
+from splitwiper.store.watching import Watch
 from splitwiper.wire import Receipt, Request
 
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
@@ -133,13 +134,31 @@ def verify(
         here: clients whose folders are at hand.
         head: a head of the ledger that was kept outside the run.
         todo: tells what work is unfinished, which what is there says nothing of.
+
+    Raises:
+        BusyError: another process changed the run meanwhile, so that what was read does not fit together.
     """
+    with undisturbed() as watch:
+        watch.add(server.tree.book)
+        return Verification.of(_checks(server, client_of, receipt, here, head, todo, watch))
+
+
+def _checks(
+    server: Server,
+    client_of: Callable[[str], Client],
+    receipt: Receipt | None,
+    here: Sequence[str],
+    head: Head | None,
+    todo: Callable[[], Sequence[str]],
+    watch: Watch,
+) -> list[Check]:
     checks = [verify_record("server", server.tree.book.check)]
     names = list(here) if receipt is None else [name for name in here if name == receipt.client]
     clients: dict[str, Client] = {}
 
     def opened(name: str) -> None:
         clients[name] = client_of(name)
+        watch.add(clients[name].tree.book)
         clients[name].tree.book.check()
         clients[name].tree.book.close()  # they may be many: each is opened again when its turn comes
 
@@ -159,7 +178,7 @@ def verify(
         if unfinished := todo():
             detail = f"work is unfinished ({unfinished[0]}): call settle first"
             checks.append(Check("clients", "state", "unverifiable", detail))
-    return Verification.of(checks)
+    return checks
 
 
 def _closing(client: Client | None, work: Callable[[], _T]) -> _T:

@@ -12,7 +12,7 @@ from splitwiper.federation.build import build_halves
 from splitwiper.federation.verify import Check, guarded, verify_history, verify_record, verify_server
 from splitwiper.server import Server
 from splitwiper.service.storing import MODEL, Architecture
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerTree, undisturbed
 from splitwiper.wire import Receipt
 
 
@@ -35,16 +35,21 @@ def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
     Args:
         store: the server's folder.
         receipt: one that must be among its own.
+
+    Raises:
+        BusyError: the store was changed meanwhile, so that what was read does not fit together.
     """
     server = open_server(store)
-    checks = [verify_record("server", server.tree.book.check)]
-    if checks[0].outcome == "exact":
-        checks.append(verify_history(server, {}, receipt))
-    if checks[-1].outcome == "exact":
-        if server.tree.is_current():
-            checks.append(guarded("server", lambda: verify_server(server)))
-        else:
-            checks.append(Check("server", "state", "unverifiable", "training is under way: verify when it is done"))
+    with undisturbed() as watch:
+        watch.add(server.tree.book)
+        checks = [verify_record("server", server.tree.book.check)]
+        if checks[0].outcome == "exact":
+            checks.append(verify_history(server, {}, receipt))
+        if checks[-1].outcome == "exact":
+            if server.tree.is_current():
+                checks.append(guarded("server", lambda: verify_server(server)))
+            else:
+                checks.append(Check("server", "state", "unverifiable", "training is under way: verify when it is done"))
     return Verification.of(checks)
 
 

@@ -4,6 +4,7 @@ from splitwiper.store.book import Book
 from splitwiper.store.client_tree import ClientTree
 from splitwiper.store.records import EpochRecord, ModelRecord, ShardRecord, manifest_digest, outputs_of
 from splitwiper.store.server_tree import ServerTree
+from splitwiper.store.watching import undisturbed
 
 __all__ = [
     "Book",
@@ -14,4 +15,5 @@ __all__ = [
     "ShardRecord",
     "manifest_digest",
     "outputs_of",
+    "undisturbed",
 ]

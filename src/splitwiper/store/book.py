@@ -216,6 +216,11 @@ class Book:
             raise CorruptError(f"{self.path} has {text[:40]!r} for {key}, which is no number: restore a backup.")
         return int(text)
 
+    def mark(self) -> bytes | None:
+        """Return what is another value after every change of a sealed database; None where there is no seal."""
+        row = self.one("SELECT nonce FROM seal") if self._seal else None
+        return row[0] if row is not None and isinstance(row[0], bytes) else None
+
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
         """One atomic change. Under a lease it only commits while the lease is still ours.

@@ -8,10 +8,11 @@ from typing import cast
 from splitwiper.client import Client
 from splitwiper.errors import FormatError
 from splitwiper.federation import Verification
-from splitwiper.federation.verify import guarded, verify_client, verify_gone, verify_record
+from splitwiper.federation.verify import Check, guarded, verify_client, verify_gone, verify_record
 from splitwiper.service.certificate import Envelope
 from splitwiper.service.certificate.structure import parse
 from splitwiper.service.home.home import Home
+from splitwiper.store import undisturbed
 from splitwiper.wire import Link, Receipt, Request, Ticket
 
 
@@ -37,7 +38,16 @@ def verify_site(home: Home, receipt: Receipt | None = None) -> Verification:
     Args:
         home: the site. Its server is not asked.
         receipt: look at the request of this receipt alone; all of the site's unless given.
+
+    Raises:
+        BusyError: another process changed the site meanwhile, so that what was read does not fit together.
     """
+    with undisturbed() as watch:
+        watch.add(home.client.tree.book)
+        return Verification.of(_checks(home, receipt))
+
+
+def _checks(home: Home, receipt: Receipt | None) -> list[Check]:
     known = home.client
     tree = known.tree
     client = Client(tree, home.halves.client, home.columns(), cast("Link", _Offline(home)))
@@ -55,7 +65,7 @@ def verify_site(home: Home, receipt: Receipt | None = None) -> Verification:
             checks.append(guarded(f"site {known.name}", check))
             if checks[-1].outcome != "exact":
                 break
-    return Verification.of(checks)
+    return checks
 
 
 def _certified(home: Home) -> list[Request]:
