@@ -105,7 +105,7 @@ def test_a_run_that_changes_while_it_is_verified_is_not_accused(
         return real(tree)
 
     monkeypatch.setattr(ServerTree, "shards", shards_late)
-    with pytest.raises(BusyError, match="changed .* while it was being read: try again"):
+    with pytest.raises(BusyError, match=r"changed .* while it was being read: try again"):
         fed.verify()
     assert changed
     fed.settle()
