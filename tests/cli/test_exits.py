@@ -205,6 +205,13 @@ def test_130_a_real_interrupt_and_the_same_command_again(call_json, place: Path,
     assert found["clients"]["north"]["held"] == 36
 
 
+def test_help_wraps_paragraphs_and_shows_brackets(call) -> None:
+    said = call("join", "--help").stdout
+    assert "[client]  " in said and "[model]  " in said
+    words = [line.strip() for line in said.splitlines()]
+    assert "key," not in words  # a line of its own where the source's line was a little longer than the terminal's
+
+
 def test_help_needs_nothing_heavy() -> None:
     """The command line imports torch only when a command runs; the root package is left out of the account."""
     program = f"""

@@ -32,7 +32,7 @@ def audit(
     keep: Annotated[bool, typer.Option("--keep", help="Keep what was downloaded: every client's activations.")] = False,
     as_json: Json = False,
 ) -> None:
-    r"""Audit a server with an auditor's certificate alone.
+    """Audit a server with an auditor's certificate alone.
 
     The whole ledger and all shards are downloaded; each shard must carry its
     site's own signature. The server half is recomputed, wholly or in a random
@@ -44,7 +44,7 @@ def audit(
       name = "tuv"                         # as the certificate has it
       url = "https://splitwiper.example.org:8443"
       certs = "certs/tuv"                  # what 'splitwiper certs auditor' made
-      \[model]                             # as the federation agreed on it
+      [model]                              # as the federation agreed on it
 
     Example:
       splitwiper audit tuv.toml --out audit

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import typer
+from rich.markup import escape
 from rich.text import Text
 
 from splitwiper.cli.show import errors, line
@@ -122,7 +124,19 @@ def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
             _tell("interrupted", str(stop) or GO_ON)
             raise typer.Exit(INTERRUPTED) from stop
 
+    run.__doc__ = _flowing(inspect.cleandoc(command.__doc__ or ""))
     return run
+
+
+def _flowing(text: str) -> str:
+    """A help text whose paragraphs the terminal may wrap anew; indented lines stay, and brackets are only brackets."""
+    lines = [""]
+    for next_line in text.splitlines():
+        if next_line and not next_line.startswith(" ") and lines[-1] and not lines[-1].startswith(" "):
+            lines[-1] += f" {next_line}"
+        else:
+            lines.append(next_line)
+    return escape("\n".join(lines).strip())
 
 
 @contextmanager

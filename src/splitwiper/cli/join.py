@@ -44,7 +44,7 @@ def join(
     patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to wait for the others.")] = 600.0,
     as_json: Json = False,
 ) -> None:
-    r"""Join a server, pre-train on one's own rows, and send activations once.
+    """Join a server, pre-train on one's own rows, and send activations once.
 
     Data, half and keys stay in the home folder. Learning the same rows again
     changes nothing; an upload that was interrupted goes on where it was.
@@ -59,8 +59,8 @@ def join(
       url = "https://splitwiper.example.org:8443"
       certs = "certs/north"                # what 'splitwiper certs client' made
       data = "rows.npz"                    # or a .csv file; label = "COLUMN"
-      \[model]                             # as the server has it
-      [client]                             # epochs, slices, codec…: the server never learns these
+      [model]                              # as the server has it
+      [client]                             # epochs, slices, codec…
 
     Example:
       splitwiper join north.toml --home sites/north

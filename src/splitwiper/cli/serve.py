@@ -23,7 +23,7 @@ def serve(
 
     Clients open all connections and are known by their certificates ('splitwiper
     certs' makes them). Training runs in a process beside the service. The file has
-    seed, \[model], \[server] and \[service]; clients' settings are in their own files.
+    seed, [model], [server] and [service]; clients' settings are in their own files.
     Stop it with Ctrl-C or SIGTERM: what was begun is finished, or begun again by
     the next start. Logs are JSON lines on standard error.
 
