@@ -142,3 +142,16 @@ def test_the_other_way_out_of_an_old_backup(run: Path, tmp_path: Path) -> None:
     assert "is lost" in found.reason
     assert status(run).todo == ()
     assert strays(run) == []
+
+
+def test_a_client_that_was_forgotten_while_away_is_not_accused_when_it_comes_back(run: Path) -> None:
+    place = away(run)
+    fed = reopen(run)
+    fed.unlearn("north", everything=True)
+    assert fed.verify().exact
+    shutil.move(place, run / "clients" / "north")
+    told = reopen(run).verify()
+    assert (told.outcome, told.claims["rows"]) == ("unverifiable", "unverifiable")
+    assert "while the folder of north was away: call settle first" in told.reason
+    reopen(run).settle()
+    assert reopen(run).verify().exact

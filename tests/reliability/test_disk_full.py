@@ -182,3 +182,12 @@ def test_a_file_size_limit_reads_as_such(tmp_path: Path, many: dict[str, object]
     fed.learn({"north": MANY})
     assert bits(tmp_path / "run") == many
     assert strays(tmp_path / "run") == []
+
+
+def test_verifying_on_a_full_disk_accuses_nobody(tmp_path: Path) -> None:
+    fed = _learned(tmp_path / "run")
+    with file_size_limit(64):
+        told = fed.verify()
+    assert told.outcome == "unverifiable"
+    assert "limits" in told.reason
+    assert fed.verify().exact

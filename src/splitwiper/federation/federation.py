@@ -53,7 +53,7 @@ from splitwiper.privacy import Spending, check_noise
 from splitwiper.reading import is_there, read_bytes
 from splitwiper.server import Server
 from splitwiper.splitting import Halves, libraries
-from splitwiper.store import ServerTree, files, ledger
+from splitwiper.store import ServerTree, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
@@ -402,7 +402,8 @@ class Federation:
         return [label.name for label in self._predict(client, x, at_home)]
 
     def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
-        return self._client(client).scores(x, at_home=self.halves.server if at_home else None)
+        asking, half = self._client(client), self.halves.server if at_home else None
+        return read_undisturbed(lambda: asking.scores(x, at_home=half), asking.tree.book, self._server.tree.book)
 
     def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
         asking, scores = self._client(client), self._scores(client, x, at_home)

@@ -20,10 +20,11 @@ from splitwiper.client.content import MAC_COLUMN
 from splitwiper.errors import (
     AbsentClientError,
     ConfigError,
+    CorruptError,
     DataError,
+    FormatError,
     InputError,
     NotFoundError,
-    SealError,
     StoreError,
     TrainingError,
 )
@@ -197,14 +198,12 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
     """Check that a party's own records are as it left them."""
     try:
         check()
-    except SealError as problem:
-        return Check(what, "history", "unverifiable", str(problem).removesuffix("."))
     except AbsentClientError as problem:
         return Check(what, "state", "unverifiable", str(problem))
     except InputError as problem:  # it joined with another client half
         return Check(what, "state", "mismatch", str(problem))
     except StoreError as problem:
-        return Check(what, "history", "mismatch", str(problem))
+        return Check(what, "history", _meaning(problem), (problem.strerror or str(problem)).removesuffix("."))
     return Check(what, "history", "exact", "its records are sealed, and as it left them")
 
 
@@ -268,11 +267,16 @@ def _client(server: Server, client: Client | None, name: str, receipt: Receipt |
 
 
 def guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Check:
-    """Return what comes out of a check; where it meets damaged files, a mismatch."""
+    """Return what comes out of a check; damaged files are a mismatch, a full disk or one that fails is none."""
     try:
         return check()
     except StoreError as problem:
-        return Check(what, claim, "mismatch", str(problem))
+        return Check(what, claim, _meaning(problem), (problem.strerror or str(problem)).removesuffix("."))
+
+
+def _meaning(problem: StoreError) -> Outcome:
+    """What an error tells of the bytes: that they are not what was written, or nothing."""
+    return "mismatch" if isinstance(problem, CorruptError | FormatError) else "unverifiable"
 
 
 def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
@@ -291,6 +295,9 @@ def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
         try:
             opening, own = client.tree.opening(ticket), client.tree.commitment(ticket)
         except NotFoundError:
+            if not request.commitment:  # the folder came back after its client was forgotten
+                detail = f"ticket {ticket} was asked while the folder of {client.name} was away: call settle first"
+                return Check(what, "rows", "unverifiable", detail)
             return Check(what, "rows", "mismatch", f"{client.name} never made the request of ticket {ticket}")
         if request.commitment and not own:
             detail = f"the folder that made the request of ticket {ticket} is lost, so its rows cannot be looked for"

@@ -4,7 +4,7 @@ from splitwiper.store.book import Book
 from splitwiper.store.client_tree import ClientTree
 from splitwiper.store.records import EpochRecord, ModelRecord, ShardRecord, manifest_digest, outputs_of
 from splitwiper.store.server_tree import ServerTree
-from splitwiper.store.watching import undisturbed
+from splitwiper.store.watching import read_undisturbed, undisturbed
 
 __all__ = [
     "Book",
@@ -15,5 +15,6 @@ __all__ = [
     "ShardRecord",
     "manifest_digest",
     "outputs_of",
+    "read_undisturbed",
     "undisturbed",
 ]

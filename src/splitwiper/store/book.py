@@ -182,6 +182,11 @@ class Book:
     def __del__(self) -> None:
         self.close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a connection is open."""
+        return self._db is not None
+
     def close(self) -> None:
         """Close the connection; the next use opens it again."""
         if self._db is not None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.store.book import Book
+
+_T = TypeVar("_T")
+TRIES = 10
+
+
+class _DisturbedError(BusyError):
+    """Another process changed what was being read."""
 
 
 class Watch:
@@ -25,13 +33,15 @@ class Watch:
 
 
 def _mark(book: Book) -> bytes | None:
-    """Where a database cannot be read, that is for the checks to tell."""
+    """Where a database cannot be read, that is for the checks to tell. One that was closed is closed again."""
+    was_open = book.is_open
     try:
         return book.mark()
     except SplitWiperError:
         return None
     finally:
-        book.close()
+        if not was_open:
+            book.close()
 
 
 @contextmanager
@@ -49,8 +59,26 @@ def undisturbed() -> Iterator[Watch]:
     except SplitWiperError as problem:
         failure = problem
     if book := watch.changed():
-        raise BusyError(
+        raise _DisturbedError(
             f"another process changed {book.path.parent} while it was being read: try again once it has finished."
         ) from failure
     if failure is not None:
         raise failure
+
+
+def read_undisturbed(read: Callable[[], _T], *books: Book) -> _T:
+    """Return what is read while nobody changes these databases; where somebody does, read again.
+
+    Raises:
+        BusyError: somebody did, every time.
+    """
+    for turn in range(TRIES):
+        try:
+            with undisturbed() as watch:
+                for book in books:
+                    watch.add(book)
+                return read()
+        except _DisturbedError:
+            if turn == TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
