@@ -17,7 +17,7 @@ from benchmarks.dishonest.stage import Stage
 from benchmarks.harness import Check, Result
 
 QUICK = ("lazy", "trains on what it should have erased", "puts the erased shard back")
-_FEW = ("forget", "certificate", "outsider", "audit", "attest", "fetch", "outsider with attestations")
+_FEW = ("forget", "certificate", "outsider", "audit", "fetch", "outsider with attestations")
 """Steps of a quick try."""
 _FRESH = ("honest", "lazy")
 """Played once more with an interpreter for every process, as users start them, and not forked."""
