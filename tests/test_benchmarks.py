@@ -15,6 +15,8 @@ ROOT = Path(__file__).parent.parent
 SUITE = sorted(path.stem for path in (ROOT / "benchmarks" / "suite").glob("[!_]*.py"))
 LONG = ("checks", "clients", "masking", "memory", "service")
 """They take ten seconds and more, quick as they are."""
+JUDGED = ("dishonest",)
+"""They say who notices what, which must come out the same anywhere."""
 FIELDS = {"name", "title", "quick", "parameters", "values", "checks", "hardware", "versions", "commit", "date"}
 
 
@@ -47,11 +49,28 @@ def test_a_benchmark_keeps_what_it_measured(tmp_path: Path, name: str) -> None:
         for check in record["checks"]:
             assert check.keys() == {"what", "target", "measured", "met"}
             assert check["measured"] in said
+            assert check["met"] or name not in JUDGED, check["measured"]
             assert check["measured"] in (tmp_path / "README.md").read_text(encoding="utf-8")
     again = (tmp_path / "README.md").read_bytes()
     (tmp_path / "README.md").unlink()
     bench("table", "--out", tmp_path)
     assert (tmp_path / "README.md").read_bytes() == again
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_every_dishonest_server(tmp_path: Path) -> None:
+    bench("dishonest", "--out", tmp_path)
+    kept = lines(tmp_path, "dishonest")
+    wrong = {record["parameters"]["kind"]: record["values"]["wrong"] for record in kept}
+    assert len(wrong) > 30 and not any(wrong.values()), wrong
+    caught = {record["parameters"]["kind"]: record["values"]["caught_by"] for record in kept}
+    assert [kind for kind, by in caught.items() if not by] == [
+        "honest",
+        "another model, and no download",
+        "keeps countersigned heads back",
+        "keeps a copy",
+    ]
 
 
 def record(**other: Any) -> dict[str, Any]:

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import splitwiper
-from splitwiper import Federation
+from splitwiper import Federation, errors
 from splitwiper.cli import app
-from splitwiper.cli.exits import TABLE
-from splitwiper.errors import DiskFullError
+from splitwiper.cli.exits import TABLE, exit_code
+from splitwiper.errors import DiskFullError, SplitWiperError
 from splitwiper.store import ServerTree
 from splitwiper.store.files import disk_full
 
@@ -29,7 +29,12 @@ def test_every_code_is_in_the_help(call) -> None:
     for text in TABLE.strip().splitlines()[2:]:
         assert text.strip() in shown
     codes = [int(code) for code in re.findall(r"^ +(\d+)  ", TABLE, re.MULTILINE)]
-    assert codes == [*range(12), 130]
+    assert codes == [*range(13), 130]
+
+
+def test_every_error_raised_on_purpose_has_a_code_of_its_own_kind() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, SplitWiperError)]
+    assert [kind for kind in kinds if exit_code(kind("x")) == 1] == [SplitWiperError]
 
 
 def test_warnings_are_told_without_their_place_in_the_source(capsys: pytest.CaptureFixture[str]) -> None:

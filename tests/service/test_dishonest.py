@@ -1,19 +1,7 @@
-"""Servers that lie, over real sockets: who notices, and by which check.
+"""Servers that lie, over real sockets: details of the checks that notice it.
 
-==========================================  ===========================  =========================================
-what the server does                        who notices                  by which finding
-==========================================  ===========================  =========================================
-keeps shard and model, says it is settled   the site, and any outsider   "shard after", "changed"
-hands out an old certificate again          the site                     "asked", "own request"
-signs with a key that nobody knows          the site, and any outsider   "signature"
-certifies one model, answers with another   the site, when it predicts   `MismatchError`
-hands out another model                     the site                     "model", `MismatchError`
-trains on rows that were withdrawn          an auditor                   "server half"
-puts a shard in that no site signed         an auditor                   "shard of …"
-forges some epochs of a transcript          an auditor that draws them   "server half"
-shows another ledger than the last time     site, auditor                `ForkError`
-keeps a copy and uses it for nothing        nobody                       –
-==========================================  ===========================  =========================================
+Whole scenarios, with a process for the server and for each command of the others, are in ``benchmarks/dishonest``;
+`tests/test_benchmarks.py` plays three of them, and all under ``soak``.
 """
 
 from __future__ import annotations
@@ -28,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from service.certificate.test_command import call
 from service.scene import EPOCHS, Scene, found
 from splitwiper.errors import ForkError, MismatchError
 from splitwiper.server import Server
@@ -35,10 +24,11 @@ from splitwiper.service.api import proving
 from splitwiper.service.certificate import Head, Pins, SigningKey, certify, check, read_public
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.certifying import certified
+from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.home.verifying import fingerprint_of, verify_site
 from splitwiper.service.verifying import verify_both, verify_store
 from splitwiper.store import ServerTree, tickets
-from splitwiper.wire import Scores, open_shard
+from splitwiper.wire import Scores, Statement, Ticket, open_shard
 
 
 @pytest.fixture
@@ -80,20 +70,6 @@ def test_an_honest_server_passes_every_check_and_becomes_exact_once_recomputed(s
     assert (
         verify_store(scene.store).exact and verify_both(scene.store, partial(verify_site, scene.north))(receipt).exact
     )
-
-
-def test_a_server_that_does_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ignore(self: ServerTree, client: str, staged: Path, shard: Any, statement: Any, **how: Any) -> Any:
-        with self.book.change() as db:
-            tickets.answer(db, client, statement, statement.tickets, warm=True)
-        return dataclasses.replace(self.shard(client), digest=how["digest"])
-
-    monkeypatch.setattr(ServerTree, "accept", ignore)
-    proof = scene.certificate(scene.forget())
-    outcomes = found(proof)
-    assert outcomes["shard after"] == outcomes["changed"] == "mismatch" and proof.checked.outcome == "mismatch"
-    offline = check(proof.envelope, scene.keys())
-    assert offline.outcome == "mismatch" and "nothing was forgotten" in offline.reason
 
 
 def test_an_old_certificate_for_a_new_ticket(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,32 +122,6 @@ def test_another_model_is_handed_out(scene: Scene, monkeypatch: pytest.MonkeyPat
         scene.south.predict("south", scene.rows["south"][0])
 
 
-def test_a_server_that_trains_on_what_was_withdrawn(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = scene.folder / "kept"
-    shutil.copy(scene.store / "shards" / scene.tree.shard("north").file, kept)
-    with monkeypatch.context() as lying:
-        honest = Server._open
-        lying.setattr(
-            Server,
-            "_open",
-            lambda self, records: [
-                open_shard(kept) if record.client == "north" else shard
-                for record, shard in zip(records, honest(self, records), strict=True)
-            ],
-        )
-        ticket = scene.forget()
-    assert scene.certificate(ticket).checked.holds  # the site cannot tell
-    whole = scene.audit()
-    assert whole.checked.outcome == "mismatch" and whole.checked.checks[-1].what == "server half"
-    assert scene.audit(epochs=EPOCHS).checked.outcome == "mismatch"
-    told = check(
-        scene.certificate(ticket).envelope,
-        scene.keys(),
-        attesters=read_public(scene.folder / "audit" / "auditor-key.pub.pem"),
-    )
-    assert told.outcome == "mismatch" and "recomputed, and different" in told.reason
-
-
 def test_a_shard_that_its_site_did_not_sign(scene: Scene) -> None:
     tree, record = scene.tree, scene.tree.shard("north")
     signed = json.loads(record.signed)
@@ -184,6 +134,48 @@ def test_a_shard_that_its_site_did_not_sign(scene: Scene) -> None:
         assert outcomes["shard of south"] == "holds" and "server half" not in outcomes
 
 
+def test_a_site_that_the_server_made_up(scene: Scene) -> None:
+    """Registered and signed for by the server itself, with another site's shard: only keys from outside show it."""
+    folder, ghost = scene.folder / "keys", SigningKey.generate()
+    folder.mkdir()
+    for home in (scene.north, scene.south):
+        (folder / f"{home.config.name}.pem").write_bytes(home.own_key.public.pem())
+    sites = {one.what: one.outcome for one in scene.audit(sites="keys").checked.checks}
+    assert sites["sites"] == "holds" and sites["server half"] == "exact"
+    tree, record, salt = scene.tree, scene.tree.shard("north"), b"g" * 32
+    tree.register_key("ghost", ghost.public.raw.hex())
+    said = Statement("", "", "", {}, salt=salt.hex())
+    own = OwnKey(scene.folder / "nowhere", tree.book.meta("run"))
+    own.key = lambda: ghost
+    signed = json.dumps(own.sign_shard("ghost", record.digest, said, serial=1))
+    shutil.copy(scene.store / "shards" / record.file, scene.folder / "copy")
+    with tree.staging(scene.folder / "copy") as staged:
+        tree.accept("ghost", staged, open_shard(staged), said, signed=signed)
+    scene.train()
+    outcomes = {one.what: (one.outcome, one.detail) for one in scene.audit(sites="keys").checked.checks}
+    assert outcomes["sites"][0] == "mismatch" and "no key of ghost" in outcomes["sites"][1]
+    blind = {one.what: (one.outcome, one.detail) for one in scene.audit().checked.checks}
+    assert blind["sites"][0] == "unchecked" and "ghost, north, south" in blind["sites"][1]
+    assert blind["server half"][0] == "exact"  # which is why the line above has to be there
+    (folder / "ghost.pem").write_bytes(SigningKey.generate().public.pem())
+    other = {one.what: one.detail for one in scene.audit(sites="keys").checked.checks}
+    assert other["sites"] == "ghost registered another key than the auditor has"
+
+
+def test_a_request_that_the_server_lost(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site goes by its own list, so it is not told that nothing is left to do; an honest server is asked again."""
+    folder = scene.folder / "north"
+    with monkeypatch.context() as lying:
+        lost = (tickets.now(), "", "")
+        lying.setattr(Server, "submit", lambda _, one: Ticket(one.ticket, one.client, one.level, "accepted", *lost))
+        for words in (("--class", "cat"), ()):
+            said = call("forget", folder, *words, "--patience", "1", code=6).stderr
+            assert "the server knows no ticket" in said.replace("\n", " ")
+    call("forget", folder, "--patience", "0", code=8)
+    scene.train()
+    assert "the server certifies" in call("forget", folder, "--patience", "5").stdout.replace("\n", " ")
+
+
 def test_a_ledger_that_is_not_the_one_of_the_last_audit(scene: Scene) -> None:
     assert scene.audit().checked.exact
     pins = Pins(scene.folder / "audit" / "heads")
@@ -194,13 +186,6 @@ def test_a_ledger_that_is_not_the_one_of_the_last_audit(scene: Scene) -> None:
         pins.keep(other)
         with pytest.raises(ForkError, match=words):
             scene.audit()
-
-
-def test_a_copy_that_is_used_for_nothing_is_noticed_by_nobody(scene: Scene) -> None:
-    """No protocol can show this: THREAT_MODEL.md says so."""
-    shutil.copytree(scene.store / "shards", scene.folder / "kept")
-    ticket = scene.forget()
-    assert scene.certificate(ticket).checked.holds and scene.audit().checked.exact
 
 
 def test_without_the_model_the_certificate_says_what_was_not_checked(tmp_path: Path, certs: Path) -> None:

@@ -30,6 +30,7 @@ from splitwiper.errors import (
     SplitWiperError,
     StoreError,
     TrainingError,
+    UnreachableError,
 )
 
 OUTCOMES = {"exact": 0, "holds": 0, "mismatch": 3, "not_comparable": 4, "unverifiable": 5}
@@ -49,6 +50,7 @@ _KINDS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (ForkError, MISMATCH),
     (MismatchError, MISMATCH),
     (IdentityError, 10),
+    (UnreachableError, 12),
 )
 TABLE = """Exit codes:
 
@@ -64,6 +66,7 @@ TABLE = """Exit codes:
     9  training went wrong
    10  a certificate, token or passphrase is not accepted
    11  the server was restored from a backup: see accept-restore
+   12  the server cannot be reached, or fails: try again later
   130  interrupted or declined; nothing acknowledged is lost
 """
 _TRANSLATED = (

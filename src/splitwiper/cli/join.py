@@ -148,16 +148,18 @@ def forget(
     with Bars(quiet=as_json) as bars, when_interrupted("What was named is suppressed. " + _AGAIN):
         opened = Home(home, bars)
         ticket, estimate = "", None
-        if classes or samples or everything:
-            chosen = _named(opened, classes)
-            estimate = opened.estimate()
-            if not as_json:
-                _tell_cost(estimate)
-            ticket = opened.forget(classes=chosen, samples=samples or None, everything=everything)
-        opened.settle(patience=patience, told=lambda text: show.line(show.errors(), f"{text} Trying again."))
-        found = opened.await_receipt(ticket, patience=patience) if ticket else None
-        proofs = _proofs(opened, ticket, patience)
-        opened.close()
+        try:
+            if classes or samples or everything:
+                chosen = _named(opened, classes)
+                estimate = opened.estimate()
+                if not as_json:
+                    _tell_cost(estimate)
+                ticket = opened.forget(classes=chosen, samples=samples or None, everything=everything)
+            opened.settle(patience=patience, told=lambda text: show.line(show.errors(), f"{text} Trying again."))
+            found = opened.await_receipt(ticket, patience=patience) if ticket else None
+            proofs = _proofs(opened, ticket, patience)
+        finally:
+            opened.close()
     if found is not None and receipt is not None:
         found.save(receipt)
     if ticket and certificate is not None:
@@ -184,9 +186,10 @@ def _proofs(opened: Home, ticket: str, patience: float) -> dict[str, Certified]:
     """The certificate of a request; without one, of all settled requests that the site has no certificate of yet."""
     if ticket:
         return {ticket: opened.certificate(ticket)}
-    for one in opened.requests():
-        if one.state != "settled":
-            opened.await_receipt(one.id, patience=patience)
+    settled = {one.id for one in opened.requests() if one.state == "settled"}
+    for one in opened.client.tree.requests("open", "sent", "done"):  # the site's own list: a server may lose some
+        if one["ticket"] not in settled:
+            opened.await_receipt(one["ticket"], patience=patience)
     return opened.certificates(missing=True)
 
 

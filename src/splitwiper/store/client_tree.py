@@ -289,8 +289,12 @@ class ClientTree:
         return str(self._request(ticket)["before"])
 
     def ask_again(self, tickets: Iterable[str]) -> None:
-        """Make requests again to a server that no longer knows them; which shard it holds then is unknown."""
+        """Make requests again to a server that no longer knows them; which shard it holds then is unknown.
+
+        It may be the very one that answers them, so the next one gets another salt: see `shard_salt`.
+        """
         with self.book.change() as db:
+            db.execute("DELETE FROM meta WHERE key = 'shard_salt'")
             db.executemany(
                 "UPDATE requests SET state = 'open', before = ? WHERE ticket = ?", [(UNKNOWN, t) for t in tickets]
             )

@@ -36,6 +36,8 @@ class Replay:
         generations: how often each client's shard was replaced or withdrawn.
         model: the newest entry about a model.
         finished: whether nothing was sent or asked since that entry.
+        put_back: clients whose shard is one that had been replaced or withdrawn before. No honest site sends one
+            again: a shard that answers a request has a salt of its own, so its commitment is new.
         asked: entries that accepted a request, by ticket.
         settled: entries that settled one, by ticket.
     """
@@ -46,8 +48,10 @@ class Replay:
     generations: dict[str, int] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False
+    put_back: set[str] = field(default_factory=set)
     asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _taken: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Take the next entry into account.
@@ -80,7 +84,11 @@ class Replay:
         client = entry["client"]
         self.generations[client] = self.generations.get(client, 0) + 1
         self.shards.pop(client, None)
+        self.put_back.discard(client)
         if kind == "shard":
+            if (client, entry["shard"]) in self._taken:
+                self.put_back.add(client)
+            self._taken.add((client, entry["shard"]))
             self.shards[client] = ShardEntry(entry["shard"], self.keys.get(client, ""))
 
     def _ticket(self, kind: str, entry: Mapping[str, Any]) -> None:

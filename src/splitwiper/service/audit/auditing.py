@@ -18,8 +18,8 @@ from typing import Any
 from splitwiper.errors import MismatchError, SplitWiperError
 from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.server.transcript import detection
-from splitwiper.service.audit.config import AuditConfig
-from splitwiper.service.audit.ledger import model_finding, play, shard_findings
+from splitwiper.service.audit.config import AuditConfig, site_keys
+from splitwiper.service.audit.ledger import model_finding, play, shard_findings, site_finding
 from splitwiper.service.audit.recomputing import Recomputed, recompute
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
@@ -86,14 +86,16 @@ def audit(
         MismatchError: what the server shows is not its ledger.
     """
     files.make_folder(out)
+    known = site_keys(folder, config)
     link = connect(folder, config, out)
     try:
         told = link.manifest()
         head = Head(int(told["head"]["size"]), str(told["head"]["root"]))
         link.compare(head)
         played = play(link.ledger(), head)
+        sites = site_finding(played, known)
         with _downloads(out / "downloads", keep=keep) as place:
-            return _audited(config, out, link, told, head, played, place, epochs, progress)
+            return _audited(config, out, link, told, head, played, sites, place, epochs, progress)
     finally:
         link.close()
 
@@ -105,13 +107,15 @@ def _audited(
     told: Mapping[str, Any],
     head: Head,
     played: Replay,
+    sites: Finding,
     place: Path,
     epochs: int | None,
     progress: Progress | None,
 ) -> Audited:
     model = _model(told["model"])
     described = model.described() if model else ""
-    findings = [Finding("ledger", "holds", f"{head}, every entry of it"), *shard_findings(told["shards"], played)]
+    findings = [Finding("ledger", "holds", f"{head}, every entry of it"), sites]
+    findings += shard_findings(told["shards"], played)
     findings.append(model_finding(told["model"], described, played))
     done = Recomputed()
     if not _is_wrong(findings):

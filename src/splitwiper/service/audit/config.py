@@ -9,6 +9,7 @@ from splitwiper.config import ModelConfig, from_dict, read_toml
 from splitwiper.config.settings import typed
 from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
+from splitwiper.service.certificate import read_public
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,9 @@ class AuditConfig:
     """The auditor's folder of certificates; relative to the configuration file."""
     token: str = ""
     """A file with a bearer token, where a proxy terminates TLS."""
+    sites: str = ""
+    """A folder with the public key of every site, NAME.pem each, which the sites gave the auditor themselves; relative
+    to the configuration file. Without it a site that the server made up does not show."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model, as the federation agreed on it: the auditor builds it itself."""
 
@@ -32,6 +36,23 @@ class AuditConfig:
             raise ConfigError(f"name = {self.name!r}: an auditor's name has letters, digits, '.', '_' and '-' alone.")
         if not self.url.startswith(("https://", "http://")):
             raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
+
+
+def site_keys(folder: Path, config: AuditConfig) -> dict[str, str] | None:
+    """Return the public keys of sites by name, in hex; None where the settings name no folder of them.
+
+    Args:
+        folder: what relative paths are relative to.
+        config: the settings.
+
+    Raises:
+        NotFoundError: there are none in the folder.
+        FormatError: a file is no such key.
+    """
+    if not config.sites:
+        return None
+    found = sorted((folder / config.sites).glob("*.pem")) or [folder / config.sites]
+    return {path.stem: read_public(path)[0].raw.hex() for path in found}
 
 
 def read_audit(path: Path) -> AuditConfig:

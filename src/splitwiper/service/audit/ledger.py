@@ -15,6 +15,8 @@ from splitwiper.store import merkle
 from splitwiper.store.replay import Replay, ShardEntry
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
+_NO_KEYS = "no keys of sites are given (sites = FOLDER), so an invented one would not show;"
+
 
 def play(listed: Sequence[Mapping[str, Any]], head: Head) -> Replay:
     """Return what a ledger leads to, up to a head, after checking that these are its entries.
@@ -45,8 +47,34 @@ def shard_findings(shards: Sequence[Mapping[str, Any]], played: Replay) -> Itera
     else:
         yield Finding("manifest", "holds", f"it has the {len(held)} shards that the ledger leads to, and no others")
     for told in shards:
-        entered = played.shards.get(str(told["client"]), ShardEntry("", ""))
+        client = str(told["client"])
+        if client in played.put_back:
+            detail = "it had been replaced or withdrawn, and was put back: its site sends no shard a second time"
+            yield Finding(f"shard of {client}", "mismatch", detail)
+            continue
+        entered = played.shards.get(client, ShardEntry("", ""))
         yield _shard(told, entered, run=str(played.made.get("run")))
+
+
+def site_finding(played: Replay, keys: Mapping[str, str] | None) -> Finding:
+    """Check that every shard is of a site that the auditor knows, registered with that site's key.
+
+    A server could otherwise invent a site, and train on what it should have erased in that site's name.
+
+    Args:
+        played: the ledger.
+        keys: public keys of sites by name, in hex; None where the auditor was given none.
+    """
+    what = "sites"
+    if keys is None:
+        return Finding(what, "unchecked", f"{_NO_KEYS} the ledger names {', '.join(sorted(played.shards)) or 'nobody'}")
+    if unknown := sorted(played.shards.keys() - keys.keys()):
+        return Finding(
+            what, "mismatch", f"the auditor has no key of {', '.join(unknown)}: the server may have made it up"
+        )
+    if odd := sorted(name for name, entry in played.shards.items() if entry.key != keys[name]):
+        return Finding(what, "mismatch", f"{', '.join(odd)} registered another key than the auditor has")
+    return Finding(what, "holds", f"all {len(played.shards)} are registered with the keys that the auditor has")
 
 
 def _shard(told: Mapping[str, Any], entry: ShardEntry, *, run: str) -> Finding:

@@ -39,7 +39,7 @@ from splitwiper.service.certificate.restoring import Restored
 from splitwiper.service.home.agreeing import Gathering, Side
 from splitwiper.service.home.config import FILE, HomeConfig, connect
 from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.home.proof import model_finding, own_findings, prediction_finding
+from splitwiper.service.home.proof import held_finding, model_finding, own_findings, prediction_finding
 from splitwiper.service.home.served import ModelWatch
 from splitwiper.service.home.witnessing import Witnessing
 from splitwiper.splitting import identity
@@ -253,7 +253,10 @@ class Home:
         self.witnessing.try_exchange()
         if found.certificate:
             said = found.certificate
-            more = [*own_findings(said, self._tree(), ticket), model_finding(said, opening, self.link.copy)]
+            more = list(own_findings(said, self._tree(), ticket))
+            if more[0].outcome == "holds":
+                more.append(held_finding(said, self._tree(), ticket, opening))
+            more.append(model_finding(said, opening, self.link.copy))
             more.append(prediction_finding(said, self.client, self.watch, self.link.scores))
             found = Checked((*found.checks, *more), said, found.standing)
         path = self.kept_certificate(ticket)
@@ -375,7 +378,10 @@ class Home:
         for one in self.link.tickets(self.config.name):
             if one.id == ticket:
                 return one
-        raise NotFoundError(f"the server knows no ticket {ticket!r}: call settle, which hands it over.")
+        raise NotFoundError(
+            f"the server knows no ticket {ticket!r}, though this site has asked. The rows stay suppressed here; settle "
+            "('splitwiper forget SITE') asks again. Ask the operator if that does not help."
+        )
 
     def predict(self, client: str, x: Any, *, at_home: bool = False) -> list[str | int]:
         """The most likely label of the client's own task for each input.

@@ -80,6 +80,27 @@ def _own_shards(said: Mapping[str, Any], tree: ClientTree, ticket: str) -> Itera
         yield Finding("shard after", "holds", f"the shard that this site computed without the rows{newest}")
 
 
+def held_finding(said: Mapping[str, Any], tree: ClientTree, ticket: str, opening: Opening) -> Finding:
+    """See whether the server still holds the shard in a certificate, where this site has sent no other one since.
+
+    A server could take the new shard, certify, and put the old one back into its ledger later: the old one carries the
+    site's own signature, too.
+
+    Args:
+        said: what the certificate says.
+        tree: the site's.
+        ticket: the request.
+        opening: what the server gives to open its commitments: the salt of the shard, while it holds that one.
+    """
+    what, after = "shard held", said["after"]["shard"]
+    if after is None or tree.is_behind() or tree.shards_after(ticket) != {after}:
+        return Finding(what, "unchecked", "this site has sent or withdrawn another shard since, or is about to")
+    if not opening.salt:
+        told = "the server no longer holds the shard that this site sent last, and this site sent no other one since"
+        return Finding(what, "mismatch", told)
+    return Finding(what, "holds", "the shard that the server holds now is the one in the certificate")
+
+
 def model_finding(said: Mapping[str, Any], opening: Opening, copy: Callable[[], ModelCopy]) -> Finding:
     """Open the commitment to the model with the model that the server hands out.
 

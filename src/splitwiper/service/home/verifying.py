@@ -57,7 +57,7 @@ def _checks(home: Home, receipt: Receipt | None) -> list[Check]:
             Request(row["ticket"], known.name, row["level"], row["commitment"])
             for row in tree.requests("open", "sent", "done")
         ]
-        asked += _certified(home)
+        asked += [certified for certified in _certified(home) if certified not in asked]
         if receipt is not None:
             asked = [Request(receipt.ticket, known.name, receipt.level, receipt.commitment)]
         accepted = tree.book.meta("accepted") or None

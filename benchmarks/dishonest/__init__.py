@@ -1,0 +1,1 @@
+"""Dishonest servers as processes: what they lie about (`lies_*`), how they run (`process`), who notices (`kinds`)."""
