@@ -19,10 +19,12 @@ class ShardEntry:
     Attributes:
         commitment: to the shard.
         key: the key that its client had registered then, in hex; empty where it had none.
+        first: the number of the entry that took it in for the first time.
     """
 
     commitment: str
     key: str
+    first: int = 0
 
 
 @dataclass
@@ -48,6 +50,7 @@ class Replay:
     finished: bool = False
     asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _first: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Take the next entry into account.
@@ -81,7 +84,18 @@ class Replay:
         self.generations[client] = self.generations.get(client, 0) + 1
         self.shards.pop(client, None)
         if kind == "shard":
-            self.shards[client] = ShardEntry(entry["shard"], self.keys.get(client, ""))
+            first = self._first.setdefault((client, entry["shard"]), int(entry.get("seq", 0)))
+            self.shards[client] = ShardEntry(entry["shard"], self.keys.get(client, ""), first)
+
+    def outdated(self, client: str) -> list[str]:
+        """Return the settled requests of a client that were made after its shard was first sent.
+
+        A site answers every request with a shard that it commits to anew, so the shard that is held now must be one
+        that came after all of them. Where it is not, the server went back to an older one.
+        """
+        held = self.shards.get(client)
+        made = {ticket: self.asked[ticket] for ticket in self.settled}
+        return [t for t, asked in made.items() if held and asked["client"] == client and asked["seq"] > held.first]
 
     def _ticket(self, kind: str, entry: Mapping[str, Any]) -> None:
         ticket = entry["ticket"]

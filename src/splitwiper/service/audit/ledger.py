@@ -46,6 +46,10 @@ def shard_findings(shards: Sequence[Mapping[str, Any]], played: Replay) -> Itera
         yield Finding("manifest", "holds", f"it has the {len(held)} shards that the ledger leads to, and no others")
     for told in shards:
         entered = played.shards.get(str(told["client"]), ShardEntry("", ""))
+        if older := played.outdated(str(told["client"])):
+            why = f"the ledger goes back to one from before its site asked to forget (ticket {older[-1]})"
+            yield Finding(f"shard of {told['client']}", "mismatch", why)
+            continue
         yield _shard(told, entered, run=str(played.made.get("run")))
 
 

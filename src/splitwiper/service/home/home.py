@@ -61,7 +61,7 @@ class Certified:
 
 
 class _Accepted:
-    """The commitment to the model that a site accepted last, in its book."""
+    """The model that a site accepted last, in its book."""
 
     def __init__(self, tree: ClientTree) -> None:
         self._tree = tree
@@ -69,8 +69,11 @@ class _Accepted:
     def accepted(self) -> str:
         return self._tree.book.meta("answering") or ""
 
-    def accept(self, commitment: str) -> None:
-        self._tree.remember(answering=commitment)
+    def place(self) -> int:
+        return int(self._tree.book.meta("answering_since") or 0)
+
+    def accept(self, commitment: str, place: int) -> None:
+        self._tree.remember(answering=commitment, answering_since=str(place))
 
 
 class Home:
@@ -253,8 +256,13 @@ class Home:
         self.witnessing.try_exchange()
         if found.certificate:
             said = found.certificate
-            more = [*own_findings(said, self._tree(), ticket), model_finding(said, opening, self.link.copy)]
-            more.append(prediction_finding(said, self.client, self.watch, self.link.scores))
+            found = Checked((*found.checks, *own_findings(said, self._tree(), ticket)), said, found.standing)
+            if found.holds and said["after"]["model"] is not None:
+                self.watch.certified(said["after"]["model"], said["ledger"]["entry"]["seq"])
+            more = [
+                model_finding(said, opening, lambda: self.watch.opened(self.link.copy())),
+                prediction_finding(said, self.client, self.watch, self.link.scores),
+            ]
             found = Checked((*found.checks, *more), said, found.standing)
         path = self.kept_certificate(ticket)
         files.make_folder(path.parent)
@@ -357,7 +365,8 @@ class Home:
         """
         client = self.client
         # Whatever happens from here on, the shard is sent again, and the key registered: the backup may be older.
-        client.tree.remember(unsent="restored", registered="")
+        # Its ledger counts from the backup on, too, and so do the models in it.
+        client.tree.remember(unsent="restored", registered="", answering="", answering_since="")
         kept = self.guard.accept(restored, self.link.ask)
         self.register()
         lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}

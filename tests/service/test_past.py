@@ -1,0 +1,77 @@
+"""A server that brings the past back: an older model of its own ledger, or a shard that its site signed long ago."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.scene import Scene, found
+from splitwiper.errors import MismatchError
+from splitwiper.server import Server
+from splitwiper.service.certificate import Log
+from splitwiper.store import ServerTree, ledger
+from splitwiper.wire.commitments import shard_commitment
+
+
+@pytest.fixture
+def scene(tmp_path: Path, certs: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path, certs)
+    yield made
+    made.close()
+
+
+def answer_as_of_now(scene: Scene, lie: pytest.MonkeyPatch) -> None:
+    """Have the server answer for ever with the model of now, and show this model's entry as its newest."""
+    copied, seq = scene.folder / "copied", Log.of(scene.tree).newest("model")
+    shutil.copytree(scene.store, copied)
+    old, model, predict, newest = ServerTree(copied), Server.model, Server.predict, Log.newest
+
+    def of_old(method):  # type: ignore[no-untyped-def]
+        return lambda _, *given: method(Server(ServerTree(old.root), scene.halves.server), *given)
+
+    lie.setattr(Server, "model", of_old(model))
+    lie.setattr(Server, "predict", of_old(predict))
+    lie.setattr(Log, "newest", lambda log, kind, **also: seq if kind == "model" else newest(log, kind, **also))
+
+
+def test_the_model_from_before_is_refused_though_it_is_in_the_ledger(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = scene.rows["north"][0]
+    assert scene.north.predict("north", rows)
+    with monkeypatch.context() as lie:
+        answer_as_of_now(scene, lie)
+        ticket = scene.forget()
+        proof = scene.certificate(ticket)
+        assert found(proof)["model"] == "mismatch" == found(proof)["predictions"], proof.checked.checks
+        for at_home in (False, True):
+            with pytest.raises(MismatchError, match="older model"):
+                scene.north.predict("north", rows, at_home=at_home)
+    # an honest server may go on, also to models that follow
+    assert scene.certificate(ticket).checked.holds and scene.north.predict("north", rows)
+    again = scene.forget()
+    assert scene.north.predict("north", rows)
+    assert found(scene.certificate(ticket))["model"] == "unchecked"
+    assert set(found(scene.certificate(again)).values()) == {"holds"}
+
+
+def test_an_auditor_takes_no_shard_from_before_a_settled_request(scene: Scene) -> None:
+    """The site signed it once: the signature alone does not show that it still stands."""
+    old = scene.tree.shard("north")
+    kept = (scene.store / "shards" / old.file).read_bytes()
+    row = tuple(scene.tree.book.one("SELECT * FROM shards WHERE client = 'north'"))
+    scene.forget()
+    assert scene.audit().checked.exact
+    tree = scene.tree
+    with tree.book.change() as db:
+        db.execute("DELETE FROM shards WHERE client = 'north'")
+        db.execute(f"INSERT INTO shards VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608
+        ledger.append(db, {"kind": "shard", "client": "north", "shard": shard_commitment(old.salt, old.digest)})
+    (scene.store / "shards" / old.file).write_bytes(kept)
+    scene.train()
+    told = {one.what: one for one in scene.audit().checked.checks}
+    assert told["shard of north"].outcome == "mismatch" and "goes back" in told["shard of north"].detail
+    assert told["shard of south"].outcome == "holds"
