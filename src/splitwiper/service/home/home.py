@@ -31,6 +31,7 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
+from splitwiper.seeding import digest
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Attestation, Checked, Head, Keys, PublicKey, check, read_public
 from splitwiper.service.certificate.issuing import to_bytes
@@ -273,7 +274,8 @@ class Home:
 
     def kept_certificate(self, ticket: str) -> Path:
         """Where this site keeps the certificate of a request, once it has it."""
-        return self.folder / self.config.name / "certificates" / f"{ticket}.json"
+        name = ticket if ticket.isalnum() else digest("certificate", ticket)  # the server may name one that is a path
+        return self.folder / self.config.name / "certificates" / f"{name}.json"
 
     def requests(self) -> tuple[Ticket, ...]:
         """Every request of this site as the server has it, oldest first."""
@@ -281,7 +283,8 @@ class Home:
 
     def certificates(self, *, missing: bool = False) -> dict[str, Certified]:
         """Fetch and check the certificates of all settled requests, or of those that this site has none of yet."""
-        settled = [one.id for one in self.requests() if one.state == "settled"]
+        own = {row["ticket"] for row in self._tree().requests("open", "sent", "done")}  # whatever the server lists
+        settled = [one.id for one in self.requests() if one.state == "settled" and one.id in own]
         wanted = [ticket for ticket in settled if not (missing and self.kept_certificate(ticket).exists())]
         return {ticket: self.certificate(ticket) for ticket in wanted}
 
