@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from service.scene import Scene, found
-from splitwiper.errors import MismatchError
+from splitwiper.errors import CorruptError, MismatchError
 from splitwiper.server import Server
 from splitwiper.service.certificate import Log
+from splitwiper.service.restoring import restore
 from splitwiper.store import ServerTree, ledger
+from splitwiper.wire import Ticket
 from splitwiper.wire.commitments import shard_commitment
 
 
@@ -75,3 +77,38 @@ def test_an_auditor_takes_no_shard_from_before_a_settled_request(scene: Scene) -
     told = {one.what: one for one in scene.audit().checked.checks}
     assert told["shard of north"].outcome == "mismatch" and "goes back" in told["shard of north"].detail
     assert told["shard of south"].outcome == "holds"
+
+
+def test_a_backup_from_between_a_request_and_its_answer(scene: Scene) -> None:
+    """The server has the request then, and not the shard that answered it: it must be answered again."""
+    north, backup = scene.north, scene.folder / "backup"
+    ticket = north.forget(samples=list(north.client.holdings.ids())[:3])
+    north.client.send_requests()
+    scene.stop()
+    shutil.copytree(scene.store, backup)
+    scene.start()
+    north.settle(patience=5)
+    scene.train()
+    assert scene.certificate(ticket).checked.holds
+    scene.stop()
+    shutil.rmtree(scene.store)
+    shutil.copytree(backup, scene.store)
+    restore(scene.store, "a broken disk")
+    scene.start()
+    north.accept_restore(north.restored())
+    scene.train()
+    assert set(found(scene.certificate(ticket)).values()) == {"holds"}
+    assert scene.audit().checked.exact
+
+
+def test_no_row_is_erased_on_the_word_of_a_server(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, tickets = list(scene.north.client.holdings.ids()), Server.tickets
+    invented = Ticket("ab" * 16, "north", "client", "accepted", "2030-01-01T00:00:00+00:00")
+    with monkeypatch.context() as lie:
+        lie.setattr(Server, "tickets", lambda self, client: (*tickets(self, client), invented))
+        with pytest.raises(CorruptError, match="the server made them up"):
+            scene.north.learn(scene.rows["north"])
+        with pytest.raises(CorruptError, match="the server made them up"):
+            scene.north.settle(patience=5)
+    assert list(scene.north.client.holdings.ids()) == rows
+    scene.north.learn(scene.rows["north"])

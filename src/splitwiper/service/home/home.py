@@ -374,7 +374,7 @@ class Home:
         self.register()
         lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}
         answered = [row["ticket"] for row in client.tree.requests("done") if row["ticket"] in lost]
-        client.tree.mark(answered, "sent")  # the server has the request, and no longer the shard that answered it
+        client.tree.mark(answered, "open")  # the server has the request, and no longer the shard that answered it
         client.reupload()
         return kept
 
