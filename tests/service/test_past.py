@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.scene import Scene, found
-from splitwiper.errors import CorruptError, MismatchError
+from splitwiper.errors import CorruptError, MismatchError, NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.certificate import Log
 from splitwiper.service.restoring import restore
@@ -112,3 +113,20 @@ def test_no_row_is_erased_on_the_word_of_a_server(scene: Scene, monkeypatch: pyt
             scene.north.settle(patience=5)
     assert list(scene.north.client.holdings.ids()) == rows
     scene.north.learn(scene.rows["north"])
+
+
+def test_a_server_that_refuses_to_be_checked_only_when_it_lies(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, predict = scene.rows["north"][0], Server.predict
+    assert scene.certificate(scene.forget()).checked.holds
+
+    def lie(server: Server, *given: object) -> object:
+        told = predict(server, *given)  # type: ignore[arg-type]
+        return dataclasses.replace(told, logits=-told.logits)
+
+    def refuse(*_: object) -> object:
+        raise NotFoundError("this server does not hand its half out: predict there.")
+
+    monkeypatch.setattr(Server, "predict", lie)
+    monkeypatch.setattr(Server, "model", refuse)
+    with pytest.raises(MismatchError, match="handed this model out before, and refuses"):
+        scene.north.predict("north", rows)

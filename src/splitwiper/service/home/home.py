@@ -76,6 +76,12 @@ class _Accepted:
     def accept(self, commitment: str, place: int) -> None:
         self._tree.remember(answering=commitment, answering_since=str(place))
 
+    def handed_out(self) -> str:
+        return self._tree.book.meta("handed_out") or ""
+
+    def download(self, commitment: str) -> None:
+        self._tree.remember(handed_out=commitment)
+
 
 class Home:
     """A client at home.

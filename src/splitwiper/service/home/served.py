@@ -66,6 +66,14 @@ class Memory(Protocol):
         """Remember both."""
         ...
 
+    def handed_out(self) -> str:
+        """The commitment to the model that was downloaded last; empty where none was."""
+        ...
+
+    def download(self, commitment: str) -> None:
+        """Remember that it was downloaded."""
+        ...
+
 
 class ModelWatch:
     """Checks that a server answers with the model that it commits to.
@@ -123,6 +131,12 @@ class ModelWatch:
             try:
                 copy = self._source.copy()
             except NotFoundError as problem:
+                if scores.model == self._memory.handed_out():  # or it could refuse whenever its answer is a lie
+                    raise MismatchError(
+                        "the server has handed this model out before, and refuses to now that its answer is to be "
+                        f"checked ({str(problem).removesuffix('.')}). Ask its operator why; 'spot_check = 0' in this "
+                        "site's home.toml goes on without checking."
+                    ) from problem
                 self.unchecked = str(problem).removesuffix(".")
                 self._check_entry(scores.model)
                 return scores
@@ -146,6 +160,8 @@ class ModelWatch:
         if not is_opened(copy, copy.commitment):
             raise MismatchError(f"the model that the server hands out is not the one it commits to. {_ADVICE}")
         self._check_entry(copy.commitment)
+        if copy.commitment != self._memory.handed_out():
+            self._memory.download(copy.commitment)
         return copy
 
     def _check_entry(self, commitment: str) -> None:
