@@ -1,14 +1,18 @@
-"""Who lends a signature a meaning that it does not have: keys of nobody, of another role, and names that are paths."""
+"""Who lends a signature a meaning that it does not have: keys of nobody, of another role, names that are paths, and noise."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from service.scene import Scene
+from splitwiper.errors import SplitWiperError
 from splitwiper.service.certificate import Attestation, Envelope, PublicKey, SigningKey, check
 from splitwiper.service.certificate.attestation import read_attestation
 from splitwiper.service.home.verifying import fingerprint_of
@@ -78,3 +82,28 @@ def test_a_ticket_that_the_server_invents_names_no_file(scene: Scene, monkeypatc
         for one in invented:  # also where somebody asks for it by its name
             assert scene.north.certificate(one.id).checked.outcome == "mismatch"
     assert not list(scene.folder.glob("escaped*")) and not list((scene.folder / "north").glob("escaped*"))
+
+
+ANSWERS = (b"", b"null", b"[]", b"{}", b"3", b"\xff\xfe", b'[{"id":3}]', b'{"a":NaN}', b"[" * 100_000)
+
+
+@pytest.mark.parametrize("place", ["requests", "receipt", "certificate", "opening", "model", "predict", "consistency"])
+def test_answers_that_cannot_be_read_are_told(scene: Scene, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Whatever a server answers, under a head that is right, ends in an error of ours or is refused; never a crash."""
+    (ticket, *_), ask = [one.id for one in scene.north.requests()] or [scene.forget()], httpx.Client.request
+    for body in ANSWERS:
+
+        def odd(self: httpx.Client, method: str, url: str, body: bytes = body, **more: Any) -> httpx.Response:
+            answer = ask(self, method, url, **more)
+            if str(url).endswith(place):
+                answer._content = body
+            return answer
+
+        with monkeypatch.context() as lie:
+            lie.setattr(httpx.Client, "request", odd)
+            with suppress(SplitWiperError):
+                scene.north.certificate(ticket)
+            with suppress(SplitWiperError):
+                scene.north.predict("north", scene.rows["north"][0])
+            with suppress(SplitWiperError):
+                scene.north.settle(patience=0)
