@@ -1,4 +1,4 @@
-"""Who lends a signature a meaning that it does not have: keys of nobody, of another role, names that are paths, and noise."""
+"""Who lends a signature another meaning: keys of nobody or of another role, names that are paths, odd answers."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from service.scene import Scene, found
 from splitwiper.errors import CorruptError, MismatchError, NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.certificate import Log
+from splitwiper.service.certificate.site import read_shard_statement
 from splitwiper.service.restoring import restore
 from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Ticket
@@ -91,6 +93,7 @@ def test_a_backup_from_between_a_request_and_its_answer(scene: Scene) -> None:
     north.settle(patience=5)
     scene.train()
     assert scene.certificate(ticket).checked.holds
+    signed = _serial(scene)
     scene.stop()
     shutil.rmtree(scene.store)
     shutil.copytree(backup, scene.store)
@@ -100,6 +103,11 @@ def test_a_backup_from_between_a_request_and_its_answer(scene: Scene) -> None:
     scene.train()
     assert set(found(scene.certificate(ticket)).values()) == {"holds"}
     assert scene.audit().checked.exact
+    assert _serial(scene) > signed  # or what was signed before the restore could be sent again
+
+
+def _serial(scene: Scene) -> int:
+    return read_shard_statement(json.loads(scene.tree.shard("north").signed)).serial
 
 
 def test_no_row_is_erased_on_the_word_of_a_server(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

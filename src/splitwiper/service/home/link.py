@@ -179,10 +179,10 @@ class HttpsLink(Calls):
         self._call("POST", "/v1/withdraw", json={**_plain(statement), **self._signed(client, "", statement)})
 
     def _signed(self, client: str, digest: str, statement: Statement) -> dict[str, Any]:
-        """What the site's key signs about a shard, with the next number that the server has not had."""
+        """What the site's key signs about a shard, with a number that neither this server had, nor one before it."""
         if self._signer is None:
             return {}
-        serial = int(self._call("GET", "/v1/site-key").json()["serial"]) + 1
+        serial = self._signer.next_serial(int(self._call("GET", "/v1/site-key").json()["serial"]))
         return {"signed": self._signer.sign_shard(client, digest, statement, serial=serial)}
 
     def register(self, client: str) -> None:
