@@ -292,6 +292,8 @@ class Client:
     def _obey(self) -> None:
         """Carry out what was asked of the server in this client's name while its folder was away.
 
+        Over a network nobody but this folder can ask in its name, so no rows are erased on a server's word.
+
         Raises:
             CorruptError: the server knows of requests this folder does not: it is an older copy, and rows that were
                 forgotten may be in it.
@@ -299,6 +301,12 @@ class Client:
         if lost := self.tree.unheard(self._link.tickets(self.name)):  # the server is an older copy: ask again
             self.tree.ask_again(lost)
         unknown = self.unknown_tickets()
+        if unknown and self._link.travels and any(True for _ in self.holdings.surviving()):
+            raise CorruptError(
+                f"the server has {len(unknown)} requests of client {self.name!r} that its folder does not know, the "
+                f"last with ticket {unknown[-1].id[:40]!r}. If this folder is an older copy, forgotten rows may be in "
+                "it: restore a newer copy. If it is not, the server made them up: nothing is sent to it or erased here."
+            )
         if unknown and unknown[-1].level != "client":
             raise CorruptError(
                 f"the folder of client {self.name!r} is older than what the server knows: {len(unknown)} requests to "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from splitwiper.errors import CorruptError
@@ -19,10 +19,16 @@ class ShardEntry:
     Attributes:
         commitment: to the shard.
         key: the key that its client had registered then, in hex; empty where it had none.
+        since: the number of the entry that first took it in.
+        outdated: the number of a later entry which shows that the shard should be gone: it took in another shard of the
+            client, withdrew one, or accepted a request of the client that was settled. 0 where there is none.
+            Clients salt every new shard, and every answer to a request, anew, so none of theirs ever comes back.
     """
 
     commitment: str
     key: str
+    since: int = 0
+    outdated: int = 0
 
 
 @dataclass
@@ -36,8 +42,6 @@ class Replay:
         generations: how often each client's shard was replaced or withdrawn.
         model: the newest entry about a model.
         finished: whether nothing was sent or asked since that entry.
-        put_back: clients whose shard is one that had been replaced or withdrawn before. No honest site sends one
-            again: a shard that answers a request has a salt of its own, so its commitment is new.
         asked: entries that accepted a request, by ticket.
         settled: entries that settled one, by ticket.
     """
@@ -48,10 +52,10 @@ class Replay:
     generations: dict[str, int] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False
-    put_back: set[str] = field(default_factory=set)
     asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    _taken: set[tuple[str, str]] = field(default_factory=set)
+    _first: dict[tuple[str, str], int] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Take the next entry into account.
@@ -84,12 +88,15 @@ class Replay:
         client = entry["client"]
         self.generations[client] = self.generations.get(client, 0) + 1
         self.shards.pop(client, None)
-        self.put_back.discard(client)
-        if kind == "shard":
-            if (client, entry["shard"]) in self._taken:
-                self.put_back.add(client)
-            self._taken.add((client, entry["shard"]))
-            self.shards[client] = ShardEntry(entry["shard"], self.keys.get(client, ""))
+        number = int(entry.get("seq", 0))
+        if kind == "withdrawn":
+            self._newest[client] = number
+        else:
+            since = self._first.setdefault((client, entry["shard"]), number)
+            newest = self._newest[client] = max(since, self._newest.get(client, 0))
+            self.shards[client] = ShardEntry(
+                entry["shard"], self.keys.get(client, ""), since, newest * (newest > since)
+            )
 
     def _ticket(self, kind: str, entry: Mapping[str, Any]) -> None:
         ticket = entry["ticket"]
@@ -99,5 +106,14 @@ class Replay:
             self.asked[ticket] = entry
         elif ticket in self.asked:
             self.settled[ticket] = entry
+            self._outdate(self.asked[ticket])
         else:
             raise CorruptError(f"the ledger settles ticket {ticket}, which nobody asked for.")
+
+    def _outdate(self, asked: Mapping[str, Any]) -> None:
+        """Note that a shard which the client sent before a request cannot be what it sent in answer to it."""
+        client, number = asked["client"], int(asked.get("seq", 0))
+        self._newest[client] = max(number, self._newest.get(client, 0))
+        held = self.shards.get(client)
+        if held is not None and held.since < number:
+            self.shards[client] = replace(held, outdated=number)

@@ -70,6 +70,12 @@ def test_a_thief_of_an_old_key_names_another_successor(line: list[SigningKey]) -
     assert set(known) == {key.public for key in line} and not known.revoked
     fresh = Keys.of([line[0].public], said)  # who knows neither follows none
     assert set(fresh) == {line[0].public}
+    assert not fresh.good and "two owners" in str(
+        fresh.revoked[line[0].public.id]
+    )  # the thief's is not believed either
+    hidden = [*successions(line), revocation(line[1], line[2]), succeed(line[1], thief.public)]
+    found = Keys.of([line[0].public], hidden)  # the thief hides that the key was revoked by the true successor
+    assert found.good == (line[0].public,)
     back = [*successions(line), succeed(line[0], line[2].public), revocation(line[1], line[2])]
     assert set(Keys.of([key.public for key in line[:2]], back).revoked) == {line[1].public.id}
 

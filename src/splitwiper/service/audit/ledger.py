@@ -48,11 +48,13 @@ def shard_findings(shards: Sequence[Mapping[str, Any]], played: Replay) -> Itera
         yield Finding("manifest", "holds", f"it has the {len(held)} shards that the ledger leads to, and no others")
     for told in shards:
         client = str(told["client"])
-        if client in played.put_back:
-            detail = "it had been replaced or withdrawn, and was put back: its site sends no shard a second time"
-            yield Finding(f"shard of {client}", "mismatch", detail)
-            continue
         entered = played.shards.get(client, ShardEntry("", ""))
+        if entered.outdated:
+            late = (
+                f"entry {entered.since} took it in, and entry {entered.outdated} shows that its site replaced it since"
+            )
+            yield Finding(f"shard of {client}", "mismatch", f"{late}: rows that were to be forgotten may be in it")
+            continue
         yield _shard(told, entered, run=str(played.made.get("run")))
 
 

@@ -178,24 +178,28 @@ class LedgerGuard:
     def restored(self, ask: Ask) -> Restored | None:
         """Return the restored backup that explains why the ledger is not the pinned one, gone on; None if none does."""
         with suppress(SplitWiperError, KeyError, TypeError):
-            told, shown = self._restorations(ask)
-            pins, common = [pin.size for pin in self.pins.heads()], self._common(shown.head, ask)
-            for found in (one for one in told if one.name not in self.pins.accepted()):
-                unshared = [size for size in pins if size > common]
-                if unshared and common <= found.size < min(unshared):  # all that the backup had is what was pinned
-                    return found
+            return self._explained(*self._restorations(ask), ask)
+        return None
+
+    def _explained(self, told: list[Restored], shown: SignedHead, ask: Ask) -> Restored | None:
+        """The restored backup in a ledger that explains it; None if none does."""
+        pins, common = [pin.size for pin in self.pins.heads()], self._common(shown.head, ask)
+        unshared = [size for size in pins if size > common]
+        for found in (one for one in told if one.name not in self.pins.accepted()):
+            if unshared and common <= found.size < min(unshared):  # all that the backup had is what was pinned
+                return found
         return None
 
     def accept(self, restored: Restored, ask: Ask) -> Path:
         """Pin the ledger of a server that was restored from a backup; return where the heads before are kept.
 
         Raises:
-            ForkError: the server does not show that entry any more.
+            ForkError: the server does not show that entry any more, or a ledger that it does not explain.
         """
         told, shown = self._restorations(ask)
-        if restored not in told:
+        if self._explained(told, shown, ask) != restored:
             raise ForkError(
-                f"the server no longer says that it was restored from a backup on {restored.time}. {ADVICE}"
+                f"the server no longer shows the ledger that was restored from a backup on {restored.time}. {ADVICE}"
             )
         names = [one.name for one in told]
         return self.pins.retire(shown.head, shown, label=restored.time.replace(":", ""), accepted=names)

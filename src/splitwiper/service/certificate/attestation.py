@@ -16,6 +16,7 @@ from splitwiper.service.certificate.canonical import dumps, loads_canonical
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
 from splitwiper.service.certificate.keys import PublicKey, SigningKey
+from splitwiper.service.certificate.request import read_request
 from splitwiper.service.certificate.site import is_key
 
 PAYLOAD_TYPE = "application/vnd.splitwiper.attestation+json"
@@ -162,11 +163,23 @@ def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes]) -> Fin
         return Finding(what, "unchecked", "it is about the shard of another site, or about another shard")
     if told.signer.raw not in keys:
         return Finding(what, "unchecked", f"its key {told.signer.id[:16]} is not among those that are trusted here")
+    asker = _asker(said)
+    if asker is not None and (told.role == "site") != (told.signer == asker):
+        whose = "another key than the request" if told.role == "site" else "the requester's own key, not an auditor's"
+        return Finding(what, "unchecked", f"it was signed by {whose}")
     if told.outcome == "mismatch":
         return Finding(what, "mismatch", f"recomputed, and different: {told}")
     if told.outcome != "exact":
         return Finding(what, "unchecked", f"its numerics were not comparable: {told}")
     return Finding(what, "holds", f"recomputed and equal, bit for bit: {told}")
+
+
+def _asker(said: Mapping[str, Any]) -> PublicKey | None:
+    """The key that signed the request, which is the site's own; None where the certificate shows none."""
+    try:
+        return read_request(said["request"]).signer if said["request"] else None
+    except FormatError:  # told as a finding of its own
+        return None
 
 
 def _together(said: Mapping[str, Any], counted: Sequence[Attestation]) -> Finding:

@@ -79,7 +79,7 @@ def check(
     if signature.outcome == "holds" and not keys.signed(made):
         online = consistency is not None and bool(pinned or head)
         found.append(_revoked(said, keys.doubtful(made, said["ledger"]["size"]), online))
-    found += attested(said, attestations, attesters)
+    found += attested(said, attestations, [key for key in attesters if key not in keys.keys])  # no server for itself
     return Checked(tuple(found), said)
 
 

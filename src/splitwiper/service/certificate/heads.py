@@ -17,12 +17,11 @@ from splitwiper.service.certificate.canonical import dumps, loads, loads_canonic
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.keys import SigningKey
 from splitwiper.service.certificate.log import Head
+from splitwiper.service.certificate.standing import LARGEST
 
 PAYLOAD_TYPE = "application/vnd.splitwiper.head+json"
 HEAD, PROOF, SIZE = "Ledger-Head", "Ledger-Proof", "Ledger-Size"
 """HTTP headers: an answer's signed head, the proof that it continues the caller's, and the size of the caller's."""
-LARGEST = 1 << 40
-"""Entries of the largest ledger that is believed to exist."""
 _ROOT = re.compile(r"[0-9a-f]{64}")
 
 

@@ -14,6 +14,21 @@ from splitwiper.service.certificate.canonical import LIMIT
 _SPKI = bytes.fromhex("302a300506032b6570032100")
 """What stands before the 32 bytes of an Ed25519 key in its DER form (RFC 8410)."""
 
+_NOBODYS = frozenset(
+    bytes.fromhex(point)
+    for point in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    )
+)
+"""Points of small order, without their sign bit: anybody can make signatures that such a key verifies, so whoever has
+one could deny all that it signed."""
+
 
 def check_signing() -> None:
     """Say at once that nothing can be signed or checked here.
@@ -37,8 +52,10 @@ class PublicKey:
         return hashlib.sha256(_SPKI + self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether this key's owner signed the message."""
+        """Whether this key's owner signed the message. A key that has no owner verifies nothing."""
         check_signing()
+        if len(self.raw) != 32 or self.raw[:31] + bytes([self.raw[31] & 127]) in _NOBODYS:
+            return False
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

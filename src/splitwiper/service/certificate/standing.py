@@ -16,9 +16,11 @@ from splitwiper.errors import FormatError, NotFoundError
 from splitwiper.service.certificate.canonical import dumps, loads, loads_canonical
 from splitwiper.service.certificate.envelope import Envelope, read_limited
 from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
-from splitwiper.service.certificate.succession import followed, successions
+from splitwiper.service.certificate.succession import disputed, followed, successions
 
 PAYLOAD_TYPE = "application/vnd.splitwiper.revocation+json"
+LARGEST = 1 << 40
+"""Entries of the largest ledger that is believed to exist."""
 STATEMENTS = "statements.json"
 """Beside public keys in a folder: successions and revocations, as a list of envelopes."""
 
@@ -47,7 +49,15 @@ class Revocation:
         """Return the statement as a DSSE envelope."""
         return Envelope.sign(dumps(self.__dict__), [key], payload_type=PAYLOAD_TYPE).to_dict()
 
+    @classmethod
+    def of_disputed(cls, key: PublicKey) -> Revocation:
+        """Return what stands in for the revocation of a key that named two successors, which nobody else can sign."""
+        reason = "used by two owners: it named two successors, and no key that is known here tells which one is right"
+        return cls("", key.raw.hex(), key.raw.hex(), LARGEST, "", reason)
+
     def __str__(self) -> str:
+        if self.by == self.revoked:
+            return self.reason
         return f"revoked at {self.time} for ledgers of more than {self.size} entries ({self.reason})"
 
 
@@ -57,7 +67,7 @@ class Keys:
 
     Attributes:
         keys: all that were trusted at some time.
-        revoked: what is known of those that were revoked, by key id.
+        revoked: what is known of those that were revoked, or named two successors, by key id.
     """
 
     keys: tuple[PublicKey, ...] = ()
@@ -77,6 +87,8 @@ class Keys:
             name = by_raw[said.revoked].id
             if name not in revoked or said.size < revoked[name].size:  # of several, the strictest
                 revoked[name] = said
+        for key in disputed(keys, statements):  # one of the two may have revoked it
+            revoked.setdefault(key.id, Revocation.of_disputed(key))
         return cls(keys, revoked)
 
     def __iter__(self) -> Iterator[PublicKey]:

@@ -1,7 +1,7 @@
 """Succession of signing keys: the old key signs the new one, so that who trusts the one can trust the other.
 
 A key has one successor. Whoever steals an old key can sign a succession of its own, which is not followed by those who
-know the true one; those who are shown both and know neither follow none.
+know the true one; those who are shown both and know neither follow none, and no longer rely on the old key either.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ def successions(
     known = {key.raw: key for key in keys}
     steps = _steps(known, said)
     return tuple((known[old], known[new]) for old, later in steps.items() for new in later if new in known)
+
+
+def disputed(keys: Iterable[PublicKey], said: Sequence[Mapping[str, Any]]) -> tuple[PublicKey, ...]:
+    """Return the keys that named several successors of which none is among these: somebody else has used them."""
+    known = {key.raw: key for key in keys}
+    return tuple(known[old] for old, new in _steps(known, said).items() if len(new) > 1 and not new & known.keys())
 
 
 def _steps(known: Mapping[bytes, PublicKey], said: Sequence[Mapping[str, Any]]) -> dict[bytes, set[bytes]]:

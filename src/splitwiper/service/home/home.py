@@ -31,6 +31,7 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
+from splitwiper.seeding import digest
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Attestation, Checked, Head, Keys, PublicKey, check, read_public
 from splitwiper.service.certificate.issuing import to_bytes
@@ -61,7 +62,7 @@ class Certified:
 
 
 class _Accepted:
-    """The commitment to the model that a site accepted last, in its book."""
+    """The model that a site accepted last, in its book."""
 
     def __init__(self, tree: ClientTree) -> None:
         self._tree = tree
@@ -69,8 +70,17 @@ class _Accepted:
     def accepted(self) -> str:
         return self._tree.book.meta("answering") or ""
 
-    def accept(self, commitment: str) -> None:
-        self._tree.remember(answering=commitment)
+    def place(self) -> int:
+        return int(self._tree.book.meta("answering_since") or 0)
+
+    def accept(self, commitment: str, place: int) -> None:
+        self._tree.remember(answering=commitment, answering_since=str(place))
+
+    def handed_out(self) -> str:
+        return self._tree.book.meta("handed_out") or ""
+
+    def download(self, commitment: str) -> None:
+        self._tree.remember(handed_out=commitment)
 
 
 class Home:
@@ -253,11 +263,16 @@ class Home:
         self.witnessing.try_exchange()
         if found.certificate:
             said = found.certificate
-            more = list(own_findings(said, self._tree(), ticket))
-            if more[0].outcome == "holds":
-                more.append(held_finding(said, self._tree(), ticket, opening))
-            more.append(model_finding(said, opening, self.link.copy))
-            more.append(prediction_finding(said, self.client, self.watch, self.link.scores))
+            own = list(own_findings(said, self._tree(), ticket))
+            if own[0].outcome == "holds":
+                own.append(held_finding(said, self._tree(), ticket, opening))
+            found = Checked((*found.checks, *own), said, found.standing)
+            if found.holds and said["after"]["model"] is not None:
+                self.watch.certified(said["after"]["model"], said["ledger"]["entry"]["seq"])
+            more = [
+                model_finding(said, opening, lambda: self.watch.opened(self.link.copy())),
+                prediction_finding(said, self.client, self.watch, self.link.scores),
+            ]
             found = Checked((*found.checks, *more), said, found.standing)
         path = self.kept_certificate(ticket)
         files.make_folder(path.parent)
@@ -268,7 +283,8 @@ class Home:
 
     def kept_certificate(self, ticket: str) -> Path:
         """Where this site keeps the certificate of a request, once it has it."""
-        return self.folder / self.config.name / "certificates" / f"{ticket}.json"
+        name = ticket if ticket.isalnum() else digest("certificate", ticket)  # the server may name one that is a path
+        return self.folder / self.config.name / "certificates" / f"{name}.json"
 
     def requests(self) -> tuple[Ticket, ...]:
         """Every request of this site as the server has it, oldest first."""
@@ -276,7 +292,8 @@ class Home:
 
     def certificates(self, *, missing: bool = False) -> dict[str, Certified]:
         """Fetch and check the certificates of all settled requests, or of those that this site has none of yet."""
-        settled = [one.id for one in self.requests() if one.state == "settled"]
+        own = {row["ticket"] for row in self._tree().requests("open", "sent", "done")}  # whatever the server lists
+        settled = [one.id for one in self.requests() if one.state == "settled" and one.id in own]
         wanted = [ticket for ticket in settled if not (missing and self.kept_certificate(ticket).exists())]
         return {ticket: self.certificate(ticket) for ticket in wanted}
 
@@ -360,12 +377,13 @@ class Home:
         """
         client = self.client
         # Whatever happens from here on, the shard is sent again, and the key registered: the backup may be older.
-        client.tree.remember(unsent="restored", registered="")
+        # Its ledger counts from the backup on, too, and so do the models in it.
+        client.tree.remember(unsent="restored", registered="", answering="", answering_since="")
         kept = self.guard.accept(restored, self.link.ask)
         self.register()
         lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}
         answered = [row["ticket"] for row in client.tree.requests("done") if row["ticket"] in lost]
-        client.tree.mark(answered, "sent")  # the server has the request, and no longer the shard that answered it
+        client.tree.mark(answered, "open")  # the server has the request, and no longer the shard that answered it
         client.reupload()
         return kept
 

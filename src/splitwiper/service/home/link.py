@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import httpx
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -20,6 +22,7 @@ from splitwiper import errors
 from splitwiper.errors import UnreachableError
 from splitwiper.service.calls import TRIES, Calls, LedgerGuard
 from splitwiper.service.certificate import Opening, SignedHead
+from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
@@ -29,6 +32,7 @@ UNLIKELY = -30.0
 """The logit of labels that the server did not name the most likely one."""
 _SOON = 3.0
 """Seconds for what is nice to know."""
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -57,6 +61,24 @@ class Watch(Protocol):
     def opened(self, copy: ModelCopy) -> ModelCopy:
         """Return a copy of the model if it is the one that the server commits to."""
         ...
+
+
+def _readable(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A call whose answer may be anything at all: what cannot be read is told, and not left as it happens to fail."""
+
+    @functools.wraps(call)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return call(*args, **kwargs)
+        except errors.SplitWiperError:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as problem:
+            raise UnreachableError(
+                f"the answer to {call.__name__!r} cannot be read ({type(problem).__name__}: {str(problem)[:80]}): "
+                "nothing of it is used. Tell the server's operator."
+            ) from problem
+
+    return run
 
 
 class HttpsLink(Calls):
@@ -94,6 +116,7 @@ class HttpsLink(Calls):
 
     # --- the protocol --------------------------------------------------------------------------------------
 
+    @_readable
     def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
         """Hand over a shard; after an interruption it goes on where it was.
 
@@ -150,15 +173,16 @@ class HttpsLink(Calls):
                 time.sleep(0.2)
             return there
 
+    @_readable
     def withdraw(self, client: str, statement: Statement) -> None:
         """Erase the client's shard."""
         self._call("POST", "/v1/withdraw", json={**_plain(statement), **self._signed(client, "", statement)})
 
     def _signed(self, client: str, digest: str, statement: Statement) -> dict[str, Any]:
-        """What the site's key signs about a shard, with the next number that the server has not had."""
+        """What the site's key signs about a shard, with a number that neither this server had, nor one before it."""
         if self._signer is None:
             return {}
-        serial = int(self._call("GET", "/v1/site-key").json()["serial"]) + 1
+        serial = self._signer.next_serial(int(self._call("GET", "/v1/site-key").json()["serial"]))
         return {"signed": self._signer.sign_shard(client, digest, statement, serial=serial)}
 
     def register(self, client: str) -> None:
@@ -170,6 +194,7 @@ class HttpsLink(Calls):
         if self._signer is not None:
             self._call("POST", "/v1/site-key", json=self._signer.register(client))
 
+    @_readable
     def submit(self, request: Request) -> Ticket:
         """Ask to be forgotten."""
         asked: dict[str, Any] = {
@@ -181,10 +206,12 @@ class HttpsLink(Calls):
             asked["signed"] = self._signer.sign_request(request)
         return _ticket(self._call("POST", "/v1/requests", json=asked).json())
 
+    @_readable
     def tickets(self, client: str) -> tuple[Ticket, ...]:
         """Every request made in this client's name, and where it stands."""
         return tuple(map(_ticket, self._call("GET", "/v1/requests").json()))
 
+    @_readable
     def receipt(self, ticket: str) -> Receipt:
         """What was done for a request."""
         return Receipt.from_dict(self._call("GET", f"/v1/requests/{ticket}/receipt").json())
@@ -194,11 +221,14 @@ class HttpsLink(Calls):
         found: dict[str, Any] = self._once("GET", "/v1/estimate", timeout=_SOON).json()
         return found
 
+    @_readable
     def certificate(self, ticket: str) -> dict[str, Any]:
         """The certificate of a settled request."""
-        found: dict[str, Any] = self._call("GET", f"/v1/requests/{ticket}/certificate").json()
+        found = dict(self._call("GET", f"/v1/requests/{ticket}/certificate").json())
+        dumps(found)  # it is kept as it came
         return found
 
+    @_readable
     def head(self, size: int | None = None) -> SignedHead:
         """The ledger's head as the server signs it, now or when it had so many entries; nobody has checked this one."""
         told = self._call("GET", "/v1/ledger/head", params={"size": size} if size else {}).json()
@@ -208,15 +238,16 @@ class HttpsLink(Calls):
         """Leave a countersigned head for other sites."""
         self._call("POST", "/v1/ledger/witnesses", json=dict(witness))
 
+    @_readable
     def witnesses(self) -> list[dict[str, Any]]:
         """The countersigned heads of all sites, as the server relays them."""
-        found: list[dict[str, Any]] = self._call("GET", "/v1/ledger/witnesses").json()
-        return found
+        return [dict(one) for one in self._call("GET", "/v1/ledger/witnesses").json()]
 
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half; where it names the most likely label alone, all others are unlikely."""
         return self.watch.answered(boundary, self.scores) if self.watch else self.scores(boundary)
 
+    @_readable
     def scores(self, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half, without checking which model answers."""
         body = save({name: tensor.contiguous().cpu() for name, tensor in boundary.items()})
@@ -233,17 +264,19 @@ class HttpsLink(Calls):
         """Fetch the server half."""
         return self.watch.opened(self.copy()) if self.watch else self.copy()
 
+    @_readable
     def copy(self) -> ModelCopy:
         """Fetch the server half, without checking which model it is."""
         answer = self._call("GET", "/v1/model")
         told = (answer.headers.get(name, "") for name in ("X-Codebook", "X-Model", "X-Model-Salt"))
         return ModelCopy(load(answer.content), _labels(answer), *told)
 
+    @_readable
     def model_entry(self) -> dict[str, Any]:
         """The ledger's newest entry about a model, with the proof that it is in the ledger."""
-        found: dict[str, Any] = self._call("GET", "/v1/ledger/model").json()
-        return found
+        return dict(self._call("GET", "/v1/ledger/model").json())
 
+    @_readable
     def opening(self, ticket: str) -> Opening:
         """What opens the commitments in a certificate of this site's."""
         return Opening.from_dict(self._call("GET", f"/v1/requests/{ticket}/opening").json())
@@ -257,10 +290,12 @@ class HttpsLink(Calls):
         sealed = {"body": base64.b64encode(body).decode()}
         self._call("PUT", f"/v1/board/messages/{place}", params={"topic": topic}, json=sealed)
 
+    @_readable
     def topic(self) -> str:
         """What is being talked about on the board, or was last."""
         return str(self._call("GET", "/v1/board/topic").json()["topic"])
 
+    @_readable
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
         """The messages of a topic, from a place on."""
         out: list[Posted] = []

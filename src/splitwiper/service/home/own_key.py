@@ -17,6 +17,8 @@ from splitwiper.wire import Request, Statement
 from splitwiper.wire.commitments import shard_commitment
 
 FILE, PUBLIC = "request-key.pem", "request-key.pub.pem"
+SERIAL = "shard-serial"
+"""The number of the last statement about a shard; a file, because the site's book is held while a shard is sent."""
 
 
 class OwnKey:
@@ -49,6 +51,17 @@ class OwnKey:
         """Return the site's registration, signed."""
         key = self.key()
         return sign(Registration(self._federation, client, now(), key.public.raw.hex()), key)
+
+    def next_serial(self, told: int) -> int:
+        """Return a number for a statement about a shard: larger than the server's last, and than all given before.
+
+        A server that was restored from a backup counts from an older number. If the site followed it, what it signed
+        before the restore would have larger numbers than what it signs after, and could be sent again.
+        """
+        path = self._path.with_name(SERIAL)
+        number = max(told, int(path.read_text(encoding="ascii")) if path.exists() else 0) + 1
+        files.write_bytes(path, str(number).encode())
+        return number
 
     def sign_shard(self, client: str, digest: str, statement: Statement, *, serial: int) -> dict[str, Any]:
         """Return what is said of a shard, signed; with an empty digest, that it is withdrawn.

@@ -6,19 +6,18 @@ which shard it sent, which model answers it. Each check is a finding of its own;
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from splitwiper.client import Client
 from splitwiper.errors import MismatchError, NotFoundError, SplitWiperError
-from splitwiper.seeding import state_digest
 from splitwiper.service.certificate import Finding, Opening
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.home.served import ModelWatch, is_opened
 from splitwiper.store import ClientTree
 from splitwiper.wire import ModelCopy, Scores
-from splitwiper.wire.commitments import model_commitment
 
 _ROWS = 8
 """Rows of the site's own that are predicted to see which model answers."""
@@ -107,13 +106,11 @@ def model_finding(said: Mapping[str, Any], opening: Opening, copy: Callable[[], 
     Args:
         said: what the certificate says.
         opening: what the server gives to open its commitments.
-        copy: fetches the server half.
+        copy: fetches the server half, and checks that it is this model or came later in the ledger.
     """
     what, committed = "model", said["after"]["model"]
     if committed is None:
         return Finding(what, "holds", "nobody held rows any more: there was no model")
-    if not opening.model_salt:
-        return Finding(what, "unchecked", "the model was replaced since, and what opens its commitment erased")
     try:
         found = copy()
     except MismatchError as problem:
@@ -121,9 +118,9 @@ def model_finding(said: Mapping[str, Any], opening: Opening, copy: Callable[[], 
     except SplitWiperError as problem:
         return Finding(what, "unchecked", f"the model cannot be had: {str(problem).removesuffix('.')}")
     if found.commitment != committed:
-        return Finding(what, "unchecked", "another model was published meanwhile")
-    salt = bytes.fromhex(opening.model_salt)
-    if not is_opened(found, committed) or model_commitment(salt, state_digest(found.state)) != committed:
+        return Finding(what, "unchecked", "another model has followed it in the ledger, and is handed out now")
+    salts = {found.salt, opening.model_salt or found.salt}
+    if not all(is_opened(dataclasses.replace(found, salt=salt), committed) for salt in salts):
         return Finding(what, "mismatch", "the model that the server hands out is not the one in the certificate")
     return Finding(what, "holds", "the model that the server hands out is the one in the certificate")
 
@@ -162,5 +159,5 @@ def prediction_finding(
     if watch.checked == before:
         return Finding(what, "unchecked", f"answers could not be compared: {watch.unchecked}")
     if models != {said["after"]["model"]}:
-        return Finding(what, "unchecked", "another model answers by now; it is the newest of the ledger")
+        return Finding(what, "unchecked", "another model answers by now, which followed it in the ledger")
     return Finding(what, "holds", f"{rows} of this site's own rows get the answers of the model in the certificate")

@@ -2,8 +2,12 @@
 
 A server could have one model certified and answer with another. So the commitment that comes with an answer is compared
 with the one this site accepted last; where it is new, and now and then where it is not, the server half is downloaded,
-must open the commitment, must be the newest model of the ledger, and must give the answer for a random row. The copy is
-never stored. Numerics differ between machines, so outputs need only be close.
+must open the commitment, must be in the ledger, and must give the answer for a random row. The copy is never stored.
+Numerics differ between machines, so outputs need only be close.
+
+That a model is the newest of the ledger cannot be shown to a site without showing it the others' entries. What it does
+see is that the server never goes back: a model must come later in the ledger than the one accepted last, and later than
+every request of this site that a certificate says is settled.
 """
 
 from __future__ import annotations
@@ -48,14 +52,26 @@ class Source(Protocol):
 
 
 class Memory(Protocol):
-    """Where the commitment to the model that was accepted last is remembered."""
+    """Where the model that was accepted last is remembered."""
 
     def accepted(self) -> str:
         """The commitment; empty where none was accepted yet."""
         ...
 
-    def accept(self, commitment: str) -> None:
-        """Remember it."""
+    def place(self) -> int:
+        """The number of the ledger's entry that another model must come after; 0 where none was accepted yet."""
+        ...
+
+    def accept(self, commitment: str, place: int) -> None:
+        """Remember both."""
+        ...
+
+    def handed_out(self) -> str:
+        """The commitment to the model that was downloaded last; empty where none was."""
+        ...
+
+    def download(self, commitment: str) -> None:
+        """Remember that it was downloaded."""
         ...
 
 
@@ -115,6 +131,12 @@ class ModelWatch:
             try:
                 copy = self._source.copy()
             except NotFoundError as problem:
+                if scores.model == self._memory.handed_out():  # or it could refuse whenever its answer is a lie
+                    raise MismatchError(
+                        "the server has handed this model out before, and refuses to now that its answer is to be "
+                        f"checked ({str(problem).removesuffix('.')}). Ask its operator why; 'spot_check = 0' in this "
+                        "site's home.toml goes on without checking."
+                    ) from problem
                 self.unchecked = str(problem).removesuffix(".")
                 self._check_entry(scores.model)
                 return scores
@@ -130,7 +152,7 @@ class ModelWatch:
         )
 
     def opened(self, copy: ModelCopy) -> ModelCopy:
-        """Return a copy of the model if it opens its commitment and is the newest model of the ledger.
+        """Return a copy of the model if it opens its commitment, and is in the ledger after those accepted before.
 
         Raises:
             MismatchError: it is not.
@@ -138,10 +160,12 @@ class ModelWatch:
         if not is_opened(copy, copy.commitment):
             raise MismatchError(f"the model that the server hands out is not the one it commits to. {_ADVICE}")
         self._check_entry(copy.commitment)
+        if copy.commitment != self._memory.handed_out():
+            self._memory.download(copy.commitment)
         return copy
 
     def _check_entry(self, commitment: str) -> None:
-        """See that a model is the newest of the ledger; one that was accepted before need not be looked up again."""
+        """See that a model came later than the one accepted last; that one need not be looked up again."""
         if commitment == self._memory.accepted():
             return
         told = self._source.model_entry()
@@ -150,7 +174,19 @@ class ModelWatch:
         self._pin(Head(int(told["size"]), str(told["root"])))
         if told["entry"].get("model") != commitment:
             raise MismatchError(f"the server answers with a model that is not the newest of its ledger. {_ADVICE}")
-        self._memory.accept(commitment)
+        if (place := int(told["entry"]["seq"])) <= self._memory.place():
+            raise MismatchError(f"the server answers with an older model than the one it must answer with. {_ADVICE}")
+        self._memory.accept(commitment, place)
+
+    def certified(self, commitment: str, place: int) -> None:
+        """Take from a certificate that holds which model answers from now on, unless a later one was accepted already.
+
+        Args:
+            commitment: to the model that the request was settled with.
+            place: the number of the ledger's entry that settled it.
+        """
+        if place > self._memory.place():
+            self._memory.accept(commitment, place)
 
     def _compare(self, copy: ModelCopy, boundary: Mapping[str, Tensor], scores: Scores) -> None:
         row = secrets.randbelow(len(scores.logits))

@@ -1,0 +1,140 @@
+"""A server that brings the past back: an older model of its own ledger, or a shard that its site signed long ago."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.scene import Scene, found
+from splitwiper.errors import CorruptError, MismatchError, NotFoundError
+from splitwiper.server import Server
+from splitwiper.service.certificate import Log
+from splitwiper.service.certificate.site import read_shard_statement
+from splitwiper.service.restoring import restore
+from splitwiper.store import ServerTree, ledger
+from splitwiper.wire import Ticket
+from splitwiper.wire.commitments import shard_commitment
+
+
+@pytest.fixture
+def scene(tmp_path: Path, certs: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path, certs)
+    yield made
+    made.close()
+
+
+def answer_as_of_now(scene: Scene, lie: pytest.MonkeyPatch) -> None:
+    """Have the server answer for ever with the model of now, and show this model's entry as its newest."""
+    copied, seq = scene.folder / "copied", Log.of(scene.tree).newest("model")
+    shutil.copytree(scene.store, copied)
+    old, model, predict, newest = ServerTree(copied), Server.model, Server.predict, Log.newest
+
+    def of_old(method):  # type: ignore[no-untyped-def]
+        return lambda _, *given: method(Server(ServerTree(old.root), scene.halves.server), *given)
+
+    lie.setattr(Server, "model", of_old(model))
+    lie.setattr(Server, "predict", of_old(predict))
+    lie.setattr(Log, "newest", lambda log, kind, **also: seq if kind == "model" else newest(log, kind, **also))
+
+
+def test_the_model_from_before_is_refused_though_it_is_in_the_ledger(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = scene.rows["north"][0]
+    assert scene.north.predict("north", rows)
+    with monkeypatch.context() as lie:
+        answer_as_of_now(scene, lie)
+        ticket = scene.forget()
+        proof = scene.certificate(ticket)
+        assert found(proof)["model"] == "mismatch" == found(proof)["predictions"], proof.checked.checks
+        for at_home in (False, True):
+            with pytest.raises(MismatchError, match="older model"):
+                scene.north.predict("north", rows, at_home=at_home)
+    # an honest server may go on, also to models that follow
+    assert scene.certificate(ticket).checked.holds and scene.north.predict("north", rows)
+    again = scene.forget()
+    assert scene.north.predict("north", rows)
+    assert found(scene.certificate(ticket))["model"] == "unchecked"
+    assert set(found(scene.certificate(again)).values()) == {"holds"}
+
+
+def test_an_auditor_takes_no_shard_from_before_a_settled_request(scene: Scene) -> None:
+    """The site signed it once: the signature alone does not show that it still stands."""
+    old = scene.tree.shard("north")
+    kept = (scene.store / "shards" / old.file).read_bytes()
+    row = tuple(scene.tree.book.one("SELECT * FROM shards WHERE client = 'north'"))
+    scene.forget()
+    assert scene.audit().checked.exact
+    tree = scene.tree
+    with tree.book.change() as db:
+        db.execute("DELETE FROM shards WHERE client = 'north'")
+        db.execute(f"INSERT INTO shards VALUES ({', '.join('?' * len(row))})", row)
+        ledger.append(db, {"kind": "shard", "client": "north", "shard": shard_commitment(old.salt, old.digest)})
+    (scene.store / "shards" / old.file).write_bytes(kept)
+    scene.train()
+    told = {one.what: one for one in scene.audit().checked.checks}
+    assert told["shard of north"].outcome == "mismatch" and "goes back" in told["shard of north"].detail
+    assert told["shard of south"].outcome == "holds"
+
+
+def test_a_backup_from_between_a_request_and_its_answer(scene: Scene) -> None:
+    """The server has the request then, and not the shard that answered it: it must be answered again."""
+    north, backup = scene.north, scene.folder / "backup"
+    ticket = north.forget(samples=list(north.client.holdings.ids())[:3])
+    north.client.send_requests()
+    scene.stop()
+    shutil.copytree(scene.store, backup)
+    scene.start()
+    north.settle(patience=5)
+    scene.train()
+    assert scene.certificate(ticket).checked.holds
+    signed = _serial(scene)
+    scene.stop()
+    shutil.rmtree(scene.store)
+    shutil.copytree(backup, scene.store)
+    restore(scene.store, "a broken disk")
+    scene.start()
+    north.accept_restore(north.restored())
+    scene.train()
+    assert set(found(scene.certificate(ticket)).values()) == {"holds"}
+    assert scene.audit().checked.exact
+    assert _serial(scene) > signed  # or what was signed before the restore could be sent again
+
+
+def _serial(scene: Scene) -> int:
+    return read_shard_statement(json.loads(scene.tree.shard("north").signed)).serial
+
+
+def test_no_row_is_erased_on_the_word_of_a_server(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, tickets = list(scene.north.client.holdings.ids()), Server.tickets
+    invented = Ticket("ab" * 16, "north", "client", "accepted", "2030-01-01T00:00:00+00:00")
+    with monkeypatch.context() as lie:
+        lie.setattr(Server, "tickets", lambda self, client: (*tickets(self, client), invented))
+        with pytest.raises(CorruptError, match="the server made them up"):
+            scene.north.learn(scene.rows["north"])
+        with pytest.raises(CorruptError, match="the server made them up"):
+            scene.north.settle(patience=5)
+    assert list(scene.north.client.holdings.ids()) == rows
+    scene.north.learn(scene.rows["north"])
+
+
+def test_a_server_that_refuses_to_be_checked_only_when_it_lies(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, predict = scene.rows["north"][0], Server.predict
+    assert scene.certificate(scene.forget()).checked.holds
+
+    def lie(server: Server, *given: object) -> object:
+        told = predict(server, *given)  # type: ignore[arg-type]
+        return dataclasses.replace(told, logits=-told.logits)
+
+    def refuse(*_: object) -> object:
+        raise NotFoundError("this server does not hand its half out: predict there.")
+
+    monkeypatch.setattr(Server, "predict", lie)
+    monkeypatch.setattr(Server, "model", refuse)
+    with pytest.raises(MismatchError, match="handed this model out before, and refuses"):
+        scene.north.predict("north", rows)
