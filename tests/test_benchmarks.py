@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import warm
+
 ROOT = Path(__file__).parent.parent
 SUITE = sorted(path.stem for path in (ROOT / "benchmarks" / "suite").glob("[!_]*.py"))
 LONG = ("checks", "clients", "masking", "memory", "service")
@@ -21,10 +23,8 @@ FIELDS = {"name", "title", "quick", "parameters", "values", "checks", "hardware"
 
 
 def bench(*arguments: str | Path, code: int = 0) -> str:
-    """What the command prints, without the package being installed."""
-    environment = {**os.environ, "PYTHONPATH": "src", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    """What the command prints."""
+    done = warm.run(["-m", "benchmarks", *arguments], cwd=ROOT, env={**os.environ, "PYTHONPATH": "src"})
     assert done.returncode == code, done.stderr
     return done.stdout
 
@@ -117,7 +117,11 @@ def test_the_page_kept_here_is_the_one_its_lines_make(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_is_listed() -> None:
-    listed = [line.split()[0] for line in bench("--list").splitlines()]
+    """Started as people start it, without the package being installed."""
+    command = [sys.executable, "-m", "benchmarks", "--list"]
+    environment = {**os.environ, "PYTHONPATH": "src"}
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    listed = [line.split()[0] for line in said.splitlines()]
     assert {"cache", "clients", "memory"} <= set(listed)
     assert listed == SUITE
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
+import warm
 from federation.runs import FEATURES, Table, three
 from service.serving import certificates
 from splitwiper.config import ClientConfig, ModelConfig
@@ -61,11 +64,12 @@ class Running:
         store: Path | str = "store",
         signed: bool = True,
         numerics: str = "native",
+        cold: bool = False,
     ) -> None:
         self.folder, self.port, self._epochs, self._store, self._signed = folder, 0, epochs, str(store), signed
-        self._numerics = numerics
+        self._numerics, self._cold = numerics, cold or numerics != "native"
         self.certs = certificates(folder / "certs")
-        self.process: subprocess.Popen[str] | None = None
+        self.process: warm.Process | subprocess.Popen[str] | None = None
         self.start()
 
     def start(self) -> None:
@@ -73,15 +77,21 @@ class Running:
         text = text.replace("NUMERICS", self._numerics)
         text += f"signed = {str(self._signed).lower()}\n"
         (self.folder / "server.toml").write_text(text, encoding="utf-8")
-        command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", self._store]
+        command = ["splitwiper", "serve", "server.toml", "--store", self._store]
         with (self.folder / "server.log").open("a", encoding="utf-8") as log:
-            self.process = subprocess.Popen(
-                command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT
-            )
+            self.process = self._process(command, log)
         line = self.process.stdout.readline()
         assert line.startswith("Serving https://127.0.0.1:"), (self.folder / "server.log").read_text()[-2000:]
         self.url = line.split()[1]
         self.port = int(self.url.rpartition(":")[2])
+
+    def _process(self, command: list[str], log: IO[str]) -> warm.Process | subprocess.Popen[str]:
+        if not self._cold:
+            return warm.start(command, cwd=self.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=log)
+        command[0] = str(Path(sys.executable).with_name(command[0]))
+        return subprocess.Popen(
+            command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT
+        )
 
     def kill(self) -> None:
         """As by power cut: the service; its worker notices and ends by itself."""
@@ -91,14 +101,15 @@ class Running:
 
     def kill_worker(self) -> bool:
         """The worker alone."""
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
+        for entry in Path("/proc").glob("[0-9]*"):
             try:
+                parent = re.search(r"^PPid:\s(\d+)$", (entry / "status").read_text(), re.MULTILINE)
                 command = (entry / "cmdline").read_bytes().split(b"\0")
+                name = (entry / "comm").read_text().strip()
             except OSError:
                 continue
-            if b"splitwiper.service" in command and str(self.process.pid).encode() in command:
+            ours = parent is not None and int(parent[1]) == self.process.pid
+            if ours and (name == warm.WORKER or b"splitwiper.service" in command):
                 os.kill(int(entry.name), signal.SIGKILL)
                 return True
         return False

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,8 +31,14 @@ OPEN = {"probabilities": True, "withdraw": False, "rate": 1e4, "burst": 10_000, 
 
 
 def certificates(folder: Path, clients: tuple[str, ...] = CLIENTS) -> Path:
-    """An authority with a server, clients and an operator."""
-    authority = Authority.create(folder, "tests", hosts=["127.0.0.1", "localhost"])
+    """An authority with a server, clients, an operator and an auditor: a copy of one that is made once."""
+    return Path(shutil.copytree(Path(_made(clients).name), folder, dirs_exist_ok=True))
+
+
+@functools.cache
+def _made(clients: tuple[str, ...]) -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    authority = Authority.create(Path(folder.name), "tests", hosts=["127.0.0.1", "localhost"])
     for name in clients:
         authority.issue_client(name)
     authority.issue_operator("ops")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warm
 from service.processes import ENVIRONMENT, MODEL, Running, settled
 from service.serving import link_of
 from service.talking import PARTITION, SECRET, homes, together, wards
@@ -204,17 +204,16 @@ masking = {{mode = "partition", gamma = 3}}
 
 
 def test_processes_that_are_killed_go_on(server: Running, tmp_path: Path) -> None:
-    program = str(Path(sys.executable).parent / "splitwiper")
-    subprocess.run([program, "group", "ward.group"], cwd=tmp_path, check=True, env=ENVIRONMENT, capture_output=True)
+    assert warm.run(["splitwiper", "group", "ward.group"], cwd=tmp_path, env=ENVIRONMENT).returncode == 0
     running = {}
 
-    def start(name: str, *words: str) -> subprocess.Popen[str]:
+    def start(name: str, *words: str) -> warm.Process:
         (tmp_path / f"{name}.toml").write_text(
             CLIENT.replace("NAME", name).replace("URL", server.url), encoding="utf-8"
         )
         np.savez(tmp_path / f"{name}.npz", inputs=wards()[name][0], labels=wards()[name][1])
-        command = [program, "join", f"{name}.toml", "--home", f"homes/{name}", "--group", "ward.group", *words]
-        return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        command = ["splitwiper", "join", f"{name}.toml", "--home", f"homes/{name}", "--group", "ward.group", *words]
+        return warm.start(command, cwd=tmp_path, stderr=subprocess.PIPE, env=ENVIRONMENT)
 
     both = ("--with", "north", "--with", "south")
     running["north"] = start("north", *both)
@@ -223,7 +222,7 @@ def test_processes_that_are_killed_go_on(server: Running, tmp_path: Path) -> Non
         assert time.monotonic() < end and running["north"].poll() is None, running["north"].stderr.read()
         time.sleep(0.02)
     os.kill(running["north"].pid, signal.SIGKILL)
-    assert running.pop("north").communicate()
+    assert running.pop("north").communicate(timeout=60)[1] is not None
     running = {"north": start("north", *both), "again": start("north"), "south": start("south")}
     told = {name: process.communicate(timeout=60)[1] for name, process in running.items()}
     codes = {name: process.returncode for name, process in running.items()}

@@ -14,7 +14,7 @@ import pytest
 from service.scene import Scene
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.certificate import Attestation, Envelope, PublicKey, SigningKey, check
-from splitwiper.service.certificate.attestation import read_attestation
+from splitwiper.service.certificate.attestation import Attestation
 from splitwiper.service.home.verifying import fingerprint_of
 
 
@@ -30,7 +30,7 @@ def test_nobody_attests_in_a_role_that_is_not_theirs(scene: Scene) -> None:
     scene.north.attest("exact", fingerprint_of(scene.north))
     made = scene.certificate(ticket).envelope
     (own,) = made["attestations"]
-    told = read_attestation(own)
+    told = Attestation.read(own)
 
     def attested(by: SigningKey, role: str, *, keys: tuple[PublicKey, ...] = ()) -> str:
         changed = dataclasses.replace(told, role=role, epochs=(1,), of=1, key=by.public.raw.hex())

@@ -82,7 +82,7 @@ def left(done: list[dict[str, Any]]) -> tuple[dict[str, Table], list[bytes]]:
 
 def run_through(folder: Path, kills: int, seed: int) -> dict[str, Any]:
     draw, fork = random.Random(seed), multiprocessing.get_context("fork")
-    server, killed, done = Running(folder, epochs=3), Counter[str](), list[dict[str, Any]]()
+    server, killed, done = Running(folder, epochs=3, cold=True), Counter[str](), list[dict[str, Any]]()
     began = time.monotonic()
     for operation in plan(draw):
         if sum(killed.values()) >= kills:

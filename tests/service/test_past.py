@@ -14,7 +14,7 @@ from service.scene import Scene, found
 from splitwiper.errors import CorruptError, MismatchError, NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.certificate import Log
-from splitwiper.service.certificate.site import read_shard_statement
+from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.service.restoring import restore
 from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Ticket
@@ -107,7 +107,7 @@ def test_a_backup_from_between_a_request_and_its_answer(scene: Scene) -> None:
 
 
 def _serial(scene: Scene) -> int:
-    return read_shard_statement(json.loads(scene.tree.shard("north").signed)).serial
+    return ShardStatement.read(json.loads(scene.tree.shard("north").signed)).serial
 
 
 def test_no_row_is_erased_on_the_word_of_a_server(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

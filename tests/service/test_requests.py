@@ -17,9 +17,9 @@ from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import DataError, IdentityError, NotFoundError
 from splitwiper.service.cases import Cases
-from splitwiper.service.certificate import Keyring, SignedRequest, SigningKey, check, followed, read_request
+from splitwiper.service.certificate import Keyring, SignedRequest, SigningKey, check, followed
 from splitwiper.service.certificate.keys import read_public
-from splitwiper.service.certificate.site import Registration, sign
+from splitwiper.service.certificate.site import Registration
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.shared_book import service_book
 from splitwiper.store import ServerTree
@@ -54,7 +54,7 @@ def cases(tmp_path: Path) -> Iterator[Cases]:
 
 def register(cases: Cases, key: SigningKey = KEY) -> None:
     made = Registration("ward", "north", "2026-01-01", key.public.raw.hex())
-    cases.register(made, sign(made, key))
+    cases.register(made, made.sign(key))
 
 
 def receive(cases: Cases, given: dict[str, Any] | None, asked: Request = ASKED, *, must: bool = True) -> Any:
@@ -66,7 +66,7 @@ def test_a_request_is_on_file_as_it_was_signed(cases: Cases) -> None:
     case = receive(cases, envelope)
     assert case.signed == envelope and case == receive(cases, signed(made="2026-02-02"))  # sent again: the first stays
     assert cases.find("t1") == case == cases.of("north")["t1"] and cases.of("south") == {}
-    assert read_request(case.signed).made == "2026-01-01"
+    assert SignedRequest.read(case.signed).made == "2026-01-01"
 
 
 def test_what_is_not_signed_is_refused_unless_settings_allow_it(cases: Cases) -> None:
@@ -101,7 +101,7 @@ def test_forgeries_are_refused(cases: Cases) -> None:
         receive(cases, altered, Request("t1", "north", "client", COMMITTED))
     with pytest.raises(DataError, match="signature is not that of the key"):
         receive(cases, signed(signer=SigningKey(b"x" * 32)))
-    with pytest.raises(DataError, match="no signed request"):
+    with pytest.raises(DataError, match="not a signed request"):
         receive(cases, {**envelope, "payloadType": "application/vnd.in-toto+json"})
     with pytest.raises(DataError, match="fields"):
         receive(cases, {**envelope, "payload": base64.b64encode(b"{}").decode()})
@@ -137,7 +137,9 @@ def test_a_ticket_is_one_clients_and_of_one_level(cases: Cases) -> None:
 
 def test_a_clients_key_is_its_own(tmp_path: Path) -> None:
     own = OwnKey(tmp_path, "ward")
-    assert read_request(own.sign_request(ASKED)).signer == own.key().public == OwnKey(tmp_path, "ward").key().public
+    assert (
+        SignedRequest.read(own.sign_request(ASKED)).signer == own.key().public == OwnKey(tmp_path, "ward").key().public
+    )
     assert (tmp_path / "request-key.pem").stat().st_mode & 0o077 == 0
 
 

@@ -18,13 +18,7 @@ from service.serving import link_of
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import ConfigError, DataError, FormatError, IdentityError
 from splitwiper.service.certificate import SigningKey
-from splitwiper.service.certificate.site import (
-    Registration,
-    ShardStatement,
-    read_registration,
-    read_shard_statement,
-    sign,
-)
+from splitwiper.service.certificate.site import Registration, ShardStatement
 from splitwiper.service.home import HomeConfig, join
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.home.own_key import OwnKey
@@ -106,11 +100,11 @@ def test_keys_are_in_the_ledger_and_signatures_go_with_their_shards(scene: Scene
     joined = {entry["client"]: entry["key"] for entry in entries if entry["kind"] == "joined"}
     assert joined == {home.config.name: home.own_key.public.raw.hex() for home in (scene.north, scene.south)}
     first = scene.tree.shard("north")
-    made = read_shard_statement(json.loads(first.signed))
+    made = ShardStatement.read(json.loads(first.signed))
     assert (made.client, made.digest, made.key) == ("north", first.digest, joined["north"])
     scene.forget()
     assert first.signed.encode() not in (scene.store / "server.db").read_bytes()
-    assert read_shard_statement(json.loads(scene.tree.shard("north").signed)).serial > made.serial
+    assert ShardStatement.read(json.loads(scene.tree.shard("north").signed)).serial > made.serial
 
 
 def test_the_name_is_the_certificates(scene: Scene, tmp_path: Path) -> None:
@@ -128,18 +122,18 @@ def test_the_name_is_the_certificates(scene: Scene, tmp_path: Path) -> None:
 def test_statements_have_one_form() -> None:
     raw = KEY.public.raw.hex()
     made = Registration("ward", "north", "2026-01-01", raw)
-    assert read_registration(sign(made, KEY)) == made
+    assert Registration.read(made.sign(KEY)) == made
     told = ShardStatement("ward", "north", 1, "d0" * 32, COMMITTED, "", 0, ("t1",), "2026-01-01", raw)
-    assert read_shard_statement(sign(told, KEY)) == told
+    assert ShardStatement.read(told.sign(KEY)) == told
     for wrong in (
-        sign(made, SigningKey(b"x" * 32)),
-        sign(Registration("ward", "north", "2026-01-01", raw.upper()), KEY),
-        sign(Registration("ward", "", "2026-01-01", raw), KEY),
-        sign(told, KEY),
+        made.sign(SigningKey(b"x" * 32)),
+        Registration("ward", "north", "2026-01-01", raw.upper()).sign(KEY),
+        Registration("ward", "", "2026-01-01", raw).sign(KEY),
+        told.sign(KEY),
         {"payload": "?"},
     ):
         with pytest.raises(FormatError):
-            read_registration(wrong)
+            Registration.read(wrong)
     for odd in ({"serial": -1}, {"serial": True}, {"outputs": 1.5}, {"tickets": (1,)}, {"digest": "\n"}):
         with pytest.raises(FormatError):
-            read_shard_statement(sign(ShardStatement(**{**told.__dict__, **odd}), KEY))
+            ShardStatement.read(ShardStatement(**{**told.__dict__, **odd}).sign(KEY))

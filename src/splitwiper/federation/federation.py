@@ -15,7 +15,7 @@ import torch
 
 from splitwiper.client import Added, Client
 from splitwiper.client.embed import Sending
-from splitwiper.config import Config, config_digest, from_dict, read_toml
+from splitwiper.config import Config, from_dict, read_toml
 from splitwiper.data.rows import Data, as_rows, pack
 from splitwiper.errors import (
     AbsentClientError,
@@ -33,14 +33,13 @@ from splitwiper.federation.evaluate import Evaluation, score
 from splitwiper.federation.folder import (
     agree,
     check_devices,
-    columns_of,
-    identities,
     make,
     refuse_used,
     warn_of_seeds,
 )
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.members import HANDED, Members
+from splitwiper.federation.opening import check_halves, check_settings
 from splitwiper.federation.reconcile import reconcile
 from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.sources import Reader, Source, check_names
@@ -52,7 +51,7 @@ from splitwiper.numerics import prepare
 from splitwiper.privacy import Spending, check_noise
 from splitwiper.reading import is_there, read_bytes
 from splitwiper.server import Server
-from splitwiper.splitting import Halves, libraries
+from splitwiper.splitting import Halves
 from splitwiper.store import ServerTree, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
@@ -135,51 +134,10 @@ class Federation:
         self._server = Server(tree, self.halves.server, progress)
         self._link = InProcessLink(self._server, self.config.client.transfer)
         self._members = Members(self.path, self.halves, self.config, self._server, self._link, progress, invitation)
-        self._check_halves()
-        self._check_settings()
+        check_halves(self.path, self.halves, self.config, self._server)
+        check_settings(self.path, self.config, self._server, self._members)
 
     # --- making and opening --------------------------------------------------------------------------------
-
-    def _check_halves(self) -> None:
-        """The halves given must be those the run was made with, whatever their weights are."""
-        for side, half, kept in (
-            ("server", self.halves.server, self._server.tree.initial()),
-            ("client", self.halves.client, self._server.tree.client_initial()),
-        ):
-            now = {name: tuple(t.shape) for name, t in half.state_dict().items()}
-            if side == "server" and self.config.client.masking.is_on:
-                now = {name: shape for name, shape in now.items() if not name.startswith(f"{half.head_name}.")}
-            then = {name: tuple(t.shape) for name, t in kept.items()}
-            if now != then:
-                odd = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k))
-                raise InputError(
-                    f"the {side} half does not fit this run: {', '.join(odd[:3])} differ. Reopen {self.path} with the "
-                    "model and cut it was made with."
-                )
-        if columns_of(self.halves.boundary) != self._server.columns:
-            raise InputError(f"the cut at {self.halves.at!r} sends other tensors than this run was made with.")
-        if (at := self._server.tree.book.meta("at")) != self.halves.at:
-            raise InputError(f"this run was made with the cut at {at!r}, not at {self.halves.at!r}: cut it there.")
-        for side, (name, found) in zip(("client", "server"), identities(self.halves).items(), strict=True):
-            if found != self._server.tree.book.meta(name):
-                half = self.halves.client if side == "client" else self.halves.server
-                raise InputError(
-                    f"the {side} half is not the network that {self.path} was made with: weights have the same "
-                    "shapes, but the model's code or constants differ, or the version of a library it comes from"
-                    f"{libraries(half)}. Reopen the run with the model and the libraries as they were."
-                )
-
-    def _check_settings(self) -> None:
-        """What federation.toml says must be what the books of server and clients remember; one client is asked."""
-        told = (
-            "federation.toml is not what this run was made with: bring back the settings as they were. Other ones take"
-        )
-        seed, book = self.config.seed, self._server.tree.book
-        if (config_digest(self.config.server, seed=seed), str(seed)) != (book.meta("config"), book.meta("seed")):
-            raise InputError(f"{self.path}: the server's part of {told} another run.")
-        for name in self._members.here()[:1]:
-            if self._members.settings(name) != config_digest(self.config.client, seed=seed):
-                raise InputError(f"{self.path}: the clients' part of {told} another run.")
 
     def twin(self, path: str | Path) -> Federation:
         """A new, empty federation with the same context: settings, first weights, client keys and codebook.

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
-from splitwiper.client.client import Progress
+from splitwiper.client.context import Progress
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.data.rows import Rows

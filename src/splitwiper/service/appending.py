@@ -1,4 +1,4 @@
-"""Append what comes over the network to a file: written and digested in a thread, while more comes in."""
+"""Append data from the network to a file: a thread writes and digests it while more comes in."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from splitwiper.store import files
 from splitwiper.store.pieces import Passing
 
 _BATCH = 1 << 21
-"""Bytes that are written in one go. So many, and as many again that are gathered meanwhile, are in memory."""
+"""Bytes per write. Up to twice as many are in memory: those being written, and those collected meanwhile."""
 _VECTOR = 512
 """Pieces of a batch that are written by one call; systems take 1,024 at least."""
 _SYNC = 1 << 25
-"""Bytes after which the disk is set to work; what is left to wait for in the end is less than twice this."""
+"""Bytes after which a sync to disk is started; the last sync has less than twice as many to wait for."""
 
 
 async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passing: Passing) -> None:
-    """Append all that comes, durably. What came before an interruption stays.
+    """Append all pieces durably. Pieces that came before an interruption stay.
 
     Args:
         path: the file.
-        pieces: what comes.
+        pieces: the data.
         limit: how long the file may get.
-        passing: is told of every byte, once it is written.
+        passing: is fed every byte once it is written.
 
     Raises:
-        DataError: more came.
+        DataError: there was more data.
     """
     with path.open("ab", buffering=0) as file, _Writer(file.fileno(), path, passing) as writer:
         here = path.stat().st_size
@@ -45,7 +45,7 @@ async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passin
 
 
 class _Writer:
-    """Gathers pieces, and writes them behind the back of who gathers: by one thread, so in order."""
+    """Buffers pieces and writes them in the background, in order, on one thread."""
 
     def __init__(self, target: int, path: Path, passing: Passing) -> None:
         self._target, self._path, self._passing = target, path, passing
@@ -61,19 +61,19 @@ class _Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the file only when both threads have."""
+        """Wait for both threads before the file is closed."""
         self._writer.shutdown()
         self._syncer.shutdown()
 
     async def take(self, piece: bytes) -> None:
-        """Take a piece, and wait for the disk where it is behind."""
+        """Take a piece, and wait for the disk if it is behind."""
         self._gathered.append(piece)
         self._size += len(piece)
         if self._size >= _BATCH:
             await self._write()
 
     async def finish(self) -> None:
-        """Write what is left, and make all of it durable."""
+        """Write the rest, and make everything durable."""
         await self._write()
         await asyncio.get_running_loop().run_in_executor(self._writer, os.fsync, self._target)  # after the last batch
         for under_way in (self._writing, self._syncing):
@@ -93,7 +93,7 @@ class _Writer:
             self._unsynced = 0
 
     def _written(self, batch: Sequence[bytes]) -> None:
-        """Write a batch; after one that was not written whole, nothing more, for the file would have a hole."""
+        """Write a batch. After an incomplete one nothing more is written, because the file would have a hole."""
         if self._broken:
             return
         self._broken = True

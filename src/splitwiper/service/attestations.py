@@ -8,7 +8,7 @@ from typing import Any
 
 from splitwiper.errors import DataError, FormatError
 from splitwiper.service.cases import Cases
-from splitwiper.service.certificate.attestation import FIELD, MOST, read_attestation
+from splitwiper.service.certificate.attestation import FIELD, MOST, Attestation
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.structure import parse
 from splitwiper.service.identity import Principal
@@ -42,7 +42,7 @@ class Attestations:
             ForbiddenError: a site's other key signed it.
         """
         try:
-            told = read_attestation(signed)
+            told = Attestation.read(signed)
         except FormatError as problem:
             raise DataError(str(problem)) from problem
         role = {"client": "site", "auditor": "auditor"}.get(caller.kind)
@@ -70,5 +70,5 @@ class Attestations:
 
 def _concerns(signed: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
     """Whether an attestation is the auditor's, or the requester's own: those of other sites name them."""
-    told = read_attestation(signed)
+    told = Attestation.read(signed)
     return told.role == "auditor" or told.name == said["client"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from splitwiper.errors import DataError, ForbiddenError, FormatError, NotFoundError
 from splitwiper.seeding import digest
-from splitwiper.service.certificate.request import SignedRequest, read_request
+from splitwiper.service.certificate.request import SignedRequest
 from splitwiper.service.certificate.site import Registration, ShardStatement
 from splitwiper.store.book import Book
 from splitwiper.store.tickets import now
@@ -86,7 +86,7 @@ class Cases:
                 )
         else:
             try:
-                made = read_request(signed)
+                made = SignedRequest.read(signed)
             except FormatError as problem:
                 raise DataError(str(problem)) from problem
             self._check(made, request, federation)

@@ -1,4 +1,4 @@
-"""Desks: a server with a thread of its own, so that slow work at one desk keeps nobody waiting at another.
+"""Desks: single-thread executors, each with its own server, so that slow work on one does not block another.
 
 A `Server` is used by one thread at a time. Each desk has one, over the same folder: the book's transactions keep them
 apart, as they keep processes apart.
@@ -25,7 +25,7 @@ class Desk:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def run(self, work: Callable[[Server], _T]) -> _T:
-        """Have a piece of work done at this desk."""
+        """Run a function on this desk's thread, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
 
     def _run(self, work: Callable[[Server], _T]) -> _T:
@@ -34,7 +34,7 @@ class Desk:
         return work(self._server)
 
     def close(self) -> None:
-        """Finish what was begun, and take nothing more."""
+        """Finish the work in progress, and accept no more."""
         self._thread.shutdown(wait=True)
         if self._server is not None:
             self._server.tree.book.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 from splitwiper.errors import DataError, FormatError
 from splitwiper.service.cases import Cases
-from splitwiper.service.certificate.site import ShardStatement, read_registration, read_shard_statement
+from splitwiper.service.certificate.site import Registration, ShardStatement
 from splitwiper.store import ServerTree
 from splitwiper.wire import Statement
 from splitwiper.wire.commitments import shard_commitment
@@ -27,7 +27,7 @@ def register(tree: ServerTree, cases: Cases, client: str, signed: Mapping[str, A
         ForbiddenError: another key is registered.
     """
     try:
-        made = read_registration(signed)
+        made = Registration.read(signed)
     except FormatError as problem:
         raise DataError(str(problem)) from problem
     _check_place(tree, client, made.federation, made.client)
@@ -66,7 +66,7 @@ def check_shard(
             )
         return None
     try:
-        made = read_shard_statement(signed)
+        made = ShardStatement.read(signed)
     except FormatError as problem:
         raise DataError(str(problem)) from problem
     _check_place(tree, client, made.federation, made.client)

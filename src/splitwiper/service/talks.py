@@ -1,8 +1,8 @@
 """Which talks on the board are kept, and for how long.
 
-The server cannot read them, so it is told by clients that one has ended: what was agreed on is kept for those who come
-later, and of a talk that was given up the last word alone is, which says so. A talk that nobody ends is erased when
-nobody has spoken or listened in it for as long as an unfinished upload is kept.
+The server cannot read them, so clients report when one has ended. A talk that led to an agreement is kept for clients
+that come later; of an abandoned one, only the last message is kept, which says so. A talk that nobody ends is erased
+once nobody has written or read in it for as long as an unfinished upload is kept.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Talks:
     Args:
         book: the service's.
         tree: the server's, whose board it is.
-        hours: how long a talk is kept in which nothing happens.
-        clock: one that nobody sets.
+        hours: how long a talk without activity is kept.
+        clock: a monotonic clock.
     """
 
     def __init__(self, book: Book, tree: ServerTree, hours: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._book, self._terms, self._rarely = book, Terms(hours, clock), 1800.0 * hours
         self._written: dict[str, float] = {}
-        """Ends as they are in the book: half a term late, so that they need not be written down every time."""
+        """Expiry times as the book has them: half a term late, so that not every message has to be written down."""
         if book.one("SELECT 1 FROM sqlite_master WHERE name = 'talks'") is None:
             with book.change() as db:  # an older server's: nobody told it what had ended, so all is kept
                 db.execute(SCHEMA)
                 db.executemany("INSERT INTO talks VALUES (?, 0, 1)", [(topic,) for topic in tree.topics()])
 
     def spoken(self, topic: str) -> None:
-        """Somebody spoke in a talk."""
+        """Note that somebody wrote in a talk."""
         expires = self._terms.begin(topic) + self._rarely
         if abs(expires - self._written.get(topic, 0.0)) < self._rarely:
             return
@@ -52,18 +52,18 @@ class Talks:
         self._written[topic] = expires
 
     def listened(self, topic: str) -> None:
-        """Somebody listened to a talk: where there is one, it is waited for."""
+        """Note that somebody read a talk: if there is one, somebody is waiting for it."""
         if topic in self._written:
             self.spoken(topic)
 
     def ended(self, topic: str) -> None:
-        """A talk has ended: what is left of it is kept."""
+        """Note that a talk has ended: its remaining messages are kept."""
         self.spoken(topic)
         with self._book.change() as db:
             db.execute("UPDATE talks SET ended = 1 WHERE topic = ?", (topic,))
 
     def expire(self, tree: ServerTree) -> None:
-        """Erase talks that nobody goes on with."""
+        """Erase talks that nobody continues."""
         known = {row["topic"] for row in self._book.read("SELECT topic FROM talks")}
         for topic in tree.topics() - known:  # the server was killed before it wrote down that somebody spoke
             self.spoken(topic)

@@ -1,9 +1,9 @@
-"""Uploads in pieces: begun, gone on with after an interruption, finished; straight to disk, checksummed.
+"""Uploads in pieces: started, resumed after an interruption, finished; straight to disk, checksummed.
 
-What an upload is (whose, how long, which mark, what is said with it) is in the service's book. How much of it is here
-is the length of its file, so that the two cannot disagree, whatever instant the server dies at. Digests of what came
-are in memory alone: what is not known of them after a restart is read from the file. So is how much time each has left:
-a clock that is set ends none that is under way.
+The service's book describes each upload (client, size, mark, statement). The length of its file says how much of it has
+arrived, so the two cannot disagree, at whatever moment the server dies. Digests are kept only in memory: after a
+restart they are computed from the file. The time that each upload has left is kept in memory too, so that changing
+the clock ends no upload in progress.
 """
 
 from __future__ import annotations

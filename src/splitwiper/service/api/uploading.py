@@ -23,7 +23,7 @@ from splitwiper.service.api.shapes import (
     Withdraw,
 )
 from splitwiper.service.api.shared import service_of
-from splitwiper.service.certificate.site import read_shard_statement
+from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import open_shard
@@ -209,7 +209,7 @@ def _check_signed(service: Service, upload: Upload, digest: str) -> None:
     """
     if upload.signed is None:
         return
-    made = read_shard_statement(json.loads(upload.signed))
+    made = ShardStatement.read(json.loads(upload.signed))
     if made.digest != digest:
         raise DataError("what arrived is not the shard that the site signed: its digest differs. Send it again.")
     service.cases.check_key(upload.client, made.key)

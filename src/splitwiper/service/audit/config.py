@@ -6,36 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from splitwiper.config import ModelConfig, from_dict, read_toml
-from splitwiper.config.settings import typed
 from splitwiper.errors import ConfigError
-from splitwiper.federation.sources import NAME
+from splitwiper.service.calls.config import CallerConfig
 from splitwiper.service.certificate import read_public
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditConfig:
+class AuditConfig(CallerConfig):
     """What an auditor needs."""
 
-    name: str
-    """The auditor's name, as its certificate has it."""
-    url: str
-    """Where the server is: https://host:port."""
-    certs: str = ""
-    """The auditor's folder of certificates; relative to the configuration file."""
-    token: str = ""
-    """A file with a bearer token, where a proxy terminates TLS."""
     sites: str = ""
     """A folder with the public key of every site, NAME.pem each, which the sites gave the auditor themselves; relative
     to the configuration file. Without it a site that the server made up does not show."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model, as the federation agreed on it: the auditor builds it itself."""
-
-    def __post_init__(self) -> None:
-        typed(self)
-        if not NAME.fullmatch(self.name):
-            raise ConfigError(f"name = {self.name!r}: an auditor's name has letters, digits, '.', '_' and '-' alone.")
-        if not self.url.startswith(("https://", "http://")):
-            raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
 
 
 def site_keys(folder: Path, config: AuditConfig) -> dict[str, str] | None:

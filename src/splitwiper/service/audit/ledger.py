@@ -10,7 +10,7 @@ from splitwiper.errors import CorruptError, MismatchError
 from splitwiper.seeding import mac
 from splitwiper.service.certificate.findings import Finding
 from splitwiper.service.certificate.log import Head, leaf_of
-from splitwiper.service.certificate.site import read_shard_statement
+from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.store import merkle
 from splitwiper.store.replay import Replay, ShardEntry
 from splitwiper.wire.commitments import model_commitment, shard_commitment
@@ -87,7 +87,7 @@ def _shard(told: Mapping[str, Any], entry: ShardEntry, *, run: str) -> Finding:
     if not told["signed"]:
         return Finding(what, "unverifiable", "its site has not signed it: the server takes shards that are not signed")
     try:
-        made = read_shard_statement(json.loads(told["signed"]))
+        made = ShardStatement.read(json.loads(told["signed"]))
     except (ValueError, OSError) as problem:
         return Finding(what, "mismatch", str(problem).removesuffix("."))
     if made.key != key:

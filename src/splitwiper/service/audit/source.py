@@ -13,7 +13,6 @@ from splitwiper.errors import NotFoundError, UnreachableError
 from splitwiper.service.audit.config import AuditConfig
 from splitwiper.service.calls import Calls, LedgerGuard
 from splitwiper.service.certificate import Head
-from splitwiper.service.identity import client_context
 from splitwiper.store import files
 
 _TRIES = 5
@@ -98,15 +97,14 @@ def connect(folder: Path, config: AuditConfig, out: Path) -> AuditLink:
         config: where the server is.
         out: the auditor's own folder. It remembers the federation, the server's keys and the ledger's heads.
     """
-    token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
-    context = client_context(folder / config.certs) if config.certs else None
+    credentials = config.credentials(folder)
     path = out / _FEDERATION
     if not path.exists():
-        first = AuditLink(config.url, context, token=token)
+        first = AuditLink(config.url, **credentials)
         try:
             files.write_bytes(path, str(first.federation()["run"]).encode(), replace=False)
         finally:
             first.close()
     remedy = f"Keep {out}, which shows what there was, and audit the server as it is now with another folder."
     guard = LedgerGuard(out, path.read_text(encoding="utf-8"), out, restored=remedy)
-    return AuditLink(config.url, context, token=token, guard=guard)
+    return AuditLink(config.url, guard=guard, **credentials)

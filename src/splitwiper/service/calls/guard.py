@@ -1,7 +1,7 @@
 """What holds the server to its ledger: every answer's signed head is checked before anybody uses the answer.
 
 A head must be signed by a key of the server in good standing, be of this federation, and continue the newest head that
-the site has pinned. Then it is pinned. Whoever shows anything else is told nothing more.
+the site has pinned. Then it is pinned. Nothing more is sent to a server that shows anything else.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LedgerGuard:
             ask: for proofs and keys.
 
         Raises:
-            ForkError: the head is missing or not the server's, or the ledger is not the one of before, gone on.
+            ForkError: the head is missing or not the server's, or the ledger does not continue the pinned one.
             RestoredError: the same, because the operator restored a backup and put that on record.
             UnreachableError: something between site and server answered, or the server fails.
         """
@@ -126,7 +126,7 @@ class LedgerGuard:
         return shown
 
     def _continues(self, newest: Head, shown: SignedHead, answer: httpx.Response, ask: Ask) -> None:
-        """Demand that the ledger shown is the pinned one, gone on."""
+        """Demand that the ledger shown continues the pinned one."""
         if shown.head.size < newest.size:
             told = f"the server's ledger was rolled back: it has {shown.head}, and had {newest} when that was pinned."
             self.contradiction(newest, shown, told, ask)

@@ -5,7 +5,7 @@
 count.
 """
 
-from splitwiper.service.certificate.attestation import Attestation, read_attestation
+from splitwiper.service.certificate.attestation import Attestation
 from splitwiper.service.certificate.checking import check
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import Checked, Finding
@@ -16,7 +16,7 @@ from splitwiper.service.certificate.log import Head, Log
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Pins
 from splitwiper.service.certificate.recomputing import check_with_store
-from splitwiper.service.certificate.request import SignedRequest, read_request
+from splitwiper.service.certificate.request import SignedRequest
 from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.standing import Keys, Revocation, read_keys
 from splitwiper.service.certificate.succession import followed
@@ -43,8 +43,6 @@ __all__ = [
     "check_with_store",
     "followed",
     "opening",
-    "read_attestation",
     "read_keys",
     "read_public",
-    "read_request",
 ]

@@ -8,28 +8,24 @@ a field of the envelope that readers may ignore, because they are made later and
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from splitwiper.errors import FormatError
-from splitwiper.service.certificate.canonical import dumps, loads_canonical
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
-from splitwiper.service.certificate.keys import PublicKey, SigningKey
-from splitwiper.service.certificate.request import read_request
-from splitwiper.service.certificate.site import is_key
+from splitwiper.service.certificate.keys import PublicKey
+from splitwiper.service.certificate.request import SignedRequest
+from splitwiper.service.certificate.signed import SignedMessage
 
-PAYLOAD_TYPE = "application/vnd.splitwiper.attestation+json"
 FIELD = "attestations"
 """Where they are in a certificate's file."""
 MOST = 64
 """Attestations that are read of one certificate."""
-_ROLES = ("site", "auditor")
-_OUTCOMES = ("exact", "mismatch", "not_comparable")
 
 
 @dataclass(frozen=True)
-class Attestation:
+class Attestation(SignedMessage):
     """What somebody recomputed.
 
     Attributes:
@@ -48,6 +44,11 @@ class Attestation:
         key: the public key that signs, in hex.
     """
 
+    PAYLOAD_TYPE = "application/vnd.splitwiper.attestation+json"
+    TITLE = "an attestation"
+    MAY_BE_EMPTY = ("model", "shard")
+    CHOICES: ClassVar = {"role": ("site", "auditor"), "outcome": ("exact", "mismatch", "not_comparable")}
+
     federation: str
     model: str
     shard: str
@@ -62,14 +63,13 @@ class Attestation:
     made: str
     key: str
 
-    def sign(self, key: SigningKey) -> dict[str, Any]:
-        """Return the attestation as a DSSE envelope."""
-        return Envelope.sign(dumps(asdict(self)), [key], payload_type=PAYLOAD_TYPE).to_dict()
-
-    @property
-    def signer(self) -> PublicKey:
-        """The key that signs it."""
-        return PublicKey(bytes.fromhex(self.key))
+    @classmethod
+    def unpack(cls, made: Envelope) -> Self:
+        """Return the attestation in an envelope, whose epochs must be different ones of those there are."""
+        told = super().unpack(made)
+        if len(set(told.epochs)) != len(told.epochs) or not all(1 <= epoch <= told.of for epoch in told.epochs):
+            raise FormatError(f"this is not an attestation: its epochs are not different ones of 1 to {told.of}.")
+        return told
 
     @property
     def is_whole(self) -> bool:
@@ -88,48 +88,6 @@ class Attestation:
         )
 
 
-def read_attestation(envelope: Mapping[str, Any]) -> Attestation:
-    """Return an attestation that was signed by the key it names. Whether that key is trusted is another question.
-
-    Raises:
-        FormatError: it is none, or its signature is wrong.
-    """
-    made = Envelope.from_dict(envelope)
-    if made.payload_type != PAYLOAD_TYPE:
-        raise FormatError(f"this is no attestation: its type is {made.payload_type[:60]!r}, not {PAYLOAD_TYPE!r}.")
-    found = loads_canonical(made.payload, "attestation")
-    names = Attestation.__dataclass_fields__
-    if not isinstance(found, dict) or found.keys() != names.keys():
-        raise FormatError(f"this is no attestation: it has other fields than {', '.join(names)}.")
-    if odd := [name for name, value in found.items() if not _fits(name, value)]:
-        raise FormatError(f"this is no attestation: its {odd[0]} is {str(found[odd[0]])[:60]!r}.")
-    told = Attestation(**{**found, "epochs": tuple(found["epochs"])})
-    if len(set(told.epochs)) != len(told.epochs) or not all(1 <= epoch <= told.of for epoch in told.epochs):
-        raise FormatError(f"this is no attestation: its epochs are not different ones of 1 to {told.of}.")
-    if not made.signers([told.signer]):
-        raise FormatError("the attestation's signature is not that of the key it names.")
-    return told
-
-
-def _fits(name: str, value: Any) -> bool:
-    if name in ("size", "of"):
-        return _is_count(value)
-    if name == "epochs":
-        return isinstance(value, list) and len(value) <= 10_000 and all(map(_is_count, value))
-    if name == "fingerprint":
-        return isinstance(value, dict) and len(value) <= 64 and all(isinstance(v, str) for v in value.values())
-    if name in ("role", "outcome"):
-        return value in (_ROLES if name == "role" else _OUTCOMES)
-    if name in ("model", "shard") and value == "":
-        return True
-    text = isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
-    return text and (name != "key" or is_key(value))
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**53
-
-
 def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) -> Iterator[Finding]:
     """Check the attestations beside a certificate: each by itself, and what they cover together.
 
@@ -142,7 +100,7 @@ def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) 
     counted: list[Attestation] = []
     for envelope in given[:MOST] if isinstance(given, list) else []:
         try:
-            told = read_attestation(envelope)
+            told = Attestation.read(envelope)
         except FormatError as problem:
             yield Finding("attestation", "mismatch", str(problem).removesuffix("."))
             continue
@@ -177,7 +135,7 @@ def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes]) -> Fin
 def _asker(said: Mapping[str, Any]) -> PublicKey | None:
     """The key that signed the request, which is the site's own; None where the certificate shows none."""
     try:
-        return read_request(said["request"]).signer if said["request"] else None
+        return SignedRequest.read(said["request"]).signer if said["request"] else None
     except FormatError:  # told as a finding of its own
         return None
 

@@ -16,7 +16,7 @@ from splitwiper.service.certificate.keys import PublicKey
 from splitwiper.service.certificate.log import Head, leaf_of, receipt_mark
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
-from splitwiper.service.certificate.request import read_request
+from splitwiper.service.certificate.request import SignedRequest
 from splitwiper.service.certificate.standing import Keys, Revocation
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import merkle
@@ -178,7 +178,7 @@ def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> Finding:
     if said["request"] is None:
         return Finding(what, "mismatch", "the certificate does not show that the client asked")
     try:
-        made = read_request(said["request"])
+        made = SignedRequest.read(said["request"])
     except FormatError as problem:
         return Finding(what, "mismatch", str(problem).removesuffix("."))
     if any(getattr(made, name) != said[name] for name in ("federation", "ticket", "client", "level", "commitment")):

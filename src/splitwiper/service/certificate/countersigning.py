@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from splitwiper.errors import FormatError
-from splitwiper.service.certificate.canonical import dumps, loads_canonical
-from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.certificate.heads import SignedHead
-from splitwiper.service.certificate.keys import PublicKey, SigningKey
-
-PAYLOAD_TYPE = "application/vnd.splitwiper.countersignature+json"
+from splitwiper.service.certificate.keys import SigningKey
+from splitwiper.service.certificate.signed import SignedMessage
 
 
 @dataclass(frozen=True)
-class Countersignature:
+class Countersignature(SignedMessage):
     """What a site signs.
 
     Attributes:
@@ -31,6 +29,9 @@ class Countersignature:
         head: SHA-256 of the head's envelope in canonical JSON.
         time: when, by the site's clock.
     """
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.countersignature+json"
+    TITLE = "a countersignature"
 
     federation: str
     site: str
@@ -42,8 +43,7 @@ class Countersignature:
 def countersign(head: SignedHead, site: str, key: SigningKey, time: str) -> dict[str, Any]:
     """Return a head together with a site's countersignature, both as DSSE envelopes."""
     said = Countersignature(head.federation, site, key.public.raw.hex(), _digest(head), time)
-    signed = Envelope.sign(dumps(asdict(said)), [key], payload_type=PAYLOAD_TYPE).to_dict()
-    return {"head": head.envelope.to_dict(), "countersignature": signed}
+    return {"head": head.envelope.to_dict(), "countersignature": said.sign(key)}
 
 
 def read_countersigned(
@@ -56,23 +56,9 @@ def read_countersigned(
     Raises:
         FormatError: it is not one, or the countersignature is wrong.
     """
-    found, made = SignedHead.read(head), Envelope.from_dict(countersignature)
-    if made.payload_type != PAYLOAD_TYPE:
-        raise FormatError(f"this is not a countersignature: its type is {made.payload_type[:60]!r}.")
-    values = loads_canonical(made.payload, "countersignature")
-    if not isinstance(values, dict) or values.keys() != Countersignature.__dataclass_fields__.keys():
-        raise FormatError("this is not a countersignature: it has other fields.")
-    if not all(isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() for value in values.values()):
-        raise FormatError("this is not a countersignature: a field is not a short text.")
-    said = Countersignature(**values)
+    found, said = SignedHead.read(head), Countersignature.read(countersignature)
     if (said.federation, said.head) != (found.federation, _digest(found)):
         raise FormatError("the countersignature is of another head.")
-    try:
-        by = made.signers([PublicKey(bytes.fromhex(said.key))])
-    except ValueError as problem:
-        raise FormatError("this is not a countersignature: its key is not an Ed25519 key.") from problem
-    if not by:
-        raise FormatError("the countersignature is not that of the key it names.")
     return found, said
 
 

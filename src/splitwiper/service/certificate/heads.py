@@ -13,16 +13,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from splitwiper.errors import FormatError
-from splitwiper.service.certificate.canonical import dumps, loads, loads_canonical
+from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.keys import SigningKey
 from splitwiper.service.certificate.log import Head
+from splitwiper.service.certificate.signed import SignedMessage
 from splitwiper.service.certificate.standing import LARGEST
 
-PAYLOAD_TYPE = "application/vnd.splitwiper.head+json"
 HEAD, PROOF, SIZE = "Ledger-Head", "Ledger-Proof", "Ledger-Size"
 """HTTP headers: an answer's signed head, the proof that it continues the caller's, and the size of the caller's."""
 _ROOT = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class _Message(SignedMessage):
+    """What the server signs; its key is not named."""
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.head+json"
+    TITLE = "a ledger head"
+    SIGNER = ""
+    MAY_BE_EMPTY = ("federation", "time")
+
+    federation: str
+    size: int
+    root: str
+    time: str
 
 
 @dataclass(frozen=True)
@@ -44,8 +59,7 @@ class SignedHead:
     @classmethod
     def sign(cls, federation: str, head: Head, time: str, key: SigningKey) -> SignedHead:
         """Sign a head."""
-        said = {"federation": federation, "size": head.size, "root": head.root, "time": time}
-        return cls(federation, head, time, Envelope.sign(dumps(said), [key], payload_type=PAYLOAD_TYPE))
+        return cls(federation, head, time, _Message(federation, head.size, head.root, time).envelope(key))
 
     @classmethod
     def read(cls, envelope: Envelope | Mapping[str, Any]) -> SignedHead:
@@ -55,19 +69,12 @@ class SignedHead:
             FormatError: it is not a head.
         """
         made = envelope if isinstance(envelope, Envelope) else Envelope.from_dict(envelope)
-        if made.payload_type != PAYLOAD_TYPE:
-            raise FormatError(f"this is not a ledger head: its type is {made.payload_type[:60]!r}.")
-        said = loads_canonical(made.payload, "ledger head")
-        if not isinstance(said, dict) or said.keys() != {"federation", "size", "root", "time"}:
-            raise FormatError("this is not a ledger head: it has other fields than federation, size, root and time.")
-        size, texts = said["size"], [said[name] for name in ("federation", "root", "time")]
-        if type(size) is not int or not 0 < size <= LARGEST:
+        said = _Message.unpack(made)
+        if not 0 < said.size <= LARGEST:
             raise FormatError("this is not a ledger head: its size is not a number of entries.")
-        if not all(isinstance(text, str) and len(text) <= 200 and text.isprintable() for text in texts):
-            raise FormatError("this is not a ledger head: a field is not a short text.")
-        if not _ROOT.fullmatch(said["root"]):
+        if not _ROOT.fullmatch(said.root):
             raise FormatError("this is not a ledger head: its root is not 64 hexadecimal digits.")
-        return cls(said["federation"], Head(size, said["root"]), said["time"], made)
+        return cls(said.federation, Head(said.size, said.root), said.time, made)
 
     @classmethod
     def from_header(cls, text: str) -> SignedHead:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from splitwiper.errors import FormatError, NotFoundError
-from splitwiper.service.certificate.canonical import dumps, loads, loads_canonical
+from splitwiper.service.certificate.canonical import loads
 from splitwiper.service.certificate.envelope import Envelope, read_limited
-from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
+from splitwiper.service.certificate.keys import PublicKey, read_public
+from splitwiper.service.certificate.signed import SignedMessage
 from splitwiper.service.certificate.succession import disputed, followed, successions
 
-PAYLOAD_TYPE = "application/vnd.splitwiper.revocation+json"
 LARGEST = 1 << 40
 """Entries of the largest ledger that is believed to exist."""
 STATEMENTS = "statements.json"
@@ -26,7 +26,7 @@ STATEMENTS = "statements.json"
 
 
 @dataclass(frozen=True)
-class Revocation:
+class Revocation(SignedMessage):
     """That a key's signatures no longer count from a point on.
 
     Attributes:
@@ -38,16 +38,18 @@ class Revocation:
         reason: why, in the operator's words.
     """
 
+    PAYLOAD_TYPE = "application/vnd.splitwiper.revocation+json"
+    TITLE = "a revocation of a key"
+    SIGNER = "by"
+    MAY_BE_EMPTY = ("federation", "time", "reason")
+    LONGEST = 1000
+
     federation: str
     revoked: str
     by: str
     size: int
     time: str
     reason: str
-
-    def sign(self, key: SigningKey) -> dict[str, Any]:
-        """Return the statement as a DSSE envelope."""
-        return Envelope.sign(dumps(self.__dict__), [key], payload_type=PAYLOAD_TYPE).to_dict()
 
     @classmethod
     def of_disputed(cls, key: PublicKey) -> Revocation:
@@ -160,17 +162,7 @@ def _after(key: str, later: Sequence[tuple[str, str]]) -> set[str]:
 def _revocation(statement: Mapping[str, Any], keys: Mapping[str, PublicKey]) -> Revocation | None:
     """The revocation in a statement, if it is one, of a known key, and its signature is right."""
     try:
-        made = Envelope.from_dict(statement)
-        if made.payload_type != PAYLOAD_TYPE:
-            return None
-        said = loads_canonical(made.payload, "revocation of a key")
-        if not isinstance(said, dict) or said.keys() != Revocation.__dataclass_fields__.keys():
-            return None
+        said = Revocation.read(statement)
     except FormatError:
         return None
-    texts = [value for name, value in said.items() if name != "size"]
-    if not all(isinstance(text, str) and len(text) <= 1000 and text.isprintable() for text in texts):
-        return None
-    if type(said["size"]) is not int or said["size"] < 0 or said["revoked"] not in keys or said["by"] not in keys:
-        return None
-    return Revocation(**said) if made.signers([keys[said["by"]]]) else None
+    return said if said.revoked in keys and said.by in keys else None

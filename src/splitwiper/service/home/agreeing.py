@@ -1,13 +1,13 @@
-"""Agreement on labels among homes that are apart (Algorithm 3): each runs its own side, over the server's board.
+"""Agreement on labels between separate homes (Algorithm 3): each runs its own side, over the server's board.
 
-Who takes part is named by the clients when the talk begins, in its first word, and not by the server, which could leave
-somebody out or bring somebody in: it relays sealed words and learns from them that clients talk. They speak in turn, so
-a home waits until the others have come; those who come when all is said take the codebook from what was said. Nothing
-of it is kept here but the codebook at the end: a home that was killed goes on from the board, and two processes of one
-home speak for the same client, one word at a place.
+The clients name the participants in the first message of a talk. The server could leave somebody out or bring somebody
+in, so it has no say: it relays sealed messages, and learns from them that clients negotiate. Clients send in turn, so a
+home waits until the others have come; a latecomer takes the codebook from the finished talk. A home stores only the
+codebook at the end: a restarted home resumes from the board, and two processes of one home send for the same client,
+one message per position.
 
-Anybody with a certificate can write on the board. What the group's key does not open is passed over, unless somebody
-who is to take part said it: that is told, for one of the two has another key.
+Anybody with a certificate can write on the board. Messages that the group's key does not open are skipped, unless they
+are from a participant: that is reported, because one of the two has another key.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from splitwiper.masking.consensus import Participant
 from splitwiper.masking.talk import Board, Talk, unreadable
 
 _FIRST, _LONGEST = 0.05, 2.0
-"""Seconds between looks at the board: after a word, and when nothing was said for long."""
+"""Seconds between polls of the board: after a message, and after a long silence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """Who is to agree on labels, and how one waits for the others.
+    """Who is to agree on labels, and how long to wait for them.
 
     Attributes:
-        members: the clients that take part; oneself need not be named. Empty: those that the talk names, once it began.
-        anew: give up a talk that was begun with others and does not end, because somebody never comes.
+        members: the clients that take part, with or without this one. Empty: those that a talk in progress names.
+        anew: abandon a talk with other participants that cannot end because somebody never comes.
         patience: seconds to wait at most.
-        told: called with what is waited for.
+        told: called with a text that says who is awaited.
     """
 
     members: Sequence[str] = ()
@@ -48,10 +48,10 @@ class Gathering:
 
 
 class SharedBoard(Board, Protocol):
-    """A board that strangers can write on too, and that erases what it is told to, or what is old."""
+    """A board that strangers can also write on, and that erases talks on request or when they are old."""
 
     def ended(self, topic: str, proof: bytes = b"") -> None:
-        """Tell that a talk has ended: it is kept; or, with its proof, erased."""
+        """Report that a talk has ended: it is kept or, with its proof, erased."""
         ...
 
 
@@ -68,7 +68,7 @@ class Side:
         self._key = client.group.key()
         self._talk = Talk(board, self._key, 1, strict=False)
         self._roster: tuple[str, ...] = ()
-        """Who takes part in a talk that took the place of one that was given up."""
+        """The participants of a talk that replaced an abandoned one."""
         self._told: set[str] = set()
 
     def heard(self) -> Codebook | None:
@@ -89,12 +89,13 @@ class Side:
             book.check(self._client.unforgotten(rows, book))
 
     def agree(self, how: Gathering) -> None:
-        """Take part until all is said, and keep the codebook. Who has one, or no rows, has nothing to say.
+        """Take part until the talk is complete, and store the codebook. Does nothing with a codebook, or without rows.
 
         Raises:
-            AbsentClientError: others were waited for so long; call it again, and it goes on.
-            InputError: the talk was begun with other clients than were named, or nobody was.
-            CorruptError: what a member said cannot be read: one of both has another group key.
+            AbsentClientError: the others did not come in time; call it again, and it resumes.
+            InputError: the talk was started with other clients than were named.
+            ConfigError: nobody was named, and no talk was started.
+            CorruptError: a member's message cannot be read: one of the two has another group key.
         """
         if self._client.group.has_codebook() or not self._client.labels():
             return
@@ -147,7 +148,7 @@ class Side:
             )
 
     def _check_names(self, named: tuple[str, ...], how: Gathering) -> None:
-        """See whether those who are named are those who talk; where not, and that is wanted, begin anew with them."""
+        """Start over with the named clients if the talk has others and `anew` is set."""
         if how.anew and not named:
             raise ConfigError("to begin anew, name those who are to agree.")
         self._listen()
@@ -156,7 +157,7 @@ class Side:
             self._talk.give_up(self._client.name, named)
 
     def _who(self, named: tuple[str, ...]) -> tuple[str, ...]:
-        """Who takes part, as the talk says, or as it is to say."""
+        """Return the participants: those of the talk in progress, or those named for a new one."""
         begun = self._talk.roster or self._roster
         if begun and named and set(begun) != set(named):
             raise InputError(

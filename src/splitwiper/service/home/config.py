@@ -6,29 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from splitwiper.config import ModelConfig
-from splitwiper.config.settings import bounded, typed
+from splitwiper.config.settings import bounded
 from splitwiper.errors import ConfigError
-from splitwiper.federation.sources import NAME
+from splitwiper.service.calls.config import CallerConfig
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.identity import client_context, identity_in
+from splitwiper.service.identity import identity_in
 
 FILE = "home.toml"
 
 
 @dataclass(frozen=True, kw_only=True)
-class HomeConfig:
+class HomeConfig(CallerConfig):
     """What a client needs to find its server and to build its half."""
 
-    name: str
-    """The client's name, as its certificate has it."""
-    url: str
-    """Where the server is: https://host:port."""
-    certs: str = ""
-    """The client's folder of certificates; absolute, or relative to the home."""
-    token: str = ""
-    """A file with a bearer token, where a proxy terminates TLS."""
     task: str = ""
     """What its labels belong to, where clients do not all share one task."""
     seed: int = 0
@@ -41,12 +33,8 @@ class HomeConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
 
     def __post_init__(self) -> None:
-        typed(self)
+        super().__post_init__()
         bounded(self, "spot_check", 0, high=1.0)
-        if not NAME.fullmatch(self.name):
-            raise ConfigError(f"name = {self.name!r}: a client's name has letters, digits, '.', '_' and '-' alone.")
-        if not self.url.startswith(("https://", "http://")):
-            raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
 
 
 def check_name(folder: Path, config: HomeConfig) -> None:
@@ -77,6 +65,4 @@ def connect(
         signer: signs requests to forget, shards and withdrawals.
         guard: checks the ledger head of every answer.
     """
-    token = (folder / config.token).read_text(encoding="utf-8").strip() if config.token else ""
-    context = client_context(folder / config.certs) if config.certs else None
-    return HttpsLink(config.url, context, token=token, signer=signer, guard=guard)
+    return HttpsLink(config.url, signer=signer, guard=guard, **config.credentials(folder))

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from splitwiper import errors
 from splitwiper.errors import UnreachableError
-from splitwiper.service.calls import TRIES, Calls, LedgerGuard
+from splitwiper.service.calls import Calls
 from splitwiper.service.certificate import Opening, SignedHead
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.home.own_key import OwnKey
@@ -87,27 +87,16 @@ class HttpsLink(Calls):
     Args:
         url: of the server, ``https://host:port``.
         context: certificates; see `Calls`.
-        token: sent with every call, where tokens are used.
-        patience: seconds to wait for an answer.
-        tries: how often a call is tried that got no answer; every one may be repeated.
         signer: signs requests to forget, shards and withdrawals, see `splitwiper.service.home.own_key`.
-        guard: checks the ledger's head in every answer before anybody uses it; None before a client has joined.
+        how: token, patience, tries and guard, as `Calls` takes them.
     """
 
     travels = True
 
     def __init__(
-        self,
-        url: str,
-        context: ssl.SSLContext | None = None,
-        *,
-        token: str = "",
-        patience: float = 60.0,
-        tries: int = TRIES,
-        signer: OwnKey | None = None,
-        guard: LedgerGuard | None = None,
+        self, url: str, context: ssl.SSLContext | None = None, *, signer: OwnKey | None = None, **how: Any
     ) -> None:
-        super().__init__(url, context, token=token, patience=patience, tries=tries, guard=guard)
+        super().__init__(url, context, **how)
         self._signer = signer
         self.watch: Watch | None = None
         """Checks which model answers, where somebody does."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from splitwiper.service.certificate import PublicKey, SignedHead, SignedRequest, SigningKey
 from splitwiper.service.certificate.countersigning import countersign
-from splitwiper.service.certificate.site import Registration, ShardStatement, sign
+from splitwiper.service.certificate.site import Registration, ShardStatement
 from splitwiper.store import files
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request, Statement
@@ -50,7 +50,7 @@ class OwnKey:
     def register(self, client: str) -> dict[str, Any]:
         """Return the site's registration, signed."""
         key = self.key()
-        return sign(Registration(self._federation, client, now(), key.public.raw.hex()), key)
+        return Registration(self._federation, client, now(), key.public.raw.hex()).sign(key)
 
     def next_serial(self, told: int) -> int:
         """Return a number for a statement about a shard: larger than the server's last, and than all given before.
@@ -85,7 +85,7 @@ class OwnKey:
             made=now(),
             key=key.public.raw.hex(),
         )
-        return sign(made, key)
+        return made.sign(key)
 
     def sign_request(self, request: Request) -> dict[str, Any]:
         """Return a request, signed; one that is kept is returned as it was, byte for byte."""

@@ -1,0 +1,61 @@
+"""Opening a run: what is given must be what the run was made with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from splitwiper.config import Config, config_digest
+from splitwiper.errors import InputError
+from splitwiper.federation.folder import columns_of, identities
+from splitwiper.federation.members import Members
+from splitwiper.server import Server
+from splitwiper.splitting import Halves, libraries
+
+
+def check_halves(path: Path, halves: Halves, config: Config, server: Server) -> None:
+    """Check that the halves given are those the run was made with, whatever their weights are.
+
+    Raises:
+        InputError: they are not.
+    """
+    for side, half, kept in (
+        ("server", halves.server, server.tree.initial()),
+        ("client", halves.client, server.tree.client_initial()),
+    ):
+        now = {name: tuple(t.shape) for name, t in half.state_dict().items()}
+        if side == "server" and config.client.masking.is_on:
+            now = {name: shape for name, shape in now.items() if not name.startswith(f"{half.head_name}.")}
+        then = {name: tuple(t.shape) for name, t in kept.items()}
+        if now != then:
+            odd = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k))
+            raise InputError(
+                f"the {side} half does not fit this run: {', '.join(odd[:3])} differ. Reopen {path} with the "
+                "model and cut it was made with."
+            )
+    if columns_of(halves.boundary) != server.columns:
+        raise InputError(f"the cut at {halves.at!r} sends other tensors than this run was made with.")
+    if (at := server.tree.book.meta("at")) != halves.at:
+        raise InputError(f"this run was made with the cut at {at!r}, not at {halves.at!r}: cut it there.")
+    for side, (name, found) in zip(("client", "server"), identities(halves).items(), strict=True):
+        if found != server.tree.book.meta(name):
+            half = halves.client if side == "client" else halves.server
+            raise InputError(
+                f"the {side} half is not the network that {path} was made with: weights have the same "
+                "shapes, but the model's code or constants differ, or the version of a library it comes from"
+                f"{libraries(half)}. Reopen the run with the model and the libraries as they were."
+            )
+
+
+def check_settings(path: Path, config: Config, server: Server, members: Members) -> None:
+    """Check that federation.toml says what the books of server and clients remember; one client is asked.
+
+    Raises:
+        InputError: it does not.
+    """
+    told = "federation.toml is not what this run was made with: bring back the settings as they were. Other ones take"
+    seed, book = config.seed, server.tree.book
+    if (config_digest(config.server, seed=seed), str(seed)) != (book.meta("config"), book.meta("seed")):
+        raise InputError(f"{path}: the server's part of {told} another run.")
+    for name in members.here()[:1]:
+        if members.settings(name) != config_digest(config.client, seed=seed):
+            raise InputError(f"{path}: the clients' part of {told} another run.")

@@ -1,0 +1,42 @@
+"""What every caller's configuration file says: who it is, where the server is, and how it identifies itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from splitwiper.config.settings import typed
+from splitwiper.errors import ConfigError
+from splitwiper.federation.sources import NAME
+from splitwiper.service.identity import client_context
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallerConfig:
+    """What a site or an auditor needs to call the server. Paths are relative to the folder of its configuration."""
+
+    name: str
+    """The caller's name, as its certificate has it."""
+    url: str
+    """Where the server is: https://host:port."""
+    certs: str = ""
+    """The caller's folder of certificates."""
+    token: str = ""
+    """A file with a bearer token, where a proxy terminates TLS."""
+
+    def __post_init__(self) -> None:
+        typed(self)
+        if not NAME.fullmatch(self.name):
+            raise ConfigError(f"name = {self.name!r}: a name has letters, digits, '.', '_' and '-' alone.")
+        if not self.url.startswith(("https://", "http://")):
+            raise ConfigError(f"url = {self.url!r} is not an address: give https://host:port.")
+
+    def credentials(self, folder: Path) -> dict[str, Any]:
+        """Return the certificates and the token as `Calls` takes them.
+
+        Args:
+            folder: that of the configuration.
+        """
+        token = (folder / self.token).read_text(encoding="utf-8").strip() if self.token else ""
+        return {"context": client_context(folder / self.certs) if self.certs else None, "token": token}

@@ -1,0 +1,114 @@
+"""Signed messages: the fields of a dataclass as canonical JSON in a DSSE envelope, signed by the key that it names.
+
+Each message is a frozen dataclass that inherits from `SignedMessage`. The types of its fields say what is accepted when
+it is read: short printable texts, counts, lists of either, or a small table of texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Self
+
+from splitwiper.errors import FormatError
+from splitwiper.service.certificate.canonical import dumps, loads_canonical
+from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.keys import PublicKey, SigningKey
+
+
+@dataclass(frozen=True)
+class SignedMessage:
+    """A message that is signed by the key it names."""
+
+    PAYLOAD_TYPE: ClassVar[str]
+    """Its type in the envelope; it is signed too, so that no message can be taken for one of another kind."""
+    TITLE: ClassVar[str]
+    """What to call it in errors, with its article."""
+    SIGNER: ClassVar[str] = "key"
+    """The field with the public key that signs, as 64 lower-case hexadecimal digits; empty where no field names it."""
+    MAY_BE_EMPTY: ClassVar[tuple[str, ...]] = ()
+    """Fields whose text may be empty."""
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Fields whose text must be one of these."""
+    LONGEST: ClassVar[int] = 200
+    """Characters of the longest text."""
+
+    def envelope(self, key: SigningKey) -> Envelope:
+        """Return the message in an envelope that is signed with a key."""
+        return Envelope.sign(dumps(asdict(self)), [key], payload_type=self.PAYLOAD_TYPE)
+
+    def sign(self, key: SigningKey) -> dict[str, Any]:
+        """Return the message as a signed DSSE envelope, in plain values."""
+        return self.envelope(key).to_dict()
+
+    @property
+    def signer(self) -> PublicKey:
+        """The key that signs it."""
+        return PublicKey(bytes.fromhex(getattr(self, self.SIGNER)))
+
+    @classmethod
+    def read(cls, envelope: Mapping[str, Any]) -> Self:
+        """Return a message that was signed by the key it names. Whether that key is trusted is another question.
+
+        Raises:
+            FormatError: it is not such a message, or its signature is wrong.
+        """
+        made = Envelope.from_dict(envelope)
+        message = cls.unpack(made)
+        if not made.signers([message.signer]):
+            raise FormatError(f"this is not {cls.TITLE}: its signature is not that of the key it names.")
+        return message
+
+    @classmethod
+    def unpack(cls, made: Envelope) -> Self:
+        """Return the message in an envelope, without checking the signature.
+
+        Raises:
+            FormatError: it is not such a message.
+        """
+        wrong = f"this is not {cls.TITLE}"
+        if made.payload_type != cls.PAYLOAD_TYPE:
+            raise FormatError(f"{wrong}: its type is {made.payload_type[:60]!r}, not {cls.PAYLOAD_TYPE!r}.")
+        found = loads_canonical(made.payload, cls.TITLE.partition(" ")[2])
+        kinds = {field.name: str(field.type) for field in fields(cls)}
+        if not isinstance(found, dict) or found.keys() != kinds.keys():
+            raise FormatError(f"{wrong}: it has other fields than {', '.join(kinds)}.")
+        for name, kind in kinds.items():
+            if not cls._fits(name, kind, found[name]):
+                raise FormatError(f"{wrong}: its {name} is {str(found[name])[:60]!r}.")
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+
+    @classmethod
+    def _fits(cls, name: str, kind: str, value: Any) -> bool:
+        """Whether a value is what a field of this type holds."""
+        if name == cls.SIGNER and not is_key(value):
+            return False
+        if name in cls.CHOICES:
+            return value in cls.CHOICES[name]
+        if kind == "str":
+            return (value == "" and name in cls.MAY_BE_EMPTY) or _is_text(value, cls.LONGEST)
+        return _KINDS[kind](value)
+
+
+def is_key(value: Any) -> bool:
+    """Return whether a value is an Ed25519 key in the one spelling that is accepted: 64 lower-case hex digits."""
+    return isinstance(value, str) and len(value) == 64 and all(character in "0123456789abcdef" for character in value)
+
+
+def _is_text(value: Any, longest: int = SignedMessage.LONGEST) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= longest and value.isprintable()
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "int": _is_count,
+    "tuple[int, ...]": lambda value: isinstance(value, list) and len(value) <= 10_000 and all(map(_is_count, value)),
+    "tuple[str, ...]": lambda value: isinstance(value, list) and len(value) <= 1000 and all(map(_is_text, value)),
+    "Mapping[str, str]": lambda value: (
+        isinstance(value, dict) and len(value) <= 64 and all(isinstance(text, str) for text in value.values())
+    ),
+}
+"""What a field accepts, by its type as the dataclass spells it."""

@@ -1,0 +1,375 @@
+"""Commands in milliseconds: one process imports everything once, and forks a real process for each command.
+
+Python and torch take seconds to start, and tests start them hundreds of times. `start` does for ``splitwiper ...`` and
+``python -m ...`` what `subprocess.Popen` does; `program_folder` has a program ``splitwiper`` that does it for shells.
+What a forked process cannot show (switches that are read when torch is loaded, the installed program itself, how the
+service starts its worker) is tested with processes that are started cold.
+
+Run as ``python warm.py SOCKET``, it listens until its input ends. A call is one JSON object together with the three
+standard descriptors; the answers are two lines, the number of the process and the status that it ended with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+_MOST = 1 << 20
+_PROGRAM = """#!{python} -SE
+import os, sys
+sys.path.insert(0, {tests!r})
+from warm import ask, follow
+connection = ask({address!r}, ["splitwiper", *sys.argv[1:]], os.getcwd(), dict(os.environ), (0, 1, 2))
+sys.exit(follow(connection))
+"""
+
+
+def start(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    stdout: int | IO[Any] = subprocess.DEVNULL,
+    stderr: int | IO[Any] = subprocess.DEVNULL,
+) -> Process:
+    """Start ``splitwiper ...`` or ``-m module ...``."""
+    return Process([str(word) for word in command], cwd, dict(os.environ if env is None else env), stdout, stderr)
+
+
+def run(command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
+        code = start(command, cwd=cwd, env=env, stdout=out, stderr=err).wait()
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(command, code, out.read(), err.read())
+
+
+def program_folder() -> Path:
+    """A folder with a program ``splitwiper``, for the path of shells."""
+    folder = _address().parent
+    path = folder / "splitwiper"
+    if not path.exists():
+        text = _PROGRAM.format(python=sys.executable, tests=str(Path(__file__).parent), address=str(_address()))
+        path.write_text(text, encoding="utf-8")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+class Process:
+    """A process as `subprocess.Popen` shows it."""
+
+    def __init__(
+        self, words: list[str], cwd: Path, env: dict[str, str], out: int | IO[Any], err: int | IO[Any]
+    ) -> None:
+        self.returncode: int | None = None
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
+        with contextlib.ExitStack() as ours:
+            nothing = ours.enter_context(Path(os.devnull).open("r+b"))
+            given = [nothing.fileno()]
+            for name, wanted in (("stdout", out), ("stderr", err)):
+                if wanted == subprocess.PIPE:
+                    read, write = os.pipe()
+                    ours.callback(os.close, write)
+                    setattr(self, name, os.fdopen(read, encoding="utf-8"))
+                    given.append(write)
+                else:
+                    given.append(nothing.fileno() if isinstance(wanted, int) else wanted.fileno())
+            connection = ask(str(_address()), words, str(cwd), env, given)
+        self._answers = connection.makefile("r")
+        connection.close()
+        self.pid = int(self._answers.readline())
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """The status, if it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The status, once it has ended; negative where a signal ended it."""
+        if self.returncode is None:
+            import select
+
+            if not select.select([self._answers], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("splitwiper", timeout or 0)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str | None, str | None]:
+        """Everything that it prints until it ends, which must not be much; where it prints into pipes."""
+        self.wait(timeout)
+        out = []
+        for pipe in (self.stdout, self.stderr):
+            out.append(pipe.read() if pipe else None)
+            if pipe:
+                pipe.close()
+        return out[0], out[1]
+
+
+def ask(address: str, words: list[str], cwd: str, env: dict[str, str], given: Sequence[int]) -> socket.socket:
+    """Ask for a process; the connection that says what becomes of it."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(address)
+    said = json.dumps({"words": words, "cwd": cwd, "env": env}).encode()
+    socket.send_fds(connection, [len(said).to_bytes(4, "big")], list(given))
+    connection.sendall(said)
+    return connection
+
+
+def follow(connection: socket.socket) -> int:
+    """Pass signals on to a process until it ends; its status, as shells have it."""
+    with connection.makefile("r") as answers:
+        pid = int(answers.readline())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _: os.kill(pid, number))
+        code = int(answers.readline())
+        return code if code >= 0 else 128 - code
+
+
+@functools.cache
+def _address() -> Path:
+    """Where the forking process of this test process listens; it ends with this process."""
+    import atexit
+
+    folder = tempfile.TemporaryDirectory(prefix="warm-")
+    address = Path(folder.name) / "socket"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, __file__, str(address)], stdin=subprocess.PIPE, env=environment)
+
+    def end() -> None:
+        process.stdin.close()
+        process.wait()
+        folder.cleanup()
+
+    atexit.register(end)
+    limit = time.monotonic() + 60
+    while not address.exists():
+        assert process.poll() is None and time.monotonic() < limit, "the forking process did not start"
+        time.sleep(0.01)
+    return address
+
+
+def _listen(address: str) -> list[str]:
+    """Fork for every call; return in each process that is to run a command, with its words."""
+    import gc
+    import select
+
+    import torch
+
+    torch.set_num_threads(1)  # before any operation: a pool of threads does not survive a fork
+    import splitwiper.cli
+    import splitwiper.service.home
+    import splitwiper.service.running  # noqa: F401
+
+    _compute()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(f"{address}.part")
+    listening.listen(64)
+    Path(f"{address}.part").rename(address)
+    while True:
+        if sys.stdin in select.select([listening, sys.stdin], [], [])[0]:
+            os._exit(0)
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            return _attend(connection)
+        connection.close()
+
+
+def _compute() -> None:
+    """Learn and forget once: torch imports a thousand modules when it first does."""
+    from federation.runs import halves, settings, three
+    from splitwiper import Federation
+
+    with tempfile.TemporaryDirectory() as folder:
+        federation = Federation(Path(folder) / "run", halves(), settings())
+        federation.learn(three())
+        federation.unlearn("north", classes=["bird"])
+    sys.path.remove(str(Path(__file__).parent))
+
+
+def _attend(connection: socket.socket) -> list[str]:
+    """Read one call and fork its process: return there; report it and its end here."""
+    size, given, _, _ = socket.recv_fds(connection, 4, 3)
+    said, wanted = b"", int.from_bytes(size, "big")
+    while len(said) < wanted:
+        said += connection.recv(min(_MOST, wanted - len(said)))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        return _become(json.loads(said), given)
+    for descriptor in (0, 1, 2, *given):
+        os.close(descriptor)
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(f"{pid}\n".encode())
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(f"{code}\n".encode())
+    os._exit(0)
+
+
+def _become(said: Mapping[str, Any], given: Sequence[int]) -> list[str]:
+    """Take on the folder, environment and standard streams of a call."""
+    import warnings
+
+    for number, descriptor in enumerate(given):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(number, mode, encoding="utf-8", buffering=1 if number == 2 else -1)
+        for number, mode in enumerate(("r", "w", "w"))
+    )
+    os.chdir(said["cwd"])
+    os.environ.clear()
+    os.environ.update(said["env"])
+    tempfile.tempdir = None
+    if said["env"].get("PYTHONWARNINGS") == "error":
+        warnings.simplefilter("error")
+    return list(said["words"])
+
+
+def _run(words: list[str]) -> int:
+    """Run a command; the status that it ends with."""
+    import runpy
+    import traceback
+
+    sys.argv = words
+    try:
+        if words[0] == "-m":
+            sys.path.insert(0, str(Path.cwd()))
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            from splitwiper.cli import main
+
+            if words[1:2] == ["serve"]:
+                _fork_workers()
+            main()
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            sys.stderr.write(f"{ended.code}\n")
+            return 1
+        return ended.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+WORKER = "warm-worker"
+"""The name of a service's forked worker in /proc."""
+
+
+class _Worker:
+    """A worker that the service started, as `subprocess.Popen` shows it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self._code = pid, None
+
+    def wait(self, timeout: float | None = None) -> int:
+        limit = time.monotonic() + (1e9 if timeout is None else timeout)
+        while self._code is None:
+            with contextlib.suppress(ChildProcessError):  # another thread has waited
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self._code = os.waitstatus_to_exitcode(status)
+                    break
+            if time.monotonic() > limit:
+                raise subprocess.TimeoutExpired("worker", timeout or 0)
+            time.sleep(0.02)
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        if self._code is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _fork_workers(count: int = 3) -> None:
+    """Fork children that can become the service's workers; once they are used up, workers are started cold.
+
+    The service has threads when it starts a worker, so it cannot fork then.
+    """
+    from types import SimpleNamespace
+
+    from splitwiper.service import running
+
+    spare: list[tuple[int, int]] = []
+    for _ in range(count):
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _wait_for_work(read)
+        os.close(read)
+        spare.append((pid, write))
+
+    def popen(command: list[str]) -> _Worker | subprocess.Popen[bytes]:
+        if not spare:
+            return subprocess.Popen(command)
+        pid, write = spare.pop()
+        with os.fdopen(write, "w") as pipe:
+            pipe.write(json.dumps(command) + "\n")
+        return _Worker(pid)
+
+    running.subprocess = SimpleNamespace(Popen=popen, TimeoutExpired=subprocess.TimeoutExpired)
+
+
+def _wait_for_work(read: int) -> None:
+    """Become a worker when the service says so; end when it is gone."""
+    import select
+
+    parent = os.getppid()
+    while not select.select([read], [], [], 0.2)[0]:
+        if os.getppid() != parent:
+            os._exit(0)
+    with os.fdopen(read) as pipe:
+        _, *words = json.loads(pipe.readline())  # not to its end: other children hold it, too
+    Path("/proc/self/comm").write_text(WORKER, encoding="ascii")
+    _end(_run(words))
+
+
+def _end(code: int) -> None:
+    """End as the interpreter does, yet without taking torch apart, which takes half a second."""
+    import atexit
+    import threading
+
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _end(_run(_listen(sys.argv[1])))  # `_listen` returns in forked processes alone
