@@ -14,7 +14,6 @@ import pytest
 from service.scene import Scene
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.certificate import Attestation, Envelope, PublicKey, SigningKey, check
-from splitwiper.service.certificate.attestation import Attestation
 from splitwiper.service.home.verifying import fingerprint_of
 
 
