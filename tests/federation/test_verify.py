@@ -10,7 +10,7 @@ import torch
 from federation.runs import halves, ids_at, settings, three
 from splitwiper import Federation, Receipt
 from splitwiper.seeding import mac, state_digest
-from splitwiper.store import ServerTree, ledger, tickets
+from splitwiper.store import ServerTree, files, ledger, tickets
 from splitwiper.store.tensors import load_state, save_state
 
 
@@ -180,3 +180,30 @@ def test_receipts_and_ledger_name_nothing_that_was_forgotten(run: tuple[Federati
         "client_key",
         "codebook",
     }
+
+
+def test_a_request_that_never_reached_the_server_is_unfinished_and_no_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+
+    def stop(what: str, path: Path) -> None:
+        if what == "commit:before" and path.name == "server.db":
+            raise KeyboardInterrupt
+
+    with files.watch(stop), pytest.raises(KeyboardInterrupt):
+        fed.submit("north", samples=ids_at(fed, "north", [1]))
+    assert fed.verify().outcome == fed.verify(receipt).outcome == "unverifiable"
+    assert "call settle first" in fed.verify().reason
+    fed.settle()
+    assert fed.verify().exact
+
+
+def test_a_file_larger_than_memory_is_a_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+    (half,) = (fed.path / "clients" / "north" / "half").iterdir()
+    with half.open("r+b") as file:
+        try:
+            file.truncate(1 << 43)  # holes take no room
+        except OSError:
+            pytest.skip("no file system here for a file of this size")
+    found = fed.verify(receipt)
+    assert found.outcome == "mismatch" and "more than memory can hold" in found.reason

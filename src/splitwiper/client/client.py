@@ -424,11 +424,13 @@ class Client:
         """Note what the server holds now, and erase the names of what it held before."""
         self.tree.mark(tickets, "done")
         half = self.tree.half()
+        gone = {} if uploaded else {"shard_salt": ""}  # with it, who guesses the rows could tell the erased shard's
         self.tree.remember(
             uploaded=uploaded,
             accepted=accepted,
             accepted_salt=accepted_salt,
             unsent="",
+            **gone,
             **without_names(self.tree, shard=uploaded, half=half[0].key if half else ""),
         )
 
