@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,34 @@ def test_a_file_larger_than_memory_is_a_mismatch(run: tuple[Federation, Receipt]
             pytest.skip("no file system here for a file of this size")
     found = fed.verify(receipt)
     assert found.outcome == "mismatch" and "more than memory can hold" in found.reason
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["server/shards/shard-0.safetensors", "server/old", "clients/north/old", "clients/.tmp-north", "clients/again"],
+)
+def test_what_was_erased_and_put_back_is_noticed_with_a_receipt_too(tmp_path: Path, place: str) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    old = tmp_path / "old"
+    shutil.copytree(fed.path / "clients" / "north", old)
+    receipt = fed.unlearn("north", classes=["bird"])
+    (part,) = (old / "slices").iterdir()
+    target = fed.path / place
+    if target.parent.name == "clients":
+        (old / "client.db").unlink()
+        shutil.copytree(old, target)
+    else:
+        shutil.copy(part, target)
+    assert fed.verify(receipt).outcome == fed.verify().outcome == "unverifiable"
+    if target.is_dir():
+        shutil.rmtree(target)
+    else:
+        target.unlink()
+    assert fed.verify(receipt).exact and fed.verify().exact
+
+
+def test_a_folder_that_no_client_can_have_is_a_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, _ = run
+    shutil.copytree(fed.path / "clients" / "west", fed.path / "clients" / "we st")
+    assert fed.verify().outcome == "mismatch" and "no client 'we st'" in fed.verify().reason

@@ -156,10 +156,22 @@ def verify(
             client = clients.get(name)
             checks += _closing(client, partial(_client, server, client, name, receipt))
         checks.append(guarded("server", lambda: verify_server(server, recomputed=len(clients))))
-        if unfinished := todo():
-            detail = f"work is unfinished ({unfinished[0]}): call settle first"
-            checks.append(Check("clients", "state", "unverifiable", detail))
+        checks += _left(todo)
     return Verification.of(checks)
+
+
+def _left(todo: Callable[[], Sequence[str]]) -> list[Check]:
+    """What is left to be done, which only a settle or a person can do."""
+    try:
+        found = todo()
+    except StoreError as problem:
+        return [Check("run folder", "state", "mismatch", str(problem))]
+    if not found:
+        return []
+    if found[0].startswith("remove "):
+        return [Check("run folder", "state", "unverifiable", f"forgotten rows may be left: {found[0]}")]
+    detail = f"work is unfinished ({found[0]}): call settle first"
+    return [Check("clients", "state", "unverifiable", detail)]
 
 
 def _closing(client: Client | None, work: Callable[[], _T]) -> _T:
@@ -182,6 +194,8 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
         return Check(what, "history", "unverifiable", str(problem).removesuffix("."))
     except AbsentClientError as problem:
         return Check(what, "state", "unverifiable", str(problem))
+    except NotFoundError as problem:  # no client has such a name
+        return Check(what, "state", "mismatch", str(problem))
     except InputError as problem:  # it joined with another client half
         return Check(what, "state", "mismatch", str(problem))
     except StoreError as problem:
@@ -364,7 +378,8 @@ def verify_client(client: Client, accepted: str | None) -> Check:
 
 def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """What differs between two fingerprints; the number of threads is set as it was."""
-    return [f"{k} was {then.get(k)}, is {now.get(k)}" for k in now if k != "threads" and then.get(k) != now.get(k)]
+    names = [*now, *(name for name in then if name not in now)]
+    return [f"{k} was {then.get(k)}, is {now.get(k)}" for k in names if k != "threads" and then.get(k) != now.get(k)]
 
 
 # --- the server --------------------------------------------------------------------------------------------

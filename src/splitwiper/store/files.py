@@ -203,17 +203,19 @@ def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
         folder: where to look.
         stem: look at names that start with this alone.
     """
-    place = Process.current().place
     with explaining(folder):
         found = sorted(folder.glob(f"{stem}*"))
     for path in found:
-        _, *owner = path.name.split("-")
-        if len(owner) == 3 and owner[0].isdecimal():
-            alive = Process(int(owner[0]), owner[1].removeprefix("0"), place).may_be_alive()
-        else:
-            alive = _is_recent(path)
-        if not alive:
+        if is_abandoned(path):
             erase(path)
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether the process that a file of `owned_name` names is gone; of other names, whether the file is a day old."""
+    _, *owner = path.name.split("-")
+    if len(owner) == 3 and owner[0].isdecimal():
+        return not Process(int(owner[0]), owner[1].removeprefix("0"), Process.current().place).may_be_alive()
+    return not _is_recent(path)
 
 
 def _is_recent(path: Path) -> bool:
