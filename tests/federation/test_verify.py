@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,15 @@ def test_a_folder_that_no_client_can_have_is_a_mismatch(run: tuple[Federation, R
     fed, _ = run
     shutil.copytree(fed.path / "clients" / "west", fed.path / "clients" / "we st")
     assert fed.verify().outcome == "mismatch" and "no client 'we st'" in fed.verify().reason
+
+
+def test_verify_leaves_no_named_copy_of_rows_behind(
+    run: tuple[Federation, Receipt], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed, receipt = run
+    room, seen = tmp_path / "room", set[Path]()
+    room.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(room))
+    fed._progress = fed._members.progress = lambda *_: seen.update(room.rglob("*"))  # while it is being written
+    assert fed.verify(receipt).exact
+    assert not seen and not list(room.iterdir())
