@@ -1,6 +1,7 @@
 """The four answers of verify, each for its own reason."""
 
 import dataclasses
+import errno
 import json
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ import torch
 
 from federation.runs import halves, ids_at, settings, three
 from splitwiper import Federation, Receipt
+from splitwiper.errors import FormatError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import ServerTree, files, ledger, tickets
 from splitwiper.store.tensors import load_state, save_state
@@ -252,3 +254,33 @@ def test_verify_leaves_no_named_copy_of_rows_behind(
     fed._progress = fed._members.progress = lambda *_: seen.update(room.rglob("*"))  # while it is being written
     assert fed.verify(receipt).exact
     assert not seen and not list(room.iterdir())
+
+
+def test_a_full_disk_is_no_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+
+    def full(what: str, path: Path) -> None:
+        if what == "write:before":
+            raise OSError(errno.ENOSPC, "no space left")
+
+    with files.watch(full):
+        found = fed.verify(receipt)
+    assert found.outcome == "unverifiable" and "no room left" in found.reason
+
+
+def test_a_state_that_no_training_left_is_a_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, _ = run
+    tree = ServerTree(fed.path / "server")
+    (tree.root / "epochs" / "old").write_bytes(b"an erased model")
+    with tree.book.change() as db:  # as whoever has the server's key can
+        db.execute("INSERT INTO epochs VALUES (0, 'old', '')")
+    assert fed.verify().outcome == "mismatch" and "one of each epoch" in fed.verify().reason
+
+
+def test_a_receipt_that_says_a_thing_twice_is_refused(run: tuple[Federation, Receipt], tmp_path: Path) -> None:
+    fed, receipt = run
+    path = tmp_path / "receipt.json"
+    receipt.save(path)
+    path.write_text(path.read_text().replace("{", '{"level": "client",', 1))
+    with pytest.raises(FormatError, match="twice"):
+        fed.verify(path)

@@ -20,7 +20,9 @@ from splitwiper.client.content import MAC_COLUMN
 from splitwiper.errors import (
     AbsentClientError,
     ConfigError,
+    CorruptError,
     DataError,
+    FormatError,
     InputError,
     NotFoundError,
     SealError,
@@ -165,7 +167,7 @@ def _left(todo: Callable[[], Sequence[str]]) -> list[Check]:
     try:
         found = todo()
     except StoreError as problem:
-        return [Check("run folder", "state", "mismatch", str(problem))]
+        return [Check("run folder", "state", _trouble(problem), str(problem))]
     if not found:
         return []
     if found[0].startswith("remove "):
@@ -199,7 +201,7 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
     except InputError as problem:  # it joined with another client half
         return Check(what, "state", "mismatch", str(problem))
     except StoreError as problem:
-        return Check(what, "history", "mismatch", str(problem))
+        return Check(what, "history", _trouble(problem), str(problem))
     return Check(what, "history", "exact", "its records are sealed, and as it left them")
 
 
@@ -269,7 +271,12 @@ def guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Ch
     try:
         return check()
     except StoreError as problem:
-        return Check(what, claim, "mismatch", str(problem))
+        return Check(what, claim, _trouble(problem), str(problem))
+
+
+def _trouble(problem: StoreError) -> Outcome:
+    """What comes out where files cannot be used: damage is a mismatch; a full disk or missing rights accuse nobody."""
+    return "mismatch" if isinstance(problem, CorruptError | FormatError) else "unverifiable"
 
 
 def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
@@ -412,6 +419,8 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
     if state_digest(trained.state) != model.digest:
         return Check(what, "state", "mismatch", "the recomputed server half differs from the one in use")
     server.tree.weights(model)
+    if [record.epoch for record in server.tree.epochs()] != list(range(len(states))):
+        return Check(what, "state", "mismatch", "the states that are kept are not one of each epoch of the training")
     if model.transcript:
         if server.transcript().digests != tuple(states):
             return Check(what, "state", "mismatch", "the recomputed epochs are not those of the transcript")
