@@ -13,6 +13,7 @@ import torch
 from federation.runs import halves, ids_at, settings, three
 from splitwiper import Federation, Receipt
 from splitwiper.errors import FormatError
+from splitwiper.federation.verify import Check, Verification, undisturbed
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import ServerTree, files, ledger, tickets
 from splitwiper.store.tensors import load_state, save_state
@@ -284,3 +285,24 @@ def test_a_receipt_that_says_a_thing_twice_is_refused(run: tuple[Federation, Rec
     path.write_text(path.read_text().replace("{", '{"level": "client",', 1))
     with pytest.raises(FormatError, match="twice"):
         fed.verify(path)
+
+
+def test_a_run_that_changes_meanwhile_is_not_accused(run: tuple[Federation, Receipt]) -> None:
+    fed, _ = run
+    odd = Verification.of([Check("ledger", "history", "mismatch", "the tickets are not the requests of the ledger")])
+
+    def changing(times: int) -> Verification:
+        left = [*range(times)]
+
+        def look() -> Verification:
+            if not left:
+                return fed.verify()
+            fed.unlearn("south", samples=list(fed.rows("south"))[:1])
+            left.pop()
+            return odd
+
+        return undisturbed(fed._server, look)
+
+    assert changing(2).exact
+    assert changing(9).outcome == "unverifiable"
+    assert undisturbed(fed._server, lambda: odd) is odd  # nothing changed: it counts at once

@@ -46,7 +46,7 @@ from splitwiper.federation.reconcile import reconcile
 from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.sources import Reader, Source, check_names
 from splitwiper.federation.status import Status, status
-from splitwiper.federation.verify import Verification, verify
+from splitwiper.federation.verify import Verification, undisturbed, verify
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.numerics import prepare
@@ -479,12 +479,16 @@ class Federation:
         """
         if isinstance(receipt, str | Path):
             receipt = Receipt.load(receipt) if is_there(Path(receipt)) else self.receipt(str(receipt))
+        known = Head.parse(head) if isinstance(head, str) else head
+        return undisturbed(self._server, lambda: self._verify(receipt, known))
+
+    def _verify(self, receipt: Receipt | None, head: Head | None) -> Verification:
         return verify(
             self._server,
             self._client,
             receipt,
             here=self._members.here(),
-            head=Head.parse(head) if isinstance(head, str) else head,
+            head=head,
             todo=lambda: leftovers(self.path, self._server.tree) if receipt else self.status().todo,
         )
 
