@@ -8,6 +8,7 @@ import re
 from collections.abc import Container, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from splitwiper import portable
 from splitwiper.errors import ConfigError
 
 NUMERICS = ("native", "portable")
-_SWITCHES = re.compile(r"(?!MKL_NUM_THREADS)(MKL|ONEDNN|DNNL|ATEN|CUBLAS|NVIDIA_TF32)_\w+")
+_SWITCHES = re.compile(
+    r"(?!MKL_NUM_THREADS)(MKL|ONEDNN|DNNL|ATEN|CUBLAS|NVIDIA_TF32)_\w+|OMP_(DYNAMIC|THREAD_LIMIT|MAX_ACTIVE_LEVELS)"
+)
 """Environment variables by which a user makes torch's libraries compute otherwise."""
 
 
@@ -72,8 +75,9 @@ def prepare(*numerics: str) -> None:
 def reproducible(device: torch.device, threads: int, numerics: str = "native") -> Iterator[None]:
     """Pin everything of torch that the bits of a result depend on and a caller may have set; restore it afterwards.
 
-    Deterministic algorithms, the number of threads (see `thread_count`), the default dtype, no autocast, no inference
-    mode. What cannot be pinned is in the fingerprint. With 'portable' numerics the libraries are pinned, too.
+    Deterministic algorithms, the number of threads (see `thread_count`), default dtype and device, the kernels that
+    compute attention, denormal numbers, no autocast, no inference mode. What cannot be pinned is in the fingerprint.
+    With 'portable' numerics the libraries are pinned, too.
 
     Raises:
         ConfigError: as `prepare`.
@@ -98,6 +102,7 @@ def reproducible(device: torch.device, threads: int, numerics: str = "native") -
         torch.set_default_dtype(torch.float32)
         torch.set_num_threads(thread_count(threads, numerics))
         with (
+            _usual_switches(device),
             portable.pinned() if numerics == "portable" else nullcontext(),
             torch.autocast(device.type, enabled=False),
             torch.inference_mode(False),
@@ -111,6 +116,45 @@ def reproducible(device: torch.device, threads: int, numerics: str = "native") -
         torch.set_num_threads(before[4])
         torch.set_default_dtype(before[5])
         setattr(torch.utils.deterministic, _FILL, before[6])
+
+
+@contextmanager
+def _on_cpu_by_default() -> Iterator[None]:
+    """Make new tensors on the CPU; asking torch for that, where it does so anyway, would cost its faster kernels."""
+    before = torch.get_default_device()
+    if before.type == "cpu":
+        yield
+        return
+    torch.set_default_device(None)
+    inside = torch.get_default_device()  # the same, where the caller is inside ``with torch.device(…)``
+    try:
+        with nullcontext() if inside.type == "cpu" else torch.device("cpu"):
+            yield
+    finally:
+        if inside != before:
+            torch.set_default_device(before)
+
+
+@contextmanager
+def _usual_switches(device: torch.device) -> Iterator[None]:
+    """Have torch's switches as torch sets them, whatever the caller made of them; a GPU's are in its fingerprint."""
+    attention = torch.backends.cuda  # its switches hold for the CPU, too
+    fast = torch.backends.mha.get_fastpath_enabled()
+    flash, plain = attention.flash_sdp_enabled(), attention.math_sdp_enabled()
+    with _on_cpu_by_default():
+        flushed = not float(torch.tensor([1e-40]) / 2)
+        try:
+            torch.backends.mha.set_fastpath_enabled(True)
+            if device.type == "cpu":
+                attention.enable_flash_sdp(True)
+                attention.enable_math_sdp(True)
+            torch.set_flush_denormal(False)
+            yield
+        finally:
+            torch.set_flush_denormal(flushed)
+            attention.enable_flash_sdp(flash)
+            attention.enable_math_sdp(plain)
+            torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def thread_count(threads: int, numerics: str = "native") -> int:
@@ -157,6 +201,7 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
             "world_size": "1",
             "deterministic": "true",
             "environment": _environment(without=portable.SWITCHES),
+            **_hooks(),
         }
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return {
@@ -173,7 +218,21 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
         "matmul_precision": torch.get_float32_matmul_precision(),
         "gpu_switches": _gpu_switches() if gpu else "none",
         "environment": _environment(),
+        **_hooks(),
     }
+
+
+def _hooks() -> dict[str, str]:
+    """The hooks that the caller has registered for all modules or optimisers, by name; nothing where there are none."""
+    found = {
+        f"{hook.__module__}.{getattr(hook, '__qualname__', type(hook).__qualname__)}"
+        for space in (import_module("torch.nn.modules.module"), import_module("torch.optim.optimizer"))
+        for name, kept in vars(space).items()
+        if name.startswith("_global_") and isinstance(kept, dict)
+        for hook in kept.values()
+        if callable(hook)
+    }
+    return {"hooks": " ".join(sorted(found))} if found else {}
 
 
 def _environment(without: Container[str] = ()) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,7 +101,18 @@ def opened(path: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
 def read_bytes(path: Path, *, links: bool = True) -> bytes:
     """Return what a regular file holds; arguments and errors are those of `opened`."""
     with opened(path, links=links) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _memory():  # a file with holes has any size that somebody gives it
+            raise CorruptError(f"{path} has {size} bytes, more than memory can hold: restore a backup.")
         return file.read()
+
+
+def _memory() -> int:
+    """Bytes of this machine's memory; more than any file has where that cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
 
 
 def is_there(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Ways in which exactness could be lost without anybody noticing. Each was a real defect once, or nearly."""
 
+import json
 import random
 import shutil
 import warnings
@@ -24,6 +25,7 @@ from federation.runs import (
 from splitwiper import Config, Federation, Halves, Label, ModelConfig, split
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, InputError, NotFoundError, TrainingError
 from splitwiper.splitting import CutWarning
+from splitwiper.store import ClientTree
 from splitwiper.wire import Spent
 
 
@@ -215,6 +217,31 @@ def test_other_inputs_are_welcome_after_everything_was_forgotten(tmp_path: Path)
     fed.unlearn("north", everything=True)
     x, y = table(5, ("a", "b"), 8)
     assert fed.learn({"north": ({"input": x}, y)}).added["north"].new == 8
+
+
+def test_forgotten_rows_do_not_come_back_in_another_form(tmp_path: Path) -> None:
+    x, y = table(5, ("a", "b"), 8)
+    whole = np.rint(x)  # integers, so that they can come back as such
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn({"north": (whole, y), "south": three()["south"]})
+    fed.unlearn("north", everything=True)
+    for form in ((whole,), {"input": whole}, {"input": whole.astype(np.float16).astype(np.float32)}):
+        added = fed.learn({"north": (form, y)}).added["north"]
+        assert (added.new, added.refused) == (0, 8)
+    assert fed.learn({"north": ((x,), y)}).added["north"].new == 8  # these were never forgotten
+    fed.unlearn("north", everything=True)
+    assert fed.learn({"north": ({"input": np.concatenate([x, whole])}, [*y, *y])}).added["north"].refused == 16
+    assert fed.verify().exact
+
+
+def test_a_client_that_forgot_everything_keeps_no_salt_of_its_shard(tmp_path: Path) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    tree = ClientTree(fed.path / "clients" / "north")
+    name, salt, _ = json.loads(tree.book.meta("shard_salt") or "")
+    fed.unlearn("north", everything=True)
+    found = (fed.path / "clients" / "north" / "client.db").read_bytes()
+    assert salt.encode() not in found and name.encode() not in found
 
 
 # --- keys, folders, copies ---------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """The four answers of verify, each for its own reason."""
 
 import dataclasses
+import errno
 import json
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,9 @@ import torch
 
 from federation.runs import halves, ids_at, settings, three
 from splitwiper import Federation, Receipt
+from splitwiper.errors import FormatError
 from splitwiper.seeding import mac, state_digest
-from splitwiper.store import ServerTree, ledger, tickets
+from splitwiper.store import ServerTree, files, ledger, tickets
 from splitwiper.store.tensors import load_state, save_state
 
 
@@ -180,3 +184,103 @@ def test_receipts_and_ledger_name_nothing_that_was_forgotten(run: tuple[Federati
         "client_key",
         "codebook",
     }
+
+
+def test_a_request_that_never_reached_the_server_is_unfinished_and_no_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+
+    def stop(what: str, path: Path) -> None:
+        if what == "commit:before" and path.name == "server.db":
+            raise KeyboardInterrupt
+
+    with files.watch(stop), pytest.raises(KeyboardInterrupt):
+        fed.submit("north", samples=ids_at(fed, "north", [1]))
+    assert fed.verify().outcome == fed.verify(receipt).outcome == "unverifiable"
+    assert "call settle first" in fed.verify().reason
+    fed.settle()
+    assert fed.verify().exact
+
+
+def test_a_file_larger_than_memory_is_a_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+    (half,) = (fed.path / "clients" / "north" / "half").iterdir()
+    with half.open("r+b") as file:
+        try:
+            file.truncate(1 << 43)  # holes take no room
+        except OSError:
+            pytest.skip("no file system here for a file of this size")
+    found = fed.verify(receipt)
+    assert found.outcome == "mismatch" and "more than memory can hold" in found.reason
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["server/shards/shard-0.safetensors", "server/old", "clients/north/old", "clients/.tmp-north", "clients/again"],
+)
+def test_what_was_erased_and_put_back_is_noticed_with_a_receipt_too(tmp_path: Path, place: str) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    old = tmp_path / "old"
+    shutil.copytree(fed.path / "clients" / "north", old)
+    receipt = fed.unlearn("north", classes=["bird"])
+    (part,) = (old / "slices").iterdir()
+    target = fed.path / place
+    if target.parent.name == "clients":
+        (old / "client.db").unlink()
+        shutil.copytree(old, target)
+    else:
+        shutil.copy(part, target)
+    assert fed.verify(receipt).outcome == fed.verify().outcome == "unverifiable"
+    if target.is_dir():
+        shutil.rmtree(target)
+    else:
+        target.unlink()
+    assert fed.verify(receipt).exact and fed.verify().exact
+
+
+def test_a_folder_that_no_client_can_have_is_a_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, _ = run
+    shutil.copytree(fed.path / "clients" / "west", fed.path / "clients" / "we st")
+    assert fed.verify().outcome == "mismatch" and "no client 'we st'" in fed.verify().reason
+
+
+def test_verify_leaves_no_named_copy_of_rows_behind(
+    run: tuple[Federation, Receipt], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed, receipt = run
+    room, seen = tmp_path / "room", set[Path]()
+    room.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(room))
+    fed._progress = fed._members.progress = lambda *_: seen.update(room.rglob("*"))  # while it is being written
+    assert fed.verify(receipt).exact
+    assert not seen and not list(room.iterdir())
+
+
+def test_a_full_disk_is_no_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, receipt = run
+
+    def full(what: str, path: Path) -> None:
+        if what == "write:before":
+            raise OSError(errno.ENOSPC, "no space left")
+
+    with files.watch(full):
+        found = fed.verify(receipt)
+    assert found.outcome == "unverifiable" and "no room left" in found.reason
+
+
+def test_a_state_that_no_training_left_is_a_mismatch(run: tuple[Federation, Receipt]) -> None:
+    fed, _ = run
+    tree = ServerTree(fed.path / "server")
+    (tree.root / "epochs" / "old").write_bytes(b"an erased model")
+    with tree.book.change() as db:  # as whoever has the server's key can
+        db.execute("INSERT INTO epochs VALUES (0, 'old', '')")
+    assert fed.verify().outcome == "mismatch" and "one of each epoch" in fed.verify().reason
+
+
+def test_a_receipt_that_says_a_thing_twice_is_refused(run: tuple[Federation, Receipt], tmp_path: Path) -> None:
+    fed, receipt = run
+    path = tmp_path / "receipt.json"
+    receipt.save(path)
+    path.write_text(path.read_text().replace("{", '{"level": "client",', 1))
+    with pytest.raises(FormatError, match="twice"):
+        fed.verify(path)

@@ -198,3 +198,11 @@ def test_a_link_is_copied_and_not_adopted(tmp_path: Path) -> None:
         assert not (tmp_path / f"{name}-taken").is_symlink() and (tmp_path / f"{name}-taken").read_bytes() == b"bytes"
     assert (tmp_path / "real-taken").samefile(tmp_path / "real")
     assert not (tmp_path / "link-taken").samefile(tmp_path / "real")
+
+
+@pytest.mark.parametrize("size", [0, 1, files.PIECE, files.PIECE + 3])
+def test_an_open_file_has_the_digest_of_its_path(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(size))
+    with path.open("rb") as file:
+        assert files.digest_of(file) == files.file_digest(path)

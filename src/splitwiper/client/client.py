@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from splitwiper.client.checking import check_rows
 from splitwiper.client.checkpoints import Recorder, TreeShelf
 from splitwiper.client.content import row_macs
 from splitwiper.client.context import ClientContext
-from splitwiper.client.embed import Sending, embed, with_ranges
+from splitwiper.client.embed import Sending, embed, embed_into, with_ranges
 from splitwiper.client.hiding import label_mac
 from splitwiper.client.holdings import Added
 from splitwiper.client.prediction import answers, answers_at_home, fitting, unmasked
@@ -277,11 +277,13 @@ class Client(ClientContext):
         """Note what the server holds now, and erase the names of what it held before."""
         self.tree.mark(tickets, "done")
         half = self.tree.half()
+        gone = {} if uploaded else {"shard_salt": ""}  # with it, who guesses the rows could tell the erased shard's
         self.tree.remember(
             uploaded=uploaded,
             accepted=accepted,
             accepted_salt=accepted_salt,
             unsent="",
+            **gone,
             **without_names(self.tree, shard=uploaded, half=half[0].key if half else ""),
         )
 
@@ -301,11 +303,12 @@ class Client(ClientContext):
                 raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
             for record in kept.values():
                 load_state(self.tree.root / "checkpoints" / record.file, record.digest)
-            with TemporaryDirectory(prefix="splitwiper-") as folder:  # not in the tree: it may be on a read-only disk
-                path = Path(folder) / "shard.safetensors"
-                embed(path, recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
-                value = files.file_digest(path)
-        return state, value
+            # not in the tree, which may be on a read-only disk; and without a name, so that nothing of these rows is
+            # left behind where this process is killed
+            with files.step("write", Path(gettempdir())), TemporaryFile(prefix="splitwiper-") as file:
+                rows = list(slices.values())
+                embed_into(file, recipe, state, rows, columns=self._columns, on_batch=self._progress)
+                return state, files.digest_of(file)
 
     def pin(self, head: Head) -> None:
         """Remember how far the server's ledger had come: it may only grow from there."""

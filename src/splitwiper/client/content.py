@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -37,6 +38,26 @@ def row_macs(rows: Rows, key: bytes) -> list[bytes]:
         hmac.digest(key, heads[label] + b"".join(array[i].tobytes() for array in arrays), "sha256")
         for i, label in enumerate(rows.labels)
     ]
+
+
+def macs_in_form(rows: Rows, columns: Sequence[Column], key: bytes) -> list[bytes | None]:
+    """The HMACs that rows would have in another form: under other names, as another dtype, in another shape.
+
+    Returns:
+        One for each row; None where its values cannot be had in that form.
+    """
+    sizes = [math.prod(array.shape[1:]) for array in rows.inputs.values()]
+    if sizes != [math.prod(column.shape) for column in columns]:
+        return [None] * len(rows.labels)
+    inputs, same = {}, np.ones(len(rows.labels), bool)
+    for column, array in zip(columns, rows.inputs.values(), strict=True):
+        with np.errstate(all="ignore"):
+            cast = array.astype(DTYPES[column.dtype])
+            back = cast.astype(array.dtype)
+        same &= (back == array).reshape(len(same), -1).all(axis=1)
+        inputs[column.name] = cast.reshape(len(same), *column.shape)
+    macs = row_macs(Rows(inputs, rows.call, rows.labels), key)
+    return [mac if fits else None for mac, fits in zip(macs, same, strict=True)]
 
 
 def slice_of(mac: bytes, slices: int) -> int:

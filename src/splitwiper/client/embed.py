@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -72,6 +73,20 @@ def embed(
     columns: Sequence[Column],
     on_batch: OnBatch | None = None,
 ) -> Sending:
+    """Write the shard of a client's surviving rows to a path, whole or not at all; the rest is `embed_into`'s."""
+    with files.atomic_file(path) as file:
+        return embed_into(file, recipe, state, slices, columns=columns, on_batch=on_batch)
+
+
+def embed_into(
+    file: IO[bytes],
+    recipe: Recipe,
+    state: Mapping[str, Tensor],
+    slices: Sequence[Shard],
+    *,
+    columns: Sequence[Column],
+    on_batch: OnBatch | None = None,
+) -> Sending:
     """Write the shard of a client's surviving rows: in the order of their HMACs, or as labels are hidden.
 
     Raises:
@@ -92,7 +107,7 @@ def embed(
             yield out, codes.astype(np.int32)
 
     batches = sending.batches("embedding", on_batch)
-    with closing(batches), files.atomic_file(path) as file:
+    with closing(batches):
         write_shard(
             file,
             columns=columns,

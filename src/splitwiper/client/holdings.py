@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from splitwiper.client.content import MAC_COLUMN, rewrite_slice, row_id, row_macs, slice_of
+from splitwiper.client.content import MAC_COLUMN, macs_in_form, rewrite_slice, row_id, row_macs, slice_of
 from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
 from splitwiper.errors import CorruptError, DataError
@@ -65,6 +65,11 @@ class Holdings:
     def columns(self) -> tuple[Column, ...]:
         """Names, dtypes and shapes of one row's inputs; empty before the first row."""
         return columns_in(self._spec()["columns"])
+
+    def _earlier_forms(self) -> list[tuple[Column, ...]]:
+        """The columns that rows had before all of them were forgotten, once for every time that happened."""
+        kept = parsed(self._tree.book.meta("earlier_inputs") or "[]")
+        return [columns_in(parsed(form)["columns"]) for form in kept]
 
     # --- looking -------------------------------------------------------------------------------------------
 
@@ -138,6 +143,10 @@ class Holdings:
         """Take rows in, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
         macs = row_macs(rows, key)
         suppressed, slices = self._tree.suppressed(), self.slices()
+        for columns in self._earlier_forms():
+            for m, then in zip(macs, macs_in_form(rows, columns, key), strict=True):
+                if then in suppressed:  # it was forgotten when rows had that form
+                    suppressed.add(m)
         held = {m.tobytes() for part in slices.values() for m in np.asarray(part.columns[MAC_COLUMN])}
         fresh: dict[bytes, int] = {}  # HMAC -> row number
         for number, m in enumerate(macs):

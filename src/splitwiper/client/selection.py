@@ -53,10 +53,14 @@ def select(
 
 
 def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[str | int]:
-    if isinstance(classes, str) or not len(classes):
+    try:
+        wanted = dict.fromkeys(c.item() if isinstance(c, np.generic) else c for c in classes)
+    except TypeError:  # no list, or of something that is no label
+        wanted = {}
+    if isinstance(classes, str) or not wanted:
         raise RequestError(f"classes = {classes!r} must be a list of at least one label.")
     out: list[str | int] = []
-    for label in dict.fromkeys(c.item() if isinstance(c, np.generic) else c for c in classes):
+    for label in wanted:
         if label not in held or isinstance(label, bool | float):  # True and 1.0 would find the class 1
             known = ", ".join(sorted(map(repr, held))) or "nothing"
             hint = nearest(str(label), map(str, held))

@@ -37,6 +37,7 @@ from splitwiper.federation.folder import (
     refuse_used,
     warn_of_seeds,
 )
+from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.members import HANDED, Members
 from splitwiper.federation.opening import check_halves, check_settings
@@ -443,7 +444,7 @@ class Federation:
             receipt,
             here=self._members.here(),
             head=Head.parse(head) if isinstance(head, str) else head,
-            todo=lambda: () if receipt else self.status().todo,
+            todo=lambda: leftovers(self.path, self._server.tree) if receipt else self.status().todo,
         )
 
     def uploads(self) -> tuple[tuple[str, int, int], ...]:

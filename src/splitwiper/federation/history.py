@@ -97,6 +97,8 @@ def _check_tickets(tree: ServerTree, played: Replay) -> None:
         if entry is not None:
             kept = tree.receipt(ticket.id)
             _check_receipt(played, kept)
+            if kept.privacy:  # the client adds that to its own copy
+                raise Altered(f"the receipt of ticket {ticket.id} was altered: a server knows nothing of noise")
             if kept.settled != ticket.settled:
                 raise Altered(f"ticket {ticket.id} was settled at another time than its receipt says")
 

@@ -11,6 +11,7 @@ from typing import Any
 from splitwiper.client.spending import spent
 from splitwiper.config import ClientConfig, from_dict, read_toml
 from splitwiper.errors import ConfigError, CorruptError, NotFoundError, SealError
+from splitwiper.federation.leftovers import leftovers
 from splitwiper.reading import explaining
 from splitwiper.store import ClientTree, ServerTree, files, ledger
 from splitwiper.store.board import version_of
@@ -124,8 +125,7 @@ def status(path: str | Path) -> Status:
     ]
     if not current:
         todo.append("train the server model on the present shards")
-    if any(item.why == _STRAY and item.what.startswith("server/") for item in remains):
-        todo.append("erase what was superseded on the server")
+    todo += [item for item in leftovers(root, server) if item not in todo]
     head = ledger.head(server.book)
     found = Status(
         path=str(root),

@@ -171,10 +171,11 @@ class ClientTree:
                     )
             if changed:
                 # after the last slice there is the half itself, and no checkpoint
-                last = db.execute("SELECT coalesce(max(slice), 0) FROM slices").fetchone()[0]
+                last, left = db.execute("SELECT coalesce(max(slice), 0), count(*) FROM slices").fetchone()
                 db.execute("DELETE FROM checkpoints WHERE slice >= ?", (min(*changed, last),))
                 db.execute("DELETE FROM half")
-                db.execute("DELETE FROM meta WHERE key = 'inputs' AND NOT EXISTS (SELECT 1 FROM slices)")
+                if not left:
+                    _shelve_inputs(db)
             meta |= {"unsent": "rows", "untrainable": ""}
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
         self.sweep()
@@ -433,3 +434,14 @@ class ClientTree:
             for folder, keep in self.kept().items():
                 files.sweep(self.root / folder, keep)
         files.sweep_abandoned(self.root, stem=files.TEMPORARY)
+
+
+def _shelve_inputs(db: sqlite3.Connection) -> None:
+    """Let a client without rows take rows of another form; forgotten ones are still known by the forms they had."""
+    kept = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('inputs', 'earlier_inputs')").fetchall())
+    if "inputs" in kept:
+        earlier = [form for form in parsed(kept.get("earlier_inputs", "[]")) if form != kept["inputs"]]
+        db.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('earlier_inputs', ?)", (json.dumps([*earlier, kept["inputs"]]),)
+        )
+        db.execute("DELETE FROM meta WHERE key = 'inputs'")

@@ -203,17 +203,19 @@ def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
         folder: where to look.
         stem: look at names that start with this alone.
     """
-    place = Process.current().place
     with explaining(folder):
         found = sorted(folder.glob(f"{stem}*"))
     for path in found:
-        _, *owner = path.name.split("-")
-        if len(owner) == 3 and owner[0].isdecimal():
-            alive = Process(int(owner[0]), owner[1].removeprefix("0"), place).may_be_alive()
-        else:
-            alive = _is_recent(path)
-        if not alive:
+        if is_abandoned(path):
             erase(path)
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether the process that a file of `owned_name` names is gone; of other names, whether the file is a day old."""
+    _, *owner = path.name.split("-")
+    if len(owner) == 3 and owner[0].isdecimal():
+        return not Process(int(owner[0]), owner[1].removeprefix("0"), Process.current().place).may_be_alive()
+    return not _is_recent(path)
 
 
 def _is_recent(path: Path) -> bool:
@@ -256,3 +258,15 @@ def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
         return hashlib.sha256(b"".join(map(piece, numbers))).hexdigest()
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as readers:
         return hashlib.sha256(b"".join(readers.map(piece, numbers))).hexdigest()
+
+
+def digest_of(file: IO[bytes]) -> str:
+    """Return the digest of an open file, which is `file_digest` of the same bytes under a name."""
+    file.seek(0)
+    return hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in _pieces(file))).hexdigest()
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    yield file.read(PIECE)  # an empty file is one empty piece
+    while piece := file.read(PIECE):
+        yield piece

@@ -154,9 +154,17 @@ class Receipt:
             StoreError: it is no regular file, or cannot be read.
         """
         try:
-            values = json.loads(read_bytes(Path(path)).decode("utf-8"))
+            values = json.loads(read_bytes(Path(path)).decode("utf-8"), object_pairs_hook=_named_once)
         except FileNotFoundError as problem:
             raise NotFoundError(f"no receipt {path}.") from problem
         except (ValueError, RecursionError) as problem:
             raise FormatError(f"{path} is not a receipt: {problem}") from problem
         return cls.from_dict(values)
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of a receipt; a name that is there twice would read otherwise to a person than to a program."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is in it twice")
+    return found

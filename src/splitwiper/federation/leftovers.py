@@ -1,0 +1,82 @@
+"""What lies in a run folder although no book points to it: a place where forgotten rows could live on.
+
+What a crash leaves behind, the next `learn` or `settle` erases. What something other than SplitWiper put there (an
+erased shard that was put back, a copy of a client's folder) stays until a person removes it, and until then nothing is
+proved to be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from contextlib import closing
+from pathlib import Path
+
+from splitwiper.errors import StoreError
+from splitwiper.reading import explaining
+from splitwiper.store import ClientTree, ServerTree, files
+from splitwiper.store.client_tree import FOLDERS
+
+_SERVER = {"config.toml", "initial.safetensors", "client-initial.safetensors", "key"}
+_SERVER_FOLDERS = {"shards", "models", "epochs", "incoming"}
+_CLIENT = {"config.toml", "initial.safetensors", "key", "group", "codebook"}
+_JOURNALS = ("", "-journal", "-wal", "-shm")
+
+
+def leftovers(root: Path, server: ServerTree) -> list[str]:
+    """Return what is to be done about files and folders of a run that no book points to.
+
+    Args:
+        root: the run folder.
+        server: its server's tree.
+    """
+    out = [f"remove server/{name}: it is no part of a run" for name in _strange(server.root, "server.db")]
+    kept = {**server.kept(), "incoming": set[str]()}
+    if any(_names(server.root / folder) - names for folder, names in kept.items()):
+        out.append("erase what was superseded on the server")
+    heard = server.clients()
+    for path in _entries(root / "clients"):
+        out += [f"remove clients/{path.name}{what}" for what in _about(path, heard.keys())]
+    return out
+
+
+def _about(folder: Path, heard: Set[str]) -> Iterator[str]:
+    """What is wrong with an entry of the folder of clients."""
+    if not folder.is_dir() or folder.name.startswith(files.TEMPORARY):
+        yield ": it is no client's folder"
+        return
+    for name in _strange(folder, "client.db"):
+        yield f"/{name}: it is no part of a client's folder"
+    if not (folder / "client.db").exists():
+        if any(_names(folder / part) for part in FOLDERS):
+            yield ": it holds files of a client, and no records of what may be in them"
+    elif folder.name not in heard and (owner := _owner(folder)) not in (None, folder.name):
+        yield f": it is a copy of the folder of client {owner}"
+
+
+def _owner(folder: Path) -> str | None:
+    """Whose folder it is by its own records; None where these cannot be read, which is told elsewhere."""
+    with closing(ClientTree(folder).book) as book:
+        try:
+            return book.meta("name")
+        except StoreError:
+            return None
+
+
+def _strange(folder: Path, database: str) -> list[str]:
+    """Names in a party's folder that SplitWiper does not use."""
+    ours = {f"{database}{suffix}" for suffix in _JOURNALS}
+    ours |= _SERVER | _SERVER_FOLDERS if database == "server.db" else _CLIENT | set(FOLDERS)
+    return [
+        path.name
+        for path in _entries(folder)
+        if path.name not in ours and (not path.name.startswith(files.TEMPORARY) or files.is_abandoned(path))
+    ]
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in _entries(folder)}
+
+
+def _entries(folder: Path) -> list[Path]:
+    with explaining(folder):
+        return sorted(folder.iterdir()) if folder.is_dir() else []
