@@ -223,6 +223,7 @@ class Book:
 
     def mark(self) -> bytes | None:
         """Return what is another value after every change of a sealed database; None where there is no seal."""
+        self._follow()
         row = self.one("SELECT nonce FROM seal") if self._seal else None
         return row[0] if row is not None and isinstance(row[0], bytes) else None
 
@@ -345,8 +346,7 @@ class Book:
             f"{self.path} was changed by something other than SplitWiper, or is damaged: restore the folder from a "
             "backup."
         )
-        if self._db is not None and not self._db.in_transaction and self._inode_now() != self._inode:
-            self.close()  # another file has its name now: what counts is that one, not the one that is still open
+        self._follow()
         db = self.db
         try:
             sound = db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
@@ -358,6 +358,11 @@ class Book:
             raise SealError(f"the key that seals {self.path} was destroyed, so edits of it cannot be noticed.")
         if not holds:
             raise altered
+
+    def _follow(self) -> None:
+        """Where another file has the database's name now, that one counts, not the one that is still open."""
+        if self._db is not None and not self._db.in_transaction and self._inode_now() != self._inode:
+            self.close()
 
     def _sealed(self, db: sqlite3.Connection) -> bool | None:
         """Whether the seal holds, seen in one snapshot; true where there is none."""
