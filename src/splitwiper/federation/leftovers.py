@@ -69,8 +69,17 @@ def _strange(folder: Path, database: str) -> list[str]:
     return [
         path.name
         for path in _entries(folder)
-        if path.name not in ours and (not path.name.startswith(files.TEMPORARY) or files.is_abandoned(path))
+        if path.name not in ours and not (path.name.startswith(files.TEMPORARY) and _is_harmless(path))
     ]
+
+
+def _is_harmless(temporary: Path) -> bool:
+    """Whether an unfinished file is still being written, or holds nothing: empty, or a link to nowhere."""
+    try:
+        held = temporary.is_dir() or temporary.stat().st_size
+        return not files.is_abandoned(temporary) or not held
+    except FileNotFoundError:  # a link to nowhere, or finished just now
+        return True
 
 
 def _names(folder: Path) -> set[str]:
