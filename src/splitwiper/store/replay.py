@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from splitwiper.errors import CorruptError
@@ -19,10 +19,16 @@ class ShardEntry:
     Attributes:
         commitment: to the shard.
         key: the key that its client had registered then, in hex; empty where it had none.
+        since: the number of the entry that first took it in.
+        outdated: the number of a later entry which shows that the shard should be gone: it took in another shard of the
+            client, or accepted a request of the client that was settled. 0 where there is none. Clients salt
+            every new shard, and every answer to a request, anew, so none of theirs ever comes back.
     """
 
     commitment: str
     key: str
+    since: int = 0
+    outdated: int = 0
 
 
 @dataclass
@@ -48,6 +54,8 @@ class Replay:
     finished: bool = False
     asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _first: dict[tuple[str, str], int] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Take the next entry into account.
@@ -81,7 +89,11 @@ class Replay:
         self.generations[client] = self.generations.get(client, 0) + 1
         self.shards.pop(client, None)
         if kind == "shard":
-            self.shards[client] = ShardEntry(entry["shard"], self.keys.get(client, ""))
+            since = self._first.setdefault((client, entry["shard"]), int(entry.get("seq", 0)))
+            newest = self._newest[client] = max(since, self._newest.get(client, 0))
+            self.shards[client] = ShardEntry(
+                entry["shard"], self.keys.get(client, ""), since, newest * (newest > since)
+            )
 
     def _ticket(self, kind: str, entry: Mapping[str, Any]) -> None:
         ticket = entry["ticket"]
@@ -91,5 +103,14 @@ class Replay:
             self.asked[ticket] = entry
         elif ticket in self.asked:
             self.settled[ticket] = entry
+            self._outdate(self.asked[ticket])
         else:
             raise CorruptError(f"the ledger settles ticket {ticket}, which nobody asked for.")
+
+    def _outdate(self, asked: Mapping[str, Any]) -> None:
+        """Note that a shard which the client sent before a request cannot be what it sent in answer to it."""
+        client, number = asked["client"], int(asked.get("seq", 0))
+        self._newest[client] = max(number, self._newest.get(client, 0))
+        held = self.shards.get(client)
+        if held is not None and held.since < number:
+            self.shards[client] = replace(held, outdated=number)

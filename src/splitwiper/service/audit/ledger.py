@@ -54,6 +54,9 @@ def _shard(told: Mapping[str, Any], entry: ShardEntry, *, run: str) -> Finding:
     what = f"shard of {client}"
     if shard_commitment(bytes.fromhex(told["salt"]), told["digest"]) != entered:
         return Finding(what, "mismatch", "it is not the one that the ledger took in last")
+    if entry.outdated:
+        late = f"entry {entry.since} took it in, and entry {entry.outdated} shows that its site replaced it since"
+        return Finding(what, "mismatch", f"{late}: rows that were to be forgotten may be in it")
     if not told["signed"]:
         return Finding(what, "unverifiable", "its site has not signed it: the server takes shards that are not signed")
     try:
