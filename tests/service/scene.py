@@ -31,15 +31,16 @@ class Scene:
     Args:
         folder: for everything.
         certs: an authority's folder.
+        transcript: whether the server keeps one.
         service: settings of the service.
     """
 
-    def __init__(self, folder: Path, certs: Path, **service: Any) -> None:
+    def __init__(self, folder: Path, certs: Path, *, transcript: bool = True, **service: Any) -> None:
         self.folder, self.certs, self._stack = folder, certs, ExitStack()
         config = Config(
             seed=5,
             model=ModelConfig(**MODEL),
-            server=ServerConfig(epochs=EPOCHS, batch=16, threads=1, transcript=True),
+            server=ServerConfig(epochs=EPOCHS, batch=16, threads=1, transcript=transcript),
         )
         self.store = folder / "store"
         self.halves = open_store(self.store, ServerSettings(config, ServiceConfig(), folder))

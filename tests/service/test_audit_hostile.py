@@ -71,7 +71,7 @@ def body(*pieces: bytes) -> Lie:
 
 
 def endless(_: bytes) -> tuple[int, Iterator[bytes]]:
-    return 200, itertools.repeat(b"[" * 65536)
+    return 200, itertools.repeat(b"[" * 65536, 400)  # 26 MB
 
 
 def tensors(**given: torch.Tensor) -> Lie:
