@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SUITE = sorted(path.stem for path in (ROOT / "benchmarks" / "suite").glob("[!_]*.py"))
-LONG = ("checks", "clients", "masking", "memory", "service")
+LONG = ("audit", "checks", "clients", "masking", "memory", "service")
 """They take ten seconds and more, quick as they are."""
 FIELDS = {"name", "title", "quick", "parameters", "values", "checks", "hardware", "versions", "commit", "date"}
 
@@ -52,6 +52,14 @@ def test_a_benchmark_keeps_what_it_measured(tmp_path: Path, name: str) -> None:
     (tmp_path / "README.md").unlink()
     bench("table", "--out", tmp_path)
     assert (tmp_path / "README.md").read_bytes() == again
+
+
+def test_the_probability_that_a_liar_is_caught_is_measured(tmp_path: Path) -> None:
+    bench("audit", "--quick", "--only", "detection", "--out", tmp_path)
+    (kept,) = lines(tmp_path, "audit")
+    values, draws = kept["values"], kept["parameters"]["draws"]
+    assert values["formula"] == {"1": 0.25, "2": 0.5}
+    assert 0 < values["caught"]["2"] < draws  # by chance, this is wrong twice in a million runs
 
 
 def record(**other: Any) -> dict[str, Any]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from service.scene import Scene
+from service.scene import EPOCHS, Scene
+from splitwiper.loop import Span
 from splitwiper.server import Server, server
+from splitwiper.server.training import Trained, first_state, train_epochs, weights_in
 from splitwiper.service.audit.source import AuditLink
 from splitwiper.service.certificate import check, read_public
 from splitwiper.service.certificate.attestation import FIELD, PROOF
@@ -93,3 +97,50 @@ def test_a_shard_that_its_site_signed_for_an_older_request(scene: Scene) -> None
     assert outcomes["shard of north"][0] == "mismatch" and "replaced it since" in outcomes["shard of north"][1]
     assert outcomes["shard of south"][0] == "holds" and found.checked.outcome == "mismatch" and found.attested
     assert "server half" not in outcomes and found.received == 0  # nothing of it is downloaded
+
+
+Alter = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+
+def forged(scene: Scene, alter: Alter, *epochs: int) -> None:
+    """Train again, altering the states after some epochs; the transcript and the ledger say what was done."""
+
+    def compute(self: Server, shards: Any, *, on_state: Any, **_: Any) -> Any:
+        inputs = self.inputs(shards)
+        states = [first_state(inputs)]
+        shown = [alter(states[0]) if 0 in epochs else states[0]]
+        for epoch in range(1, EPOCHS + 1):
+            states.append(train_epochs(inputs, Span(epoch - 1, epoch, states[-1])))
+            shown.append(alter(states[-1]) if epoch in epochs else states[-1])
+        for epoch, state in enumerate(shown):
+            on_state(epoch, state)
+        return Trained(weights_in(inputs, states[-1]), (0.0,) * EPOCHS), tuple(inputs.labels)
+
+    tree = ServerTree(scene.store)
+    with tree.book.change() as db:
+        db.execute("DELETE FROM model")
+    tree.book.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Server, "compute", compute)
+        scene.train()
+
+
+@pytest.mark.parametrize(
+    ("alter", "epochs", "told"),
+    [
+        (lambda state: {name: t + 1 for name, t in state.items()}, (0,), "state before the first epoch differs"),
+        (lambda state: {name: t + 1 for name, t in state.items()}, (2,), "recomputed state differs"),
+        (lambda state: {name: t * torch.nan for name, t in state.items()}, (2,), "recomputed state differs"),
+        (lambda state: {name: t.reshape(-1)[:1] for name, t in state.items()}, (1, 2, 3), "differs|nobody can train"),
+        (lambda state: {}, (EPOCHS,), "no state of this half"),
+        (lambda state: {**state, "more": torch.ones(9)}, (EPOCHS,), "no state of this half|differs"),
+    ],
+)
+def test_a_transcript_that_is_consistent_and_false(scene: Scene, alter: Alter, epochs: Any, told: str) -> None:
+    """Digests, root and ledger agree with each other: recomputing alone can tell."""
+    forged(scene, alter, *epochs)
+    found = scene.audit(epochs=EPOCHS)
+    assert found.checked.outcome == "mismatch" and found.attested
+    assert re.search(told, found.checked.reason), found.checked.reason
+    whole = scene.audit()  # nobody needs the transcript for this: the model itself is right
+    assert whole.checked.exact
