@@ -52,7 +52,7 @@ def missing(*, quick: bool = False) -> str:
 def run(*, quick: bool, only: str = "") -> Iterator[Result]:
     """Measure costs, then detection."""
     if only in "costs":
-        yield _costs(*((200, 16, 3, 1) if quick else (20_000, 256, 20, 3)))
+        yield _costs(*((200, 16, 3, 1) if quick else (20_000, 256, 20, 5)))
     if only in "detection":
         epochs, draws = (4, 20) if quick else (10, 400)
         for forged in (1,) if quick else (1, 2, 5):

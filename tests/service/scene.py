@@ -111,10 +111,9 @@ class Scene:
     def certificate(self, ticket: str) -> Certified:
         return self.north.certificate(ticket)
 
-    def audit(self, **how: Any) -> Audited:
-        config = AuditConfig(
-            name="tuv", url=self.url, certs=str(self.certs / "auditors" / "tuv"), model=ModelConfig(**MODEL)
-        )
+    def audit(self, *, sites: str = "", **how: Any) -> Audited:
+        certs = str(self.certs / "auditors" / "tuv")
+        config = AuditConfig(name="tuv", url=self.url, certs=certs, sites=sites, model=ModelConfig(**MODEL))
         return audit(config, self.folder, self.folder / "audit", **how)
 
     def keys(self) -> tuple[PublicKey, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,14 +14,17 @@ import pytest
 import torch
 
 from service.scene import EPOCHS, Scene
+from splitwiper.errors import ConfigError
 from splitwiper.loop import Span
 from splitwiper.server import Server, server
 from splitwiper.server.training import Trained, first_state, train_epochs, weights_in
 from splitwiper.service.audit.source import AuditLink
-from splitwiper.service.certificate import check, read_public
+from splitwiper.service.certificate import SigningKey, check, read_public
 from splitwiper.service.certificate.attestation import FIELD, PROOF
-from splitwiper.store import ServerTree
+from splitwiper.service.certificate.site import ShardStatement, sign
+from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Statement, open_shard
+from splitwiper.wire.commitments import shard_commitment
 
 
 @pytest.fixture
@@ -144,3 +148,34 @@ def test_a_transcript_that_is_consistent_and_false(scene: Scene, alter: Alter, e
     assert re.search(told, found.checked.reason), found.checked.reason
     whole = scene.audit()  # nobody needs the transcript for this: the model itself is right
     assert whole.checked.exact
+
+
+def test_a_shard_signed_with_a_key_that_the_server_made_for_a_site(scene: Scene) -> None:
+    """The ledger shows it; that the key is not the site's takes the site's own word."""
+    tree, own, salt = scene.tree, SigningKey.generate(), b"n" * 32
+    record = tree.shard("south")
+    run = tree.book.meta("run")
+    with tree.book.change() as db:
+        ledger.append(db, {"kind": "key-dropped", "client": "north", "operator": "ops", "reason": "lost"})
+        ledger.append(db, {"kind": "joined", "client": "north", "key": own.public.raw.hex()})
+    committed = shard_commitment(salt, record.digest)
+    said = ShardStatement(run, "north", 99, record.digest, committed, "", 0, (), "now", own.public.raw.hex())
+    kept = shutil.copy(scene.store / "shards" / record.file, scene.folder / "kept")
+    with tree.staging(kept) as staged:
+        statement = Statement("", "", "", {}, salt=salt.hex())
+        tree.accept("north", staged, open_shard(staged), statement, signed=json.dumps(sign(said, own)))
+    tree.book.close()
+    scene.train()
+    found = scene.audit()
+    assert found.checked.exact and "the operator dropped the key before it" in str(found.checked.checks)
+    keys = scene.folder / "keys"
+    keys.mkdir()
+    (keys / "south.pem").write_bytes(scene.south.own_key.public.pem())
+    outcomes = {one.what: one.outcome for one in scene.audit(sites="keys").checked.checks}
+    assert outcomes["shard of north"] == "unverifiable" and outcomes["shard of south"] == "holds"
+    (keys / "north.pem").write_bytes(scene.north.own_key.public.pem())
+    found = scene.audit(sites="keys")
+    assert found.checked.outcome == "mismatch" and found.attested
+    assert "is not the one that the auditor has of this site" in found.checked.reason
+    with pytest.raises(ConfigError, match="has no public keys"):
+        scene.audit(sites="nowhere")

@@ -44,6 +44,7 @@ def audit(
       name = "tuv"                         # as the certificate has it
       url = "https://splitwiper.example.org:8443"
       certs = "certs/tuv"                  # what 'splitwiper certs auditor' made
+      sites = "sites"                      # sites' public keys, as NAME.pem; optional
       \[model]                             # as the federation agreed on it
 
     Example:

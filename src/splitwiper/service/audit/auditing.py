@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from splitwiper.errors import NotFoundError
 from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.server.transcript import detection
-from splitwiper.service.audit.config import AuditConfig
+from splitwiper.service.audit.config import AuditConfig, site_keys
 from splitwiper.service.audit.drawing import forget_draw
 from splitwiper.service.audit.ledger import model_finding, play, shard_findings
 from splitwiper.service.audit.recomputing import Recomputed, recompute
@@ -85,6 +85,7 @@ def audit(
         ForkError: the server shows another ledger than at an earlier audit.
         MismatchError: what the server shows is not its ledger.
     """
+    known = site_keys(folder / config.sites) if config.sites else None
     files.make_folder(out)
     link = connect(folder, config, out)
     try:
@@ -93,7 +94,7 @@ def audit(
         link.compare(head)
         played = play(link.ledger(head.size), head)
         with _downloads(out / "downloads", keep=keep) as place:
-            return _audited(config, out, link, told, head, played, place, epochs, progress)
+            return _audited(config, out, link, told, head, played, known, place, epochs, progress)
     finally:
         link.close()
 
@@ -105,12 +106,14 @@ def _audited(
     told: ManifestShape,
     head: Head,
     played: Replay,
+    known: Mapping[str, str] | None,
     place: Path,
     epochs: int | None,
     progress: Progress | None,
 ) -> Audited:
     model = told.model.record() if told.model else None
-    findings = [Finding("ledger", "holds", f"{head}, every entry of it"), *shard_findings(told.shards, played)]
+    findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
+    findings += shard_findings(told.shards, played, known)
     findings.append(model_finding(model, played))
     done = Recomputed()
     if not _is_wrong(findings):

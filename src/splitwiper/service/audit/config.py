@@ -9,6 +9,7 @@ from splitwiper.config import ModelConfig, from_dict, read_toml
 from splitwiper.config.settings import typed
 from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
+from splitwiper.service.certificate import read_public
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,9 @@ class AuditConfig:
     """The auditor's folder of certificates; relative to the configuration file."""
     token: str = ""
     """A file with a bearer token, where a proxy terminates TLS."""
+    sites: str = ""
+    """A folder with the public key of each site as ``NAME.pem``, handed over by the sites themselves; relative to the
+    configuration file. Without it, an auditor takes the keys that the ledger has."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model, as the federation agreed on it: the auditor builds it itself."""
 
@@ -32,6 +36,18 @@ class AuditConfig:
             raise ConfigError(f"name = {self.name!r}: an auditor's name has letters, digits, '.', '_' and '-' alone.")
         if not self.url.startswith(("https://", "http://")):
             raise ConfigError(f"url = {self.url!r} is no address: give https://host:port.")
+
+
+def site_keys(folder: Path) -> dict[str, str]:
+    """Return the public key of each site, in hex, from a folder with files ``NAME.pem``.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = sorted(folder.glob("*.pem"))
+    if not found:
+        raise ConfigError(f"sites = {str(folder)!r} has no public keys: put each site's there, as NAME.pem.")
+    return {path.stem: read_public(path)[0].raw.hex() for path in found}
 
 
 def read_audit(path: Path) -> AuditConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from splitwiper.errors import CorruptError, MismatchError
@@ -43,20 +43,28 @@ def play(listed: Sequence[Any], head: Head) -> Replay:
     return played
 
 
-def shard_findings(shards: Sequence[ShardShape], played: Replay) -> Iterator[Finding]:
-    """Check every shard of a manifest against its site's signature and the ledger."""
+def shard_findings(
+    shards: Sequence[ShardShape], played: Replay, known: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """Check every shard of a manifest against its site's signature and the ledger.
+
+    Args:
+        shards: the manifest's.
+        played: the ledger.
+        known: the public key of each site, in hex, where the auditor has them from the sites themselves.
+    """
     held = {shard.client for shard in shards}
     if odd := sorted(held ^ played.shards.keys()):
         yield Finding("manifest", "mismatch", f"the ledger and the manifest disagree on a shard of {', '.join(odd)}")
     else:
         yield Finding("manifest", "holds", f"it has the {len(held)} shards that the ledger leads to, and no others")
     for shard in shards:
-        entered = played.shards.get(shard.client, ShardEntry("", ""))
-        yield _shard(shard, entered, run=str(played.made.get("run")))
+        yield _shard(shard, played, known)
 
 
-def _shard(shard: ShardShape, entry: ShardEntry, *, run: str) -> Finding:
-    what = f"shard of {shard.client}"
+def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -> Finding:
+    what, entry = f"shard of {shard.client}", played.shards.get(shard.client, ShardEntry("", ""))
+    run = str(played.made.get("run"))
     if shard_commitment(bytes.fromhex(shard.salt), shard.digest) != entry.commitment:
         return Finding(what, "mismatch", "it is not the one that the ledger took in last")
     if entry.outdated:
@@ -73,7 +81,16 @@ def _shard(shard: ShardShape, entry: ShardEntry, *, run: str) -> Finding:
     said = (made.federation, made.client, made.digest, made.commitment, made.codebook, made.outputs)
     if said != (run, shard.client, shard.digest, entry.commitment, shard.codebook, shard.outputs):
         return Finding(what, "mismatch", "what its site signed is about another shard")
-    return Finding(what, "holds", f"{shard.rows} rows, signed by its site with key {entry.key[:16]}")
+    if known is not None and shard.client not in known:
+        return Finding(what, "unverifiable", f"the auditor has no public key of this site: add {shard.client}.pem")
+    if known is not None and known[shard.client] != entry.key:
+        other = f"the key that signed it, {entry.key[:16]}, is not the one that the auditor has of this site"
+        return Finding(what, "mismatch", other)
+    whose = "its site's key" if known is not None else "the key that the ledger has of its site,"
+    told = f"{shard.rows} rows, signed with {whose} {entry.key[:16]}"
+    if known is None and (number := played.dropped.get(shard.client)):
+        told += f"; the operator dropped the key before it (entry {number}): ask the site whether this is its own"
+    return Finding(what, "holds", told)
 
 
 def model_finding(model: ModelRecord | None, played: Replay) -> Finding:
