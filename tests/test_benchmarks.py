@@ -15,7 +15,7 @@ import warm
 
 ROOT = Path(__file__).parent.parent
 SUITE = sorted(path.stem for path in (ROOT / "benchmarks" / "suite").glob("[!_]*.py"))
-LONG = ("checks", "clients", "masking", "memory", "service")
+LONG = ("audit", "checks", "clients", "masking", "memory", "service")
 """They take ten seconds and more, quick as they are."""
 JUDGED = ("dishonest",)
 """They say who notices what, which must come out the same anywhere."""
@@ -71,6 +71,14 @@ def test_every_dishonest_server(tmp_path: Path) -> None:
         "keeps countersigned heads back",
         "keeps a copy",
     ]
+
+
+def test_the_probability_that_a_liar_is_caught_is_measured(tmp_path: Path) -> None:
+    bench("audit", "--quick", "--only", "detection", "--out", tmp_path)
+    (kept,) = lines(tmp_path, "audit")
+    values, draws = kept["values"], kept["parameters"]["draws"]
+    assert values["formula"] == {"1": 0.25, "2": 0.5}
+    assert 0 < values["caught"]["2"] < draws  # by chance, this is wrong twice in a million runs
 
 
 def record(**other: Any) -> dict[str, Any]:

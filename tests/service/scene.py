@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from splitwiper.service.storing import ServerSettings, open_store
 from splitwiper.store import ServerTree
 
 EPOCHS = 4
+Lie = Callable[[bytes], tuple[int, Iterable[bytes]]]
+"""Turns the body of an honest answer into another status and body."""
 
 
 class Scene:
@@ -28,20 +31,22 @@ class Scene:
     Args:
         folder: for everything.
         certs: an authority's folder.
+        transcript: whether the server keeps one.
         service: settings of the service.
     """
 
-    def __init__(self, folder: Path, certs: Path, **service: Any) -> None:
+    def __init__(self, folder: Path, certs: Path, *, transcript: bool = True, **service: Any) -> None:
         self.folder, self.certs, self._stack = folder, certs, ExitStack()
         config = Config(
             seed=5,
             model=ModelConfig(**MODEL),
-            server=ServerConfig(epochs=EPOCHS, batch=16, threads=1, transcript=True),
+            server=ServerConfig(epochs=EPOCHS, batch=16, threads=1, transcript=transcript),
         )
         self.store = folder / "store"
         self.halves = open_store(self.store, ServerSettings(config, ServiceConfig(), folder))
         self._wanted = {"signed": True, "probabilities": False, **service}
         self.calls: list[str] = []
+        self.lies: dict[str, Lie] = {}
         self.url = ""
         self.start()
         self.rows = data()
@@ -55,7 +60,8 @@ class Scene:
             async def noted(scope: Any, receive: Any, send: Any) -> None:
                 if scope["type"] == "http":
                     self.calls.append(f"{scope['method']} {scope['path']}")
-                await app(scope, receive, send)
+                lie = self.lies.get(scope.get("path", ""))
+                await app(scope, receive, send if lie is None else _lying(send, lie))
 
             return noted
 
@@ -124,4 +130,23 @@ def found(proof: Certified) -> dict[str, str]:
     return {finding.what: finding.outcome for finding in proof.checked.checks}
 
 
-Lie = Callable[..., Any]
+def _lying(send: Any, lie: Lie) -> Any:
+    """Send another answer under the headers of the honest one, the signed head of the ledger included."""
+    begun, body = dict[str, Any](), bytearray()
+
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            begun.update(message)
+            return
+        body.extend(message.get("body", b""))
+        if message.get("more_body"):
+            return
+        status, pieces = lie(bytes(body))
+        kept = [(name, value) for name, value in begun["headers"] if name.lower() != b"content-length"]
+        await send({**begun, "status": status, "headers": kept})
+        for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
+
+    return sent

@@ -8,8 +8,9 @@ from typing import Any
 
 from splitwiper.errors import DataError, FormatError
 from splitwiper.service.cases import Cases
-from splitwiper.service.certificate.attestation import FIELD, MOST, Attestation
+from splitwiper.service.certificate.attestation import FIELD, MOST, PROOF, Attestation
 from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.structure import parse
 from splitwiper.service.identity import Principal
 from splitwiper.store.book import Book
@@ -61,10 +62,16 @@ class Attestations:
         rows = self._book.read("SELECT signed FROM attestations WHERE model = ? ORDER BY rowid DESC", (model,))
         return [json.loads(row["signed"]) for row in rows[:MOST]][::-1]
 
-    def beside(self, certificate: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a certificate with the attestations about its model; what is signed in it stays as it is."""
+    def beside(self, certificate: Mapping[str, Any], log: Log) -> dict[str, Any]:
+        """Return a certificate with the attestations about its model; what is signed in it stays as it is.
+
+        Args:
+            certificate: as it was issued.
+            log: the ledger; each attestation comes with the proof that it was made with the certificate's ledger.
+        """
         said = parse(Envelope.from_dict(certificate).payload)
-        found = [one for one in self.of(said["after"]["model"] or "") if _concerns(one, said)]
+        size = said["ledger"]["size"]
+        found = [_proved(one, size, log) for one in self.of(said["after"]["model"] or "") if _concerns(one, said)]
         return {**certificate, FIELD: found} if found else dict(certificate)
 
 
@@ -72,3 +79,11 @@ def _concerns(signed: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
     """Whether an attestation is the auditor's, or the requester's own: those of other sites name them."""
     told = Attestation.read(signed)
     return told.role == "auditor" or told.name == said["client"]
+
+
+def _proved(signed: Mapping[str, Any], size: int, log: Log) -> dict[str, Any]:
+    """Return an attestation with the proof between its ledger's head and one of ``size`` entries, if there is one."""
+    made = Attestation.read(signed).size
+    if max(made, size) > len(log.entries):  # of a ledger that a restored backup replaced
+        return dict(signed)
+    return {**signed, PROOF: log.consistency(min(made, size), max(made, size))}

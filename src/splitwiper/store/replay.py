@@ -38,6 +38,7 @@ class Replay:
     Attributes:
         made: what the store was made with: the first entry, without its number and hash.
         keys: the key that each client has registered.
+        dropped: the number of the newest entry that dropped a client's key on the operator's word.
         shards: the shard of each client that has one.
         generations: how often each client's shard was replaced or withdrawn.
         model: the newest entry about a model.
@@ -48,6 +49,7 @@ class Replay:
 
     made: Mapping[str, Any] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
     shards: dict[str, ShardEntry] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class Replay:
             self.keys[entry["client"]] = entry["key"]
         elif kind == "key-dropped":
             self.keys.pop(entry["client"], None)
+            self.dropped[entry["client"]] = int(entry.get("seq", 0))
         elif kind not in _NOTED:
             raise CorruptError(f"the ledger has an entry of a kind that is not known here: {kind[:40]!r}.")
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from splitwiper.errors import NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.api.shared import service_of
-from splitwiper.service.certificate import Keyring
+from splitwiper.service.certificate import Keyring, Log
 from splitwiper.service.certifying import certified
 
 router = APIRouter(prefix="/v1", tags=["proof"])
@@ -28,7 +28,7 @@ async def certificate(request: Request, ticket: str) -> dict[str, Any]:
         if all(one.id != ticket for one in server.tickets(client)):
             raise NotFoundError(f"there is no ticket {ticket!r} of {client!r}.")
         made = certified(server.tree, service.cases, ticket, days=service.config.deadline)
-        return service.attestations.beside(made)
+        return service.attestations.beside(made, Log.of(server.tree))
 
     return await service.dock.run(found)
 

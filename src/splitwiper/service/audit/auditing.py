@@ -6,7 +6,6 @@ sign, and recomputes the server half, wholly or a random choice of epochs, in a 
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,17 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import MismatchError, SplitWiperError
+from splitwiper.errors import NotFoundError
 from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig, site_keys
-from splitwiper.service.audit.ledger import model_finding, play, shard_findings, site_finding
+from splitwiper.service.audit.drawing import forget_draw
+from splitwiper.service.audit.ledger import model_finding, play, shard_findings
 from splitwiper.service.audit.recomputing import Recomputed, recompute
+from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.certificate import Attestation, Checked, Finding, Head, SigningKey
 from splitwiper.store import ModelRecord, files
-from splitwiper.store.records import labels_in
 from splitwiper.store.replay import Replay
 from splitwiper.store.tickets import now
 from splitwiper.wire.commitments import model_commitment
@@ -81,7 +81,7 @@ def audit(
         progress: told of long work.
 
     Raises:
-        BusyError: training is under way.
+        BusyError: training is under way, or a shard was replaced meanwhile.
         ForkError: the server shows another ledger than at an earlier audit.
         MismatchError: what the server shows is not its ledger.
     """
@@ -90,12 +90,11 @@ def audit(
     link = connect(folder, config, out)
     try:
         told = link.manifest()
-        head = Head(int(told["head"]["size"]), str(told["head"]["root"]))
+        head = Head(told.head.size, told.head.root)
         link.compare(head)
-        played = play(link.ledger(), head)
-        sites = site_finding(played, known)
+        played = play(link.ledger(head.size), head)
         with _downloads(out / "downloads", keep=keep) as place:
-            return _audited(config, out, link, told, head, played, sites, place, epochs, progress)
+            return _audited(config, out, link, told, head, played, known, place, epochs, progress)
     finally:
         link.close()
 
@@ -104,36 +103,48 @@ def _audited(
     config: AuditConfig,
     out: Path,
     link: AuditLink,
-    told: Mapping[str, Any],
+    told: ManifestShape,
     head: Head,
     played: Replay,
-    sites: Finding,
+    known: Mapping[str, str] | None,
     place: Path,
     epochs: int | None,
     progress: Progress | None,
 ) -> Audited:
-    model = _model(told["model"])
-    described = model.described() if model else ""
-    findings = [Finding("ledger", "holds", f"{head}, every entry of it"), sites]
-    findings += shard_findings(told["shards"], played)
-    findings.append(model_finding(told["model"], described, played))
+    model = told.model.record() if told.model else None
+    findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
+    findings += shard_findings(told.shards, played, known)
+    findings.append(model_finding(model, played))
     done = Recomputed()
     if not _is_wrong(findings):
-        work = Workplace(config, link, played, place, progress)
-        findings += work.prepare(told["shards"], model)
-        if not _is_wrong(findings) and model is not None:
-            start = time.perf_counter()
-            done = recompute(work, model, told["epochs"], epochs)
-            findings += done.findings
-            done.seconds = time.perf_counter() - start
+        try:
+            work = Workplace(config, link, told, played, place, progress)
+            for finding in work.prepare(model, sampled=epochs is not None):
+                findings.append(finding)
+            if not _is_wrong(findings) and model is not None:
+                start = time.perf_counter()
+                done = recompute(work, model, epochs)
+                findings += done.findings
+                done.seconds = time.perf_counter() - start
+        except NotFoundError as problem:  # a network that fails looks the same, so nothing is signed
+            findings.append(Finding("downloads", "unverifiable", str(problem).removesuffix(".")))
     checked = Checked(tuple(findings))
-    attested = False
-    done_all = model is None or bool(done.of)
-    if checked.outcome == "mismatch" or (checked.outcome != "unverifiable" and done_all):
+    attested = _is_attested(checked, whole=model is None or bool(done.of))
+    if attested:
         link.attest(_attestation(config, out, played, head, model, done, checked))
-        attested = True
+        forget_draw(out)
     share = done.seconds / model.seconds if model and model.seconds else 0.0
     return Audited(checked, done.epochs, done.of, done.seconds, share, link.received, attested)
+
+
+def _is_attested(checked: Checked, *, whole: bool) -> bool:
+    """Whether the auditor signs what came out.
+
+    It does not where something was missing, nor where settings differ: that may be a mistake in its own file.
+    """
+    if any(finding.what == "settings" and finding.outcome == "mismatch" for finding in checked.checks):
+        return False
+    return checked.outcome == "mismatch" or (checked.outcome != "unverifiable" and whole)
 
 
 def _is_wrong(findings: Sequence[Finding]) -> bool:
@@ -189,13 +200,3 @@ def _downloads(place: Path, *, keep: bool) -> Iterator[Path]:
     finally:
         if not keep:
             shutil.rmtree(place)
-
-
-def _model(told: Mapping[str, Any] | None) -> ModelRecord | None:
-    if told is None:
-        return None
-    try:
-        values = {**told, "salt": bytes.fromhex(told["salt"]), "labels": labels_in(json.dumps(told["labels"]))}
-        return ModelRecord(file="model.safetensors", **{**values, "losses": tuple(told["losses"])})
-    except (TypeError, ValueError, KeyError, SplitWiperError) as problem:
-        raise MismatchError(f"what the server says of its model cannot be read ({problem}).") from problem

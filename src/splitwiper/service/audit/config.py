@@ -16,8 +16,9 @@ class AuditConfig(CallerConfig):
     """What an auditor needs."""
 
     sites: str = ""
-    """A folder with the public key of every site, NAME.pem each, which the sites gave the auditor themselves; relative
-    to the configuration file. Without it a site that the server made up does not show."""
+    """A folder with the public key of each site as ``NAME.pem``, handed over by the sites themselves; relative to the
+    configuration file. Without it an auditor takes the keys in the ledger, and a site that the server made up does not
+    show."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model, as the federation agreed on it: the auditor builds it itself."""
 
@@ -30,12 +31,14 @@ def site_keys(folder: Path, config: AuditConfig) -> dict[str, str] | None:
         config: the settings.
 
     Raises:
-        NotFoundError: there are none in the folder.
+        ConfigError: there are none in the folder.
         FormatError: a file is no such key.
     """
     if not config.sites:
         return None
-    found = sorted((folder / config.sites).glob("*.pem")) or [folder / config.sites]
+    found = sorted((folder / config.sites).glob("*.pem"))
+    if not found:
+        raise ConfigError(f"sites = {config.sites!r} has no public keys: put each site's there, as NAME.pem.")
     return {path.stem: read_public(path)[0].raw.hex() for path in found}
 
 

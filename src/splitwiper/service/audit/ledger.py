@@ -8,17 +8,19 @@ from typing import Any
 
 from splitwiper.errors import CorruptError, MismatchError
 from splitwiper.seeding import mac
+from splitwiper.service.audit.shapes import ShardShape
 from splitwiper.service.certificate.findings import Finding
 from splitwiper.service.certificate.log import Head, leaf_of
 from splitwiper.service.certificate.site import ShardStatement
-from splitwiper.store import merkle
+from splitwiper.store import ModelRecord, merkle
 from splitwiper.store.replay import Replay, ShardEntry
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
-_NO_KEYS = "no keys of sites are given (sites = FOLDER), so an invented one would not show;"
+_MADE = ("run", "seed", "config", "codec", "initial", "client-initial")
+"""What the first entry says of how the store was made, and an audit needs."""
 
 
-def play(listed: Sequence[Mapping[str, Any]], head: Head) -> Replay:
+def play(listed: Sequence[Any], head: Head) -> Replay:
     """Return what a ledger leads to, up to a head, after checking that these are its entries.
 
     Raises:
@@ -34,76 +36,71 @@ def play(listed: Sequence[Mapping[str, Any]], head: Head) -> Replay:
             if one["entry"].get("seq") != number:
                 raise MismatchError(f"entry {number} of the ledger has another number.")
             played.add(one["entry"])
+        if missing := [name for name in _MADE if not isinstance(played.made.get(name), str)]:
+            raise MismatchError(f"the ledger's first entry does not say the store's {missing[0]}.")
     except (KeyError, TypeError, ValueError, AttributeError, CorruptError) as problem:
         raise MismatchError(f"the server's ledger cannot be read ({problem}).") from problem
     return played
 
 
-def shard_findings(shards: Sequence[Mapping[str, Any]], played: Replay) -> Iterator[Finding]:
-    """Check every shard of a manifest against its site's signature and the ledger."""
-    held = {str(told["client"]) for told in shards}
+def shard_findings(
+    shards: Sequence[ShardShape], played: Replay, known: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """Check every shard of a manifest against its site's signature and the ledger.
+
+    Args:
+        shards: the manifest's.
+        played: the ledger.
+        known: the public key of each site, in hex, where the auditor has them from the sites themselves.
+    """
+    held = {shard.client for shard in shards}
     if odd := sorted(held ^ played.shards.keys()):
         yield Finding("manifest", "mismatch", f"the ledger and the manifest disagree on a shard of {', '.join(odd)}")
     else:
         yield Finding("manifest", "holds", f"it has the {len(held)} shards that the ledger leads to, and no others")
-    for told in shards:
-        client = str(told["client"])
-        entered = played.shards.get(client, ShardEntry("", ""))
-        if entered.outdated:
-            late = (
-                f"entry {entered.since} took it in, and entry {entered.outdated} shows that its site replaced it since"
-            )
-            yield Finding(f"shard of {client}", "mismatch", f"{late}: rows that were to be forgotten may be in it")
-            continue
-        yield _shard(told, entered, run=str(played.made.get("run")))
+    if known is None:
+        detail = "no keys of sites are given (sites = FOLDER), so a site that the server made up would not show"
+        yield Finding("sites", "unchecked", detail)
+    for shard in shards:
+        yield _shard(shard, played, known)
 
 
-def site_finding(played: Replay, keys: Mapping[str, str] | None) -> Finding:
-    """Check that every shard is of a site that the auditor knows, registered with that site's key.
-
-    A server could otherwise invent a site, and train on what it should have erased in that site's name.
-
-    Args:
-        played: the ledger.
-        keys: public keys of sites by name, in hex; None where the auditor was given none.
-    """
-    what = "sites"
-    if keys is None:
-        return Finding(what, "unchecked", f"{_NO_KEYS} the ledger names {', '.join(sorted(played.shards)) or 'nobody'}")
-    if unknown := sorted(played.shards.keys() - keys.keys()):
-        return Finding(
-            what, "mismatch", f"the auditor has no key of {', '.join(unknown)}: the server may have made it up"
-        )
-    if odd := sorted(name for name, entry in played.shards.items() if entry.key != keys[name]):
-        return Finding(what, "mismatch", f"{', '.join(odd)} registered another key than the auditor has")
-    return Finding(what, "holds", f"all {len(played.shards)} are registered with the keys that the auditor has")
-
-
-def _shard(told: Mapping[str, Any], entry: ShardEntry, *, run: str) -> Finding:
-    client, entered, key = str(told["client"]), entry.commitment, entry.key
-    what = f"shard of {client}"
-    if shard_commitment(bytes.fromhex(told["salt"]), told["digest"]) != entered:
+def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -> Finding:
+    what, entry = f"shard of {shard.client}", played.shards.get(shard.client, ShardEntry("", ""))
+    run = str(played.made.get("run"))
+    if shard_commitment(bytes.fromhex(shard.salt), shard.digest) != entry.commitment:
         return Finding(what, "mismatch", "it is not the one that the ledger took in last")
-    if not told["signed"]:
+    if entry.outdated:
+        late = f"entry {entry.since} took it in, and entry {entry.outdated} shows that its site replaced it since"
+        return Finding(what, "mismatch", f"{late}: rows that were to be forgotten may be in it")
+    if not shard.signed:
         return Finding(what, "unverifiable", "its site has not signed it: the server takes shards that are not signed")
     try:
-        made = ShardStatement.read(json.loads(told["signed"]))
-    except (ValueError, OSError) as problem:
+        made = ShardStatement.read(json.loads(shard.signed))
+    except (ValueError, OSError, RecursionError) as problem:
         return Finding(what, "mismatch", str(problem).removesuffix("."))
-    if made.key != key:
+    if made.key != entry.key:
         return Finding(what, "mismatch", "it was not signed with the key that its site had registered then")
     said = (made.federation, made.client, made.digest, made.commitment, made.codebook, made.outputs)
-    if said != (run, client, told["digest"], entered, told["codebook"], told["outputs"]):
+    if said != (run, shard.client, shard.digest, entry.commitment, shard.codebook, shard.outputs):
         return Finding(what, "mismatch", "what its site signed is about another shard")
-    return Finding(what, "holds", f"{told['rows']} rows, signed by its site with key {key[:16]}")
+    if known is not None and shard.client not in known:
+        return Finding(what, "unverifiable", f"the auditor has no public key of this site: add {shard.client}.pem")
+    if known is not None and known[shard.client] != entry.key:
+        other = f"the key that signed it, {entry.key[:16]}, is not the one that the auditor has of this site"
+        return Finding(what, "mismatch", other)
+    whose = "its site's key" if known is not None else "the key that the ledger has of its site,"
+    told = f"{shard.rows} rows, signed with {whose} {entry.key[:16]}"
+    if known is None and (number := played.dropped.get(shard.client)):
+        told += f"; the operator dropped the key before it (entry {number}): ask the site whether this is its own"
+    return Finding(what, "holds", told)
 
 
-def model_finding(model: Mapping[str, Any] | None, described: str, played: Replay) -> Finding:
+def model_finding(model: ModelRecord | None, played: Replay) -> Finding:
     """Check what the server says of its model against the ledger's newest entry about one.
 
     Args:
         model: what the server says; None where it has no model.
-        described: the same as the text that the ledger commits to.
         played: the ledger.
     """
     what, entry = "model", played.model
@@ -111,10 +108,8 @@ def model_finding(model: Mapping[str, Any] | None, described: str, played: Repla
         if played.shards or entry.get("model") is not None:
             return Finding(what, "mismatch", "the ledger has a model, and the server shows none")
         return Finding(what, "holds", "nobody holds rows: there is no model")
-    salt = bytes.fromhex(model["salt"])
-    root = mac(salt, "transcript", model["transcript"]).hex() if model["transcript"] else None
-    record = mac(salt, "record", described).hex()
-    told = (model_commitment(salt, model["digest"]), record, root)
+    root = mac(model.salt, "transcript", model.transcript).hex() if model.transcript else None
+    told = (model_commitment(model.salt, model.digest), mac(model.salt, "record", model.described()).hex(), root)
     if told != tuple(entry.get(name) for name in ("model", "record", "transcript")):
         return Finding(what, "mismatch", "the model that the server shows is not the newest of its ledger")
     return Finding(what, "holds", f"it is the newest of the ledger, entry {entry['seq']}")

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from splitwiper.errors import ConfigError, InputError, TrainingError
+from splitwiper.errors import ConfigError, DataError, TrainingError
 from splitwiper.federation.verify import differing
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import state_digest
+from splitwiper.server.training import first_state
 from splitwiper.server.transcript import (
     EpochCheck,
     Transcript,
@@ -18,14 +19,16 @@ from splitwiper.server.transcript import (
     check_first,
     detection,
     recompute_epoch,
-    sample_epochs,
 )
-from splitwiper.service.audit.workplace import Workplace
+from splitwiper.service.audit.drawing import draw_epochs
+from splitwiper.service.audit.workplace import HEADER, Workplace
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
 from splitwiper.store import ModelRecord
-from splitwiper.store.tensors import load_state
+from splitwiper.wire.commitments import model_commitment
 
 _WHAT = "server half"
+_STATES = 4
+"""A state has at most so many tensors for each weight: optimisers keep up to two moments, and a counter."""
 
 
 @dataclass
@@ -39,17 +42,18 @@ class Recomputed:
     seconds: float = 0.0
 
 
-def recompute(work: Workplace, model: ModelRecord, digests: Sequence[str], epochs: int | None) -> Recomputed:
+def recompute(work: Workplace, model: ModelRecord, epochs: int | None) -> Recomputed:
     """Recompute the server half from the shards.
 
     Args:
         work: where they are.
         model: what the server says of its model.
-        digests: of the states that training went through, where the server keeps a transcript.
         epochs: how many to recompute, drawn at random; all unless given.
 
     Raises:
-        InputError: so many cannot be drawn, or there is no transcript to draw from.
+        InputError: so many cannot be drawn.
+        BusyError: the model was replaced meanwhile.
+        NotFoundError: the server does not hand out a state that it lists.
     """
     server = work.server
     if not model.exact:
@@ -61,7 +65,7 @@ def recompute(work: Workplace, model: ModelRecord, digests: Sequence[str], epoch
     if odd := differing(model.fingerprint, here):
         return Recomputed([Finding(_WHAT, "not_comparable", "; ".join(odd))], of=server.config.epochs, fingerprint=here)
     with reproducible(pick_device(server.config.device), int(model.fingerprint["threads"])):
-        done = _whole(work, model) if epochs is None else _sampled(work, model, digests, epochs)
+        done = _whole(work, model) if epochs is None else _sampled(work, model, epochs)
     done.of, done.fingerprint = server.config.epochs, here
     return done
 
@@ -71,7 +75,7 @@ def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
     every = tuple(range(1, server.config.epochs + 1))
     try:
         trained, labels = server.compute(server.tree.shards())
-    except TrainingError as problem:
+    except (DataError, TrainingError) as problem:
         return Recomputed([Finding(_WHAT, "mismatch", f"it cannot be recomputed: {problem}")], every)
     if labels != model.labels or state_digest(trained.state) != model.digest:
         return Recomputed([Finding(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
@@ -80,21 +84,21 @@ def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
     return Recomputed([Finding(_WHAT, "exact", f"{told}: equal, bit for bit")], every)
 
 
-def _sampled(work: Workplace, model: ModelRecord, digests: Sequence[str], count: int) -> Recomputed:
-    if not model.transcript or not digests:
-        raise InputError("this server keeps no transcript, so no single epochs can be recomputed: leave --epochs out.")
-    transcript = Transcript(tuple(digests))
-    if transcript.root != model.transcript:
+def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
+    if not model.transcript:
+        return Recomputed([Finding("transcript", "mismatch", "the settings promise one, and the model has none")])
+    transcript, server = Transcript(tuple(work.told.epochs)), work.server
+    if not transcript.digests or transcript.root != model.transcript:
         return Recomputed([Finding("transcript", "mismatch", "it is not the one that the ledger commits to")])
-    inputs = work.server.inputs(work.server.tree.shards())
-    chosen = sample_epochs(transcript.epochs, count)
+    if transcript.epochs != server.config.epochs:
+        told = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
+        return Recomputed([Finding("transcript", "mismatch", told)])
+    inputs = server.inputs(server.tree.shards())
+    chosen = draw_epochs(work.place.parent, model_commitment(model.salt, model.digest), transcript.epochs, count)
+    most = _STATES * sum(tensor.nbytes for tensor in first_state(inputs).values()) + HEADER
 
-    def state(epoch: int) -> dict[str, Tensor]:
-        path = work.link.download(f"/v1/audit/epochs/{epoch}", work.place / f"epoch-{epoch}.safetensors")
-        try:
-            return load_state(path)
-        finally:
-            path.unlink()
+    def state(epoch: int) -> Mapping[str, Tensor]:
+        return work.state(f"/v1/audit/epochs/{epoch}", most, transcript.digests[epoch])
 
     checks = [check_first(inputs, transcript)]
     checks.append(check_end(inputs, transcript, state(transcript.epochs), model.digest))

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
-from splitwiper.errors import NotFoundError, UnreachableError
+from splitwiper.errors import InputError, MismatchError, NotFoundError, SplitWiperError, UnreachableError
 from splitwiper.service.audit.config import AuditConfig
+from splitwiper.service.audit.shapes import ManifestShape, read_manifest
 from splitwiper.service.calls import Calls, LedgerGuard
 from splitwiper.service.certificate import Head
 from splitwiper.store import files
 
 _TRIES = 5
 _FEDERATION = "federation"
+_T = TypeVar("_T", dict[str, Any], list[Any])
 
 
 class AuditLink(Calls):
@@ -25,17 +27,35 @@ class AuditLink(Calls):
     received = 0
     """Bytes of files that were downloaded."""
 
-    def settings(self) -> dict[str, Any]:
-        """The server's settings."""
-        found: dict[str, Any] = self._call("GET", "/v1/audit/settings").json()
-        return found
+    most = 1 << 26
 
-    def ledger(self) -> list[dict[str, Any]]:
-        """Every entry of the ledger with its blinding bytes."""
-        out: list[dict[str, Any]] = []
-        while more := self._call("GET", "/v1/audit/ledger", params={"since": len(out)}).json():
+    def settings(self) -> str:
+        """Return the server's settings, as TOML."""
+        return str(self._read("/v1/audit/settings", dict).get("config", ""))
+
+    def ledger(self, size: int) -> list[Any]:
+        """Return the first ``size`` entries of the ledger with their blinding bytes, or as many as the server has."""
+        out: list[Any] = []
+        while len(out) < size and (more := self._read("/v1/audit/ledger", list, since=len(out))):
             out += more
         return out
+
+    def _read(self, place: str, kind: type[_T], **params: Any) -> _T:
+        try:
+            found = self._call("GET", place, params=params).json()
+        except (ValueError, RecursionError) as problem:
+            if isinstance(problem, SplitWiperError):
+                raise
+            raise MismatchError(f"{self.url}{place} did not answer with JSON ({str(problem)[:80]}).") from problem
+        if not isinstance(found, kind):
+            raise MismatchError(f"{self.url}{place} did not answer as a SplitWiper server does.")
+        return found
+
+    def _call(self, method: str, place: str, **how: Any) -> httpx.Response:
+        try:
+            return super()._call(method, place, **how)
+        except InputError as problem:  # what is asked follows from what the server said before
+            raise MismatchError(f"the server contradicts itself at {method} {place}: {problem}") from problem
 
     def compare(self, head: Head) -> None:
         """Check that a head is of the ledger that the signed heads are of.
@@ -46,26 +66,32 @@ class AuditLink(Calls):
         if self._guard:
             self._guard.pins.compare(head, self.consistency)
 
-    def manifest(self) -> dict[str, Any]:
-        """The model and the shards that it was trained from."""
-        found: dict[str, Any] = self._call("GET", "/v1/audit/manifest").json()
-        return found
+    def manifest(self) -> ManifestShape:
+        """Return the model and the shards that it was trained from."""
+        return read_manifest(self._read("/v1/audit/manifest", dict))
 
     def attest(self, signed: Mapping[str, Any]) -> None:
         """Hand over an attestation."""
         self._call("POST", "/v1/audit/attestations", json=dict(signed))
 
-    def download(self, place: str, target: Path) -> Path:
+    def download(self, place: str, target: Path, *, most: int) -> Path:
         """Download a file; after an interruption it goes on where it was.
 
+        Args:
+            place: the path of the call.
+            target: where it goes.
+            most: bytes that it may have.
+
         Raises:
-            NotFoundError: the server has it no longer.
+            NotFoundError: the server does not hand it out.
+            MismatchError: it is larger than it may be.
             UnreachableError: it could not be had whole.
+            DiskFullError: there is no room for it here.
         """
         target.unlink(missing_ok=True)
         for attempt in range(1, _TRIES + 1):
             try:
-                self._fetch(place, target)
+                self._fetch(place, target, most)
                 return target
             except httpx.TransportError as problem:
                 if attempt == _TRIES:
@@ -73,20 +99,21 @@ class AuditLink(Calls):
                 time.sleep(0.1 * 2**attempt)
         raise AssertionError("not reached")
 
-    def _fetch(self, place: str, target: Path) -> None:
+    def _fetch(self, place: str, target: Path, most: int) -> None:
         here = target.stat().st_size if target.exists() else 0
         newest, headers = self._guard.before() if self._guard else (None, {})
         headers |= {"Range": f"bytes={here}-"} if here else {}
-        with self._http.stream("GET", place, headers=headers, timeout=60.0) as answer, target.open("ab") as file:
+        with self._http.stream("GET", place, headers=headers, timeout=60.0) as answer:
             if self._guard:
                 self._guard.check(answer, newest, self.ask)
             if answer.status_code not in (200, 206):
-                raise NotFoundError(f"{self.url}{place} answered {answer.status_code}: the manifest may have moved on.")
-            if answer.status_code == 200:
-                file.truncate(0)
-            for piece in answer.iter_bytes():
-                file.write(piece)
-                self.received += len(piece)
+                raise NotFoundError(f"{self.url}{place} answered {answer.status_code}")
+            with files.step("write", target), target.open("ab" if answer.status_code == 206 else "wb") as file:
+                for piece in answer.iter_bytes():
+                    file.write(piece)
+                    self.received += len(piece)
+                    if file.tell() > most:
+                        raise MismatchError(f"{self.url}{place} sends more than the {most} bytes that it may have.")
 
 
 def connect(folder: Path, config: AuditConfig, out: Path) -> AuditLink:

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import errno
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from safetensors.torch import load
+from torch import Tensor, nn
 
 from splitwiper.config import Config, ServerConfig, config_digest, from_dict, read_toml
-from splitwiper.errors import SplitWiperError
+from splitwiper.errors import (
+    BusyError,
+    ConfigError,
+    CorruptError,
+    DataError,
+    DiskFullError,
+    FormatError,
+    InputError,
+    NotFoundError,
+)
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
+from splitwiper.formats import size
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.service.audit.config import AuditConfig
+from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink
 from splitwiper.service.certificate.findings import Finding
+from splitwiper.splitting import Halves
 from splitwiper.store import ModelRecord, ServerTree, files, manifest_digest
 from splitwiper.store.replay import Replay
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Statement, open_shard
+from splitwiper.wire.shard import check_shard
 
 Progress = Callable[[str, int, int], None]
+HEADER = 1 << 20
+"""Bytes that a file of tensors may have beyond them."""
 
 
 class Workplace:
@@ -31,15 +47,23 @@ class Workplace:
     Args:
         config: the auditor's settings.
         link: the server.
+        told: what the server says of its model and shards.
         played: its ledger.
         place: the folder.
         progress: told of long work.
     """
 
     def __init__(
-        self, config: AuditConfig, link: AuditLink, played: Replay, place: Path, progress: Progress | None
+        self,
+        config: AuditConfig,
+        link: AuditLink,
+        told: ManifestShape,
+        played: Replay,
+        place: Path,
+        progress: Progress | None,
     ) -> None:
-        self._config, self.link, self._made, self.place, self._progress = config, link, played.made, place, progress
+        self._config, self._link, self.told, self.place, self._progress = config, link, told, place, progress
+        self._made = played.made
         self.tree = ServerTree(place / "store")
         self._server: Server | None = None
 
@@ -50,56 +74,132 @@ class Workplace:
             raise AssertionError("prepare comes first")
         return self._server
 
-    def prepare(self, shards: Sequence[Mapping[str, Any]], model: ModelRecord | None) -> Iterator[Finding]:
-        """Download settings, first weights, shards and model, check each, and put them together."""
-        seed, text = int(self._made["seed"]), str(self.link.settings()["config"])
-        path = self.place / "config.toml"
-        path.write_text(text, encoding="utf-8")
-        server = from_dict(ServerConfig, read_toml(path))
+    def prepare(self, model: ModelRecord | None, *, sampled: bool) -> Iterator[Finding]:
+        """Download settings, first weights and shards, check each, and put them together.
+
+        Args:
+            model: what the server says of its model.
+            sampled: whether single epochs are to be recomputed.
+
+        Raises:
+            InputError: they are, and the server keeps no transcript.
+            BusyError: a shard was replaced meanwhile.
+            NotFoundError: the server does not hand out what it lists.
+        """
+        text, path = self._link.settings(), self.place / "config.toml"
+        files.write_bytes(path, text.encode())
+        try:
+            seed, server = int(self._made["seed"]), from_dict(ServerConfig, read_toml(path))
+        except (ConfigError, ValueError) as problem:
+            yield Finding("settings", "mismatch", f"the server's settings cannot be read: {problem}".removesuffix("."))
+            return
+        if sampled and not server.transcript:
+            raise InputError(
+                "this server keeps no transcript (transcript = false), so no single epochs can be recomputed: leave "
+                "--epochs out, to recompute all."
+            )
         config = Config(seed=seed, model=self._config.model, server=server)
         halves = build_halves(config)
-        own = remembered(halves, config, codec=str(self._made["codec"]))
-        own["run"] = str(self._made["run"])
+        own = remembered(halves, config, codec=str(self._made["codec"]), run=str(self._made["run"]))
         if odd := [name for name, value in own.items() if self._made.get(name) != value]:
             detail = f"the server's model or settings are not those that the auditor knows: {', '.join(odd)}"
-            yield Finding("settings", "mismatch", detail)
+            yield Finding("settings", "mismatch", f"{detail}; check [model] in the auditor's file first")
             return
-        told = f"the server's are those in the ledger's first entry, digest {config_digest(server, seed=seed)[:16]}"
-        yield Finding("settings", "holds", f"{told}; the model is the auditor's own")
-        first = load_state(self.link.download("/v1/audit/initial", self.place / "initial.safetensors"))
-        client = load(self.link.initial())
+        digest = config_digest(server, seed=seed)[:16]
+        settings = (
+            f"the server's are those in the ledger's first entry, digest {digest}; the model is the auditor's own"
+        )
+        yield Finding("settings", "holds", settings)
+        first, client = self._first(halves)
         if (state_digest(first), state_digest(client)) != (self._made["initial"], self._made["client-initial"]):
             yield Finding("first weights", "mismatch", "they are not those in the ledger's first entry")
             return
-        head = f"{halves.server.head_name}."
-        built = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
-        if state_digest(built) == state_digest(first):
-            yield Finding("first weights", "holds", "those of the ledger's first entry; the model is built with them")
-        else:
-            yield Finding("first weights", "unchecked", "those of the ledger; building the model here gives others")
+        yield _built(halves, first)
         meta = {name: str(value) for name, value in self._made.items() if name in own}
         self.tree.create(config=text, initial=first, client_initial=client, meta=meta)
-        yield from self._take(shards)
+        yield from self._take()
         if model is not None and manifest_digest(self.tree.shards()) != model.manifest:
             yield Finding("manifest", "mismatch", "the model was trained from other shards than the server hands out")
         self._server = Server(self.tree, halves.server, self._progress)
 
-    def _take(self, shards: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    def _first(self, halves: Halves) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Download both halves' first weights; what cannot be read is no weights at all."""
+        server = self.state("/v1/audit/initial", _bytes(halves.server) + HEADER)
+        return server, self.state("/v1/initial", _bytes(halves.client) + HEADER)
+
+    def _take(self) -> Iterator[Finding]:
         """Download shards one by one; each must have the digest that its site signed."""
-        for number, told in enumerate(shards):
-            client = str(told["client"])
+        need, room = sum(shard.size for shard in self.told.shards), shutil.disk_usage(self.place).free
+        if need > room:
+            lacking = f"the shards take {size(need)}, and {self.place} has room for {size(room)}"
+            raise DiskFullError(errno.ENOSPC, f"{lacking}: give --out a folder with more room")
+        for number, told in enumerate(self.told.shards):
             if self._progress:
-                self._progress("downloading shards", number, len(shards))
-            path = self.link.download(f"/v1/audit/shards/{client}", self.place / files.random_name("shard"))
-            if files.file_digest(path) != told["digest"]:
-                yield Finding(f"shard of {client}", "mismatch", "what the server hands out is not what its site signed")
+                self._progress("downloading shards", number, len(self.told.shards))
+            what, path = f"shard of {told.client}", self.place / files.random_name("shard")
+            self._download(f"/v1/audit/shards/{told.client}", path, told.size)
+            if files.file_digest(path) != told.digest:
+                self.check_not_replaced()
+                yield Finding(what, "mismatch", "what the server hands out is not what its site signed")
                 continue
-            said = Statement(
-                "", "", "", {}, salt=str(told["salt"]), codebook=str(told["codebook"]), outputs=int(told["outputs"])
-            )
+            said = Statement("", "", "", {}, salt=told.salt, codebook=told.codebook, outputs=told.outputs)
             try:
                 with self.tree.staging(path) as staged:
-                    self.tree.accept(client, staged, open_shard(staged), said)
-            except SplitWiperError as problem:
-                yield Finding(f"shard of {client}", "mismatch", f"it cannot be read: {problem}")
+                    opened = open_shard(staged)
+                    check_shard(opened, self.tree.columns(), str(self._made["codec"]))
+                    self.tree.accept(told.client, staged, opened, said)
+            except (CorruptError, DataError, FormatError) as problem:
+                yield Finding(what, "mismatch", f"it cannot be trained on: {problem}".removesuffix("."))
             path.unlink(missing_ok=True)
+
+    def state(self, place: str, most: int, digest: str | None = None) -> dict[str, Tensor]:
+        """Download tensors; none where the file cannot be read.
+
+        Args:
+            place: the path of the call.
+            most: bytes that the file may have.
+            digest: what the server says that it has; another one may be because the model was replaced meanwhile.
+
+        Raises:
+            BusyError: it was.
+            NotFoundError: the server does not hand out what it lists.
+        """
+        path = self._download(place, self.place / files.random_name("state"), most)
+        try:
+            found = load_state(path)
+        except CorruptError:
+            found = {}
+        finally:
+            path.unlink()
+        if digest is not None and state_digest(found) != digest:
+            self.check_not_replaced()
+        return found
+
+    def _download(self, place: str, target: Path, most: int) -> Path:
+        try:
+            return self._link.download(place, target, most=most)
+        except NotFoundError as problem:
+            self.check_not_replaced()
+            raise NotFoundError(f"the server lists what it does not hand out: {problem}") from problem
+
+    def check_not_replaced(self) -> None:
+        """Check that what is audited is still what the server has.
+
+        Raises:
+            BusyError: a site replaced its shard meanwhile, or training is under way.
+        """
+        if not self._link.manifest().is_same(self.told):
+            raise BusyError("a shard or the model was replaced during the audit: nothing was signed. Run it again.")
+
+
+def _built(halves: Halves, first: Mapping[str, Tensor]) -> Finding:
+    """Whether building the model gives the first weights of the ledger."""
+    head = f"{halves.server.head_name}."
+    built = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
+    if state_digest(built) == state_digest(first):
+        return Finding("first weights", "holds", "those of the ledger's first entry; the model is built with them")
+    return Finding("first weights", "unchecked", "those of the ledger; building the model here gives others")
+
+
+def _bytes(half: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in half.state_dict().values())

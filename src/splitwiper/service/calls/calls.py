@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from splitwiper import errors
-from splitwiper.errors import SplitWiperError, UnreachableError
+from splitwiper.errors import MismatchError, SplitWiperError, UnreachableError
 from splitwiper.service.calls.guard import LedgerGuard
 
 TRIES = 5
@@ -38,6 +38,9 @@ class Calls:
         tries: how often a call is tried that got no answer; every one may be repeated.
         guard: checks the ledger's head in every answer before anybody uses it; None before the server is known.
     """
+
+    most: int | None = None
+    """Bytes that are read of an answer; None where answers may be as large as they like."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Calls:
             UnreachableError: it is not JSON.
             SplitWiperError: what the server says is wrong.
         """
-        answer = self._http.get(place, params=params)
+        answer = self._send("GET", place, params=params)
         if not answer.is_success:
             raise _problem(answer)
         try:
@@ -123,16 +126,36 @@ class Calls:
 
     def _once(self, method: str, place: str, **how: Any) -> httpx.Response:
         if self._guard is None:
-            answer = self._http.request(method, place, **how)
+            answer = self._send(method, place, **how)
         else:
             if method != "GET" and not self._guard.met:  # look at the ledger before anything is sent
                 self._once("GET", "/v1/ledger/head")
             newest, headers = self._guard.before()
-            answer = self._http.request(method, place, **{**how, "headers": {**how.get("headers", {}), **headers}})
+            answer = self._send(method, place, **{**how, "headers": {**how.get("headers", {}), **headers}})
             self._guard.check(answer, newest, self.ask)
         if answer.is_success:
             return answer
         raise _problem(answer)
+
+    def _send(self, method: str, place: str, **how: Any) -> httpx.Response:
+        """Send a call and read the answer, or as much of it as may be read.
+
+        Raises:
+            MismatchError: the answer is larger than `most`.
+        """
+        if self.most is None:
+            return self._http.request(method, place, **how)
+        body = bytearray()
+        with self._http.stream(method, place, **how) as answer:
+            for piece in answer.iter_bytes():
+                body += piece
+                if len(body) > self.most:
+                    raise MismatchError(
+                        f"{self.url} answered {method} {place} with more than {self.most} bytes: no SplitWiper server "
+                        "does. Nothing of it is used."
+                    )
+        headers = [(name, value) for name, value in answer.headers.multi_items() if name != "content-encoding"]
+        return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request)
 
 
 def _hopeless(problem: httpx.TransportError) -> bool:

@@ -15,11 +15,14 @@ from splitwiper.errors import FormatError
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
 from splitwiper.service.certificate.keys import PublicKey
+from splitwiper.service.certificate.log import Head, follows
 from splitwiper.service.certificate.request import SignedRequest
 from splitwiper.service.certificate.signed import SignedMessage
 
 FIELD = "attestations"
 """Where they are in a certificate's file."""
+PROOF = "consistency"
+"""Where an attestation in a certificate's file has the proof that its ledger is the certificate's."""
 MOST = 64
 """Attestations that are read of one certificate."""
 
@@ -79,6 +82,8 @@ class Attestation(SignedMessage):
     def __str__(self) -> str:
         if self.role == "site":
             return f"client half and shard, by site {self.name}"
+        if not self.of:
+            return f"shards and records, by auditor {self.name}"
         if self.is_whole:
             return f"server half, all {self.of} epochs, by auditor {self.name}"
         chance = len(self.epochs) / self.of
@@ -104,7 +109,7 @@ def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) 
         except FormatError as problem:
             yield Finding("attestation", "mismatch", str(problem).removesuffix("."))
             continue
-        finding = _judged(said, told, keys)
+        finding = _judged(said, told, keys, envelope.get(PROOF))
         if finding.outcome == "holds":
             counted.append(told)
         yield finding
@@ -112,8 +117,8 @@ def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) 
         yield _together(said, counted)
 
 
-def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes]) -> Finding:
-    """What one attestation says of a certificate."""
+def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes], proof: Any) -> Finding:
+    """Return what one attestation says of a certificate."""
     what = f"attestation of {told.role} {told.name}"
     if (told.federation, told.model or None) != (said["federation"], said["after"]["model"]):
         return Finding(what, "unchecked", "it is about another federation or model, and says nothing of this one")
@@ -125,8 +130,11 @@ def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes]) -> Fin
     if asker is not None and (told.role == "site") != (told.signer == asker):
         whose = "another key than the request" if told.role == "site" else "the requester's own key, not an auditor's"
         return Finding(what, "unchecked", f"it was signed by {whose}")
+    if apart := _apart(said, told, proof, what):
+        return apart
     if told.outcome == "mismatch":
-        return Finding(what, "mismatch", f"recomputed, and different: {told}")
+        wrong = "recomputed, and different" if told.of or told.role == "site" else "not what the ledger says"
+        return Finding(what, "mismatch", f"{wrong}: {told}")
     if told.outcome != "exact":
         return Finding(what, "unchecked", f"its numerics were not comparable: {told}")
     return Finding(what, "holds", f"recomputed and equal, bit for bit: {told}")
@@ -138,6 +146,25 @@ def _asker(said: Mapping[str, Any]) -> PublicKey | None:
         return SignedRequest.read(said["request"]).signer if said["request"] else None
     except FormatError:  # told as a finding of its own
         return None
+
+
+def _apart(said: Mapping[str, Any], told: Attestation, proof: Any, what: str) -> Finding | None:
+    """Return a finding where an attestation is not about the certificate's ledger; None where it is.
+
+    A server could show an auditor another ledger, in which the request was never made, with the same model in it.
+    """
+    ledger = said["ledger"]
+    own, theirs = Head(ledger["size"], ledger["root"]), Head(told.size, told.root)
+    if theirs.size < ledger["entry"]["seq"]:
+        return Finding(what, "unchecked", "it was made before the request was settled")
+    if own.size == theirs.size:
+        proof = []
+    if not isinstance(proof, list):
+        missing = "nothing shows that the ledger it was made with is the certificate's"
+        return Finding(what, "unchecked", f"{missing}: fetch the certificate from the server again")
+    if not follows(min(own, theirs), max(own, theirs), proof):
+        return Finding(what, "mismatch", f"it was made with another ledger ({theirs}) than the certificate ({own})")
+    return None
 
 
 def _together(said: Mapping[str, Any], counted: Sequence[Attestation]) -> Finding:
