@@ -81,7 +81,8 @@ _ROLLED_BACK = Caught("the server's ledger was rolled back")
 _NO_HEAD = Caught("came without the signed head of the server's ledger")
 _NOT_HELD = Caught("no longer holds the shard that this site sent last")
 _PUT_BACK = Caught("was put back")
-_UNKNOWN_SITE = Caught("the auditor has no key of ghost")
+_UNKNOWN_SITE = Caught("the auditor has no public key of this site: add ghost.pem", 5)
+_UNSIGNED = Caught("its site has not signed it", 5)
 _OTHER_MODEL = Caught("not that of the model it commits to")
 _RETRAINED = Caught("recomputed from the shards, and it is another one")
 _ATTESTED_OTHER = Caught("recomputed, and different")
@@ -273,7 +274,7 @@ KINDS: tuple[Kind, ...] = (
         "invents a site that signs nothing",
         "enters rows in the name of a site which does not exist, without a signature",
         ("serve", "forget", "serve unsigned_site", "settled", *ALL),
-        dict.fromkeys(_AUDITS, _UNKNOWN_SITE),
+        dict.fromkeys(_AUDITS, _UNSIGNED),
     ),
     Kind(
         "forges an epoch",

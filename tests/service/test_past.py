@@ -78,7 +78,9 @@ def test_an_auditor_takes_no_shard_from_before_a_settled_request(scene: Scene) -
     (scene.store / "shards" / old.file).write_bytes(kept)
     scene.train()
     told = {one.what: one for one in scene.audit().checked.checks}
-    assert told["shard of north"].outcome == "mismatch" and "its site replaced it since" in told["shard of north"].detail
+    assert (
+        told["shard of north"].outcome == "mismatch" and "its site replaced it since" in told["shard of north"].detail
+    )
     assert told["shard of south"].outcome == "holds"
 
 
