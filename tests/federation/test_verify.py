@@ -215,7 +215,13 @@ def test_a_file_larger_than_memory_is_a_mismatch(run: tuple[Federation, Receipt]
 
 @pytest.mark.parametrize(
     "place",
-    ["server/shards/shard-0.safetensors", "server/old", "clients/north/old", "clients/.tmp-north", "clients/again"],
+    [
+        "server/shards/shard-0.safetensors",
+        "server/old.safetensors",
+        "clients/north/old/x.safetensors",
+        "clients/.tmp-north",
+        "clients/again",
+    ],
 )
 def test_what_was_erased_and_put_back_is_noticed_with_a_receipt_too(tmp_path: Path, place: str) -> None:
     fed = Federation(tmp_path / "run", halves(), settings())
@@ -229,6 +235,7 @@ def test_what_was_erased_and_put_back_is_noticed_with_a_receipt_too(tmp_path: Pa
         (old / "client.db").unlink()
         shutil.copytree(old, target)
     else:
+        target.parent.mkdir(exist_ok=True)
         shutil.copy(part, target)
     assert fed.verify(receipt).outcome == fed.verify().outcome == "unverifiable"
     if target.is_dir():

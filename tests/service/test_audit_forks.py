@@ -21,7 +21,7 @@ from splitwiper.server.training import Trained, first_state, train_epochs, weigh
 from splitwiper.service.audit.source import AuditLink
 from splitwiper.service.certificate import SigningKey, check, read_public
 from splitwiper.service.certificate.attestation import FIELD, PROOF
-from splitwiper.service.certificate.site import ShardStatement, sign
+from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.commitments import shard_commitment
@@ -163,7 +163,7 @@ def test_a_shard_signed_with_a_key_that_the_server_made_for_a_site(scene: Scene)
     kept = shutil.copy(scene.store / "shards" / record.file, scene.folder / "kept")
     with tree.staging(kept) as staged:
         statement = Statement("", "", "", {}, salt=salt.hex())
-        tree.accept("north", staged, open_shard(staged), statement, signed=json.dumps(sign(said, own)))
+        tree.accept("north", staged, open_shard(staged), statement, signed=json.dumps(said.sign(own)))
     tree.book.close()
     scene.train()
     found = scene.audit()

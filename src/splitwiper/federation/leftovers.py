@@ -63,23 +63,19 @@ def _owner(folder: Path) -> str | None:
 
 
 def _strange(folder: Path, database: str) -> list[str]:
-    """Names in a party's folder that SplitWiper does not use."""
+    """Names in a party's folder that SplitWiper does not use, of what may hold rows, activations or weights."""
     ours = {f"{database}{suffix}" for suffix in _JOURNALS}
     ours |= _SERVER | _SERVER_FOLDERS if database == "server.db" else _CLIENT | set(FOLDERS)
-    return [
-        path.name
-        for path in _entries(folder)
-        if path.name not in ours and not (path.name.startswith(files.TEMPORARY) and _is_harmless(path))
-    ]
+    return [path.name for path in _entries(folder) if path.name not in ours and _may_hold_rows(path)]
 
 
-def _is_harmless(temporary: Path) -> bool:
-    """Whether an unfinished file is still being written, or holds nothing: empty, or a link to nowhere."""
-    try:
-        held = temporary.is_dir() or temporary.stat().st_size
-        return not files.is_abandoned(temporary) or not held
-    except FileNotFoundError:  # a link to nowhere, or finished just now
-        return True
+def _may_hold_rows(path: Path) -> bool:
+    """Whether a file, or one in a folder, is of a kind that SplitWiper keeps rows in."""
+    if path.name.startswith(files.TEMPORARY):
+        return files.is_abandoned(path)
+    if path.is_dir():
+        return any(_may_hold_rows(inside) for inside in _entries(path))
+    return path.suffix in (".safetensors", ".db")
 
 
 def _names(folder: Path) -> set[str]:
