@@ -164,7 +164,7 @@ def changed_payload(headers: dict[bytes, bytes], old: bytes, new: bytes) -> None
 
 
 def _header(envelope: Envelope) -> bytes:
-    return SignedHead("", Head(0, ""), "", envelope).to_header().encode()
+    return SignedHead("", Head(0, ""), "", "", envelope).to_header().encode()
 
 
 def test_heads_that_are_refused(site: HttpsLink, between: Tampering, tree: ServerTree, tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from service.scene import Scene, found
-from splitwiper.errors import CorruptError, MismatchError, NotFoundError
+from splitwiper.errors import CorruptError, ForkError, MismatchError, NotFoundError
 from splitwiper.server import Server
-from splitwiper.service.certificate import Log
+from splitwiper.service.certificate import Keyring, Log, SignedHead
+from splitwiper.service.certificate.heads import HEAD
 from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.heads import Heads
 from splitwiper.service.restoring import restore
 from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Ticket
@@ -28,8 +30,8 @@ def scene(tmp_path: Path, certs: Path) -> Iterator[Scene]:
     made.close()
 
 
-def answer_as_of_now(scene: Scene, lie: pytest.MonkeyPatch) -> None:
-    """Have the server answer for ever with the model of now, and show this model's entry as its newest."""
+def answer_as_of_now(scene: Scene, lie: pytest.MonkeyPatch, *, signs: bool = True) -> None:
+    """Have the server answer for ever with the model of now, show its entry as the newest, and sign that it is."""
     copied, seq = scene.folder / "copied", Log.of(scene.tree).newest("model")
     shutil.copytree(scene.store, copied)
     old, model, predict, newest = ServerTree(copied), Server.model, Server.predict, Log.newest
@@ -39,6 +41,9 @@ def answer_as_of_now(scene: Scene, lie: pytest.MonkeyPatch) -> None:
 
     lie.setattr(Server, "model", of_old(model))
     lie.setattr(Server, "predict", of_old(predict))
+    commitment = Log.of(scene.tree).model()
+    if signs:
+        lie.setattr(Log, "model", lambda *_: commitment)
     lie.setattr(Log, "newest", lambda log, kind, **also: seq if kind == "model" else newest(log, kind, **also))
 
 
@@ -55,12 +60,34 @@ def test_the_model_from_before_is_refused_though_it_is_in_the_ledger(
         for at_home in (False, True):
             with pytest.raises(MismatchError, match="older model"):
                 scene.north.predict("north", rows, at_home=at_home)
-    # an honest server may go on, also to models that follow
-    assert scene.certificate(ticket).checked.holds and scene.north.predict("north", rows)
-    again = scene.forget()
+        assert scene.south.predict("south", scene.rows["south"][0])  # which knows nothing of the request
+        (told,) = [one for one in scene.audit().checked.checks if one.what == "model"]
+        assert told.outcome == "mismatch" and "signed head" in told.detail
+    again = scene.forget()  # an honest server may go on, with models that follow
     assert scene.north.predict("north", rows)
     assert found(scene.certificate(ticket))["model"] == "unchecked"
     assert set(found(scene.certificate(again)).values()) == {"holds"}
+
+
+def test_who_asked_for_nothing_notices_an_old_model_by_the_signed_head(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as lie:
+        answer_as_of_now(scene, lie, signs=False)
+        scene.forget()
+        for at_home in (False, True):
+            with pytest.raises(MismatchError, match="not the newest of its ledger"):
+                scene.south.predict("south", scene.rows["south"][0], at_home=at_home)
+    assert scene.south.predict("south", scene.rows["south"][0])
+
+
+def test_two_heads_of_one_ledger_that_name_different_models(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scene.south.predict("south", scene.rows["south"][0])
+    key, head = Keyring.of(scene.tree).key(), Log.of(scene.tree).head()
+    forged = SignedHead.sign(scene.south.guard.federation, head, "2030-01-01", key, model="a" * 64)
+    monkeypatch.setattr(Heads, "_made", lambda *_: [(HEAD.lower().encode(), forged.to_header().encode())])
+    with pytest.raises(ForkError, match="name different models as its newest"):
+        scene.south.predict("south", scene.rows["south"][0])
 
 
 def test_an_auditor_takes_no_shard_from_before_a_settled_request(scene: Scene) -> None:

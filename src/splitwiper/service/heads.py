@@ -59,7 +59,8 @@ class Heads:
                 stamp = self._look()
             self._ledger = Log.begin(self._tree)
             federation = self._tree.book.meta("run") or ""
-            self._signed = SignedHead.sign(federation, self._ledger.head(), now(), self._key)
+            head, model = self._ledger.head(), self._ledger.model()
+            self._signed = SignedHead.sign(federation, head, now(), self._key, model=model)
             self._header = self._signed.to_header().encode("ascii")
             self._stamp = stamp
         headers = [(HEAD.lower().encode(), self._header)]

@@ -48,15 +48,16 @@ async def head(request: Request, size: Annotated[int | None, Query(ge=1, le=1 <<
     service = service_of(request)
 
     def signed(server: Server) -> dict[str, Any]:
-        found = Log.begin(server.tree).head(size)
-        return {**found.to_dict(), "signed": _signed(server, found)}
+        log = Log.begin(server.tree)
+        found = log.head(size)
+        return {**found.to_dict(), "signed": _signed(server, found, log.model(size))}
 
     return await service.office.run(signed)
 
 
-def _signed(server: Server, head: Head) -> dict[str, Any]:
+def _signed(server: Server, head: Head, model: str) -> dict[str, Any]:
     federation, key = server.tree.book.meta("run") or "", Keyring.of(server.tree).key()
-    return SignedHead.sign(federation, head, now(), key).envelope.to_dict()
+    return SignedHead.sign(federation, head, now(), key, model=model).envelope.to_dict()
 
 
 @router.get("/consistency")
@@ -80,7 +81,7 @@ async def restorations(request: Request) -> dict[str, Any]:
 
     def proved(server: Server) -> dict[str, Any]:
         log = Log.begin(server.tree)
-        return {"signed": _signed(server, log.head()), "restorations": shown(log)}
+        return {"signed": _signed(server, log.head(), log.model()), "restorations": shown(log)}
 
     return await service.office.run(proved)
 

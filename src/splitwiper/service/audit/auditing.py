@@ -114,7 +114,7 @@ def _audited(
     model = told.model.record() if told.model else None
     findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
     findings += shard_findings(told.shards, played, known)
-    findings.append(model_finding(model, played))
+    findings.append(model_finding(model, played, link.signed_model(head)))
     done = Recomputed()
     if not _is_wrong(findings):
         try:

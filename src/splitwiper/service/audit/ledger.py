@@ -96,14 +96,17 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
     return Finding(what, "holds", told)
 
 
-def model_finding(model: ModelRecord | None, played: Replay) -> Finding:
+def model_finding(model: ModelRecord | None, played: Replay, signed: str | None) -> Finding:
     """Check what the server says of its model against the ledger's newest entry about one.
 
     Args:
         model: what the server says; None where it has no model.
         played: the ledger.
+        signed: the model that the ledger's signed head names as its newest; None where that head was not seen.
     """
     what, entry = "model", played.model
+    if signed is not None and signed != (entry.get("model") or ""):
+        return Finding(what, "mismatch", "the signed head of the ledger names another model than the ledger does")
     if model is None:
         if played.shards or entry.get("model") is not None:
             return Finding(what, "mismatch", "the ledger has a model, and the server shows none")

@@ -66,6 +66,11 @@ class AuditLink(Calls):
         if self._guard:
             self._guard.pins.compare(head, self.consistency)
 
+    def signed_model(self, head: Head) -> str | None:
+        """What the server signed as the newest model of the ledger with this head; None where it did not sign it."""
+        signed = self._guard.pins.signed(head) if self._guard else None
+        return signed.model if signed else None
+
     def manifest(self) -> ManifestShape:
         """Return the model and the shards that it was trained from."""
         return read_manifest(self._read("/v1/audit/manifest", dict))

@@ -42,6 +42,8 @@ class LedgerGuard:
         )
         self.met = False
         """Whether the last answer was checked and its head is pinned; before anything is sent, one must be."""
+        self.model = ""
+        """The commitment to the model that is the newest of the ledger, as the head of the last answer says."""
         self._last = ("", Head(0, ""))
 
     def refresh(self, ask: Ask) -> Keys:
@@ -77,10 +79,12 @@ class LedgerGuard:
         shown = self._signed(text, ask)
         if newest is not None and shown.head != newest:
             self._continues(newest, shown, answer, ask)
-        if shown.head != newest:
+        if shown.head == newest:
+            self._same_model(shown)
+        else:
             self.pins.keep(shown.head, shown)
             self._meanwhile(newest, shown, ask)
-        self._last, self.met = (text, shown.head), True
+        self._last, self.met, self.model = (text, shown.head), True, shown.model
 
     def _missing(self, answer: httpx.Response) -> NoReturn:
         if answer.status_code == 401:  # to nobody that it knows the server shows nothing
@@ -136,6 +140,15 @@ class LedgerGuard:
         if not follows(newest, shown.head, proof):
             told = f"the ledger was forked: {newest} is not the beginning of {shown.head}."
             self.contradiction(newest, shown, told, ask)
+
+    def _same_model(self, shown: SignedHead) -> None:
+        """Demand that two heads of one ledger name one model."""
+        pinned = self.pins.signed(shown.head)
+        if pinned is not None and pinned.model != shown.model:
+            raise ForkError(
+                f"the server signed two heads of one ledger ({shown.head}) that name different models as its newest: "
+                f"nothing of the answer is used. {ADVICE}"
+            )
 
     def _meanwhile(self, newest: Head | None, shown: SignedHead, ask: Ask) -> None:
         """Compare with what another process of this site has pinned since the call was made."""

@@ -1,6 +1,8 @@
 """Signed heads of the ledger: what the server is held to. It sends one with every answer, and sites keep them.
 
-Two heads of equal size and different roots, both signed by the server, prove to anybody that it kept two ledgers.
+Two heads of equal size and different roots, both signed by the server, prove to anybody that it kept two ledgers. A
+head also names the newest model in that ledger, so that a site to which no entries are shown knows which model must
+answer it. Auditors, who read the ledger, check that.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ class _Message(SignedMessage):
     PAYLOAD_TYPE = "application/vnd.splitwiper.head+json"
     TITLE = "a ledger head"
     SIGNER = ""
-    MAY_BE_EMPTY = ("federation", "time")
+    MAY_BE_EMPTY = ("federation", "model", "time")
 
     federation: str
     size: int
     root: str
+    model: str
     time: str
 
 
@@ -47,19 +50,22 @@ class SignedHead:
     Attributes:
         federation: the server's store; heads of another one do not count.
         head: size and root.
+        model: the commitment to the newest model in the ledger; empty where there is none.
         time: when it was signed, by the server's clock.
         envelope: the DSSE envelope. Whether its signature is a known key's is for the reader to check.
     """
 
     federation: str
     head: Head
+    model: str
     time: str
     envelope: Envelope
 
     @classmethod
-    def sign(cls, federation: str, head: Head, time: str, key: SigningKey) -> SignedHead:
+    def sign(cls, federation: str, head: Head, time: str, key: SigningKey, *, model: str = "") -> SignedHead:
         """Sign a head."""
-        return cls(federation, head, time, _Message(federation, head.size, head.root, time).envelope(key))
+        message = _Message(federation, head.size, head.root, model, time)
+        return cls(federation, head, model, time, message.envelope(key))
 
     @classmethod
     def read(cls, envelope: Envelope | Mapping[str, Any]) -> SignedHead:
@@ -74,7 +80,7 @@ class SignedHead:
             raise FormatError("this is not a ledger head: its size is not a number of entries.")
         if not _ROOT.fullmatch(said.root):
             raise FormatError("this is not a ledger head: its root is not 64 hexadecimal digits.")
-        return cls(said.federation, Head(said.size, said.root), said.time, made)
+        return cls(said.federation, Head(said.size, said.root), said.model, said.time, made)
 
     @classmethod
     def from_header(cls, text: str) -> SignedHead:

@@ -129,6 +129,11 @@ class Log:
         size = self._size(size)
         return Head(size, self._tree.root(size).hex())
 
+    def model(self, size: int | None = None) -> str:
+        """The commitment to the newest model in the ledger of ``size`` entries; empty where there is none."""
+        found = (e["model"] for e in reversed(self.entries[: self._size(size)]) if e["kind"] == "model")
+        return next(found, None) or ""
+
     def inclusion(self, seq: int, size: int | None = None) -> list[str]:
         """The proof that entry ``seq`` (from 1) is in the ledger of ``size`` entries."""
         return [item.hex() for item in self._tree.inclusion(seq - 1, self._size(size))]

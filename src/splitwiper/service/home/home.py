@@ -270,7 +270,7 @@ class Home:
             if found.holds and said["after"]["model"] is not None:
                 self.watch.certified(said["after"]["model"], said["ledger"]["entry"]["seq"])
             more = [
-                model_finding(said, opening, lambda: self.watch.opened(self.link.copy())),
+                model_finding(said, opening, self.watch.fetched),
                 prediction_finding(said, self.client, self.watch, self.link.scores),
             ]
             found = Checked((*found.checks, *more), said, found.standing)

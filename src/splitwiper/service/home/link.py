@@ -58,8 +58,8 @@ class Watch(Protocol):
         """Ask, and return the answer if it is the model's that the server commits to."""
         ...
 
-    def opened(self, copy: ModelCopy) -> ModelCopy:
-        """Return a copy of the model if it is the one that the server commits to."""
+    def fetched(self) -> ModelCopy:
+        """Fetch the model, and check that it is the one that the server commits to."""
         ...
 
 
@@ -251,7 +251,7 @@ class HttpsLink(Calls):
 
     def model(self, client: str) -> ModelCopy:
         """Fetch the server half."""
-        return self.watch.opened(self.copy()) if self.watch else self.copy()
+        return self.watch.fetched() if self.watch else self.copy()
 
     @_readable
     def copy(self) -> ModelCopy:
@@ -264,6 +264,10 @@ class HttpsLink(Calls):
     def model_entry(self) -> dict[str, Any]:
         """The ledger's newest entry about a model, with the proof that it is in the ledger."""
         return dict(self._call("GET", "/v1/ledger/model").json())
+
+    def newest_model(self) -> str:
+        """What the signed head of the last answer names as the ledger's newest model; empty where nobody looks."""
+        return self._guard.model if self._guard else ""
 
     @_readable
     def opening(self, ticket: str) -> Opening:

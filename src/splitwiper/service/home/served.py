@@ -5,16 +5,17 @@ with the one this site accepted last; where it is new, and now and then where it
 must open the commitment, must be in the ledger, and must give the answer for a random row. The copy is never stored.
 Numerics differ between machines, so outputs need only be close.
 
-That a model is the newest of the ledger cannot be shown to a site without showing it the others' entries. What it does
-see is that the server never goes back: a model must come later in the ledger than the one accepted last, and later than
-every request of this site that a certificate says is settled.
+Which model is the newest of the ledger, the server signs with every head: the one that answers must be that. Whether
+the server told the truth there, only an auditor can see, who reads the others' entries. A site sees besides that the
+server never goes back: a model must come later in the ledger than the one accepted last, and later than every request
+of this site that a certificate says is settled.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ from splitwiper.wire.codecs import unpack
 from splitwiper.wire.commitments import model_commitment
 
 Ask = Callable[[Mapping[str, Tensor]], Scores]
+_T = TypeVar("_T")
 _TRIES = 3
 _MARGIN = 0.02
 """How far outputs may differ, as a share of the largest."""
@@ -48,6 +50,10 @@ class Source(Protocol):
 
     def model_entry(self) -> dict[str, Any]:
         """The ledger's newest entry about a model, with its proof."""
+        ...
+
+    def newest_model(self) -> str:
+        """What the signed head of the last answer names as the ledger's newest model; empty where nobody looks."""
         ...
 
 
@@ -112,7 +118,7 @@ class ModelWatch:
         Raises:
             MismatchError: it is not.
         """
-        scores = ask(boundary)
+        scores = self._newest(lambda: ask(boundary), lambda scores: scores.model)
         known = scores.model and scores.model == self._memory.accepted()
         if known and secrets.randbelow(1_000_000) >= self._share * 1_000_000:
             return scores
@@ -125,11 +131,11 @@ class ModelWatch:
             MismatchError: they differ, or the half is not the model that the server commits to.
         """
         for _ in range(_TRIES):
-            scores = ask(boundary) if scores is None else scores
+            scores = self._newest(lambda: ask(boundary), lambda scores: scores.model) if scores is None else scores
             if not scores.model:
                 raise MismatchError(f"the server does not say with which model it answers. {_ADVICE}")
             try:
-                copy = self._source.copy()
+                copy = self.fetched()
             except NotFoundError as problem:
                 if scores.model == self._memory.handed_out():  # or it could refuse whenever its answer is a lie
                     raise MismatchError(
@@ -140,7 +146,6 @@ class ModelWatch:
                 self.unchecked = str(problem).removesuffix(".")
                 self._check_entry(scores.model)
                 return scores
-            self.opened(copy)
             if copy.commitment == scores.model:
                 self._compare(copy, boundary, scores)
                 self.checked += 1
@@ -151,12 +156,22 @@ class ModelWatch:
             f"{_ADVICE}"
         )
 
-    def opened(self, copy: ModelCopy) -> ModelCopy:
-        """Return a copy of the model if it opens its commitment, and is in the ledger after those accepted before.
+    def _newest(self, ask: Callable[[], _T], commitment: Callable[[_T], str]) -> _T:
+        """Return an answer of the model that the server signed as its newest; a newer one may come out meanwhile."""
+        for _ in range(_TRIES):
+            answer = ask()
+            if self._source.newest_model() in ("", commitment(answer)):
+                return answer
+        raise MismatchError(f"the server answers with a model that is not the newest of its ledger. {_ADVICE}")
+
+    def fetched(self) -> ModelCopy:
+        """Fetch the model; it must open its commitment, and be in the ledger after those accepted before.
 
         Raises:
             MismatchError: it is not.
+            NotFoundError: the server does not hand it out.
         """
+        copy = self._newest(self._source.copy, lambda copy: copy.commitment)
         if not is_opened(copy, copy.commitment):
             raise MismatchError(f"the model that the server hands out is not the one it commits to. {_ADVICE}")
         self._check_entry(copy.commitment)
