@@ -19,7 +19,7 @@ from splitwiper.server import Server
 from splitwiper.server.training import Trained, TrainingInputs, first_state, train_epochs, weights_in
 from splitwiper.service import running
 from splitwiper.service.certificate import SigningKey
-from splitwiper.service.certificate.site import ShardStatement, sign
+from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.store import ServerTree, ShardRecord, outputs_of, tickets
 from splitwiper.wire import Shard, Statement, open_shard
 from splitwiper.wire.commitments import shard_commitment
@@ -147,7 +147,7 @@ def invented_site() -> None:
             made=tickets.now(),
             key=key.public.raw.hex(),
         )
-        _entered(tree, GHOST, old.root / "shards" / record.file, salt, sign(said, key))
+        _entered(tree, GHOST, old.root / "shards" / record.file, salt, said.sign(key))
 
     _before_serving(act)
 

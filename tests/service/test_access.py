@@ -93,7 +93,9 @@ def test_nobody_comes_in_without_a_certificate(url: str, certs: Path) -> None:
 
 
 def test_certificates_that_do_not_count(serve, tmp_path: Path) -> None:
-    own, other = certificates(tmp_path / "own"), certificates(tmp_path / "other")
+    own, other = certificates(tmp_path / "own"), certificates(tmp_path / "other", ("north",))
+    trusted = [(folder / "clients" / "north" / "ca.pem").read_bytes() for folder in (own, other)]
+    assert trusted[0] != trusted[1]  # two authorities
     url = serve(certs=own)
     assert link_of(url, own, "north").tickets("north") == ()
     mixed = tmp_path / "mixed"
