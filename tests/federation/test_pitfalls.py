@@ -23,7 +23,15 @@ from federation.runs import (
     without,
 )
 from splitwiper import Config, Federation, Halves, Label, ModelConfig, split
-from splitwiper.errors import AbsentClientError, CorruptError, DataError, InputError, NotFoundError, TrainingError
+from splitwiper.errors import (
+    AbsentClientError,
+    BusyError,
+    CorruptError,
+    DataError,
+    InputError,
+    NotFoundError,
+    TrainingError,
+)
 from splitwiper.splitting import CutWarning
 from splitwiper.store import ClientTree
 from splitwiper.wire import Spent
@@ -438,3 +446,29 @@ def test_verify_takes_a_receipt_its_file_or_its_ticket(tmp_path: Path) -> None:
     assert fed.verify(receipt.ticket).exact and fed.verify(tmp_path / "receipt.json").exact
     with pytest.raises(NotFoundError, match="no ticket"):
         fed.verify("nothing")
+
+
+def test_what_is_no_receipt_and_no_name_is_said(tmp_path: Path) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    with pytest.raises(InputError, match="takes a receipt, its file or its ticket, not int"):
+        fed.verify(5)
+    with pytest.raises(NotFoundError, match="there is no client None"):
+        fed.unlearn(None, everything=True)
+
+
+def test_a_model_that_is_being_trained_is_not_called_interrupted(tmp_path: Path) -> None:
+    def predict() -> None:
+        Federation(tmp_path / "run", halves()).predict("south", three()["south"][0])
+
+    def during(what: str, _done: int, _total: int) -> None:
+        if what.startswith("server"):
+            with pytest.raises(BusyError, match="being trained by another process"):
+                predict()
+            raise KeyboardInterrupt
+
+    Federation(tmp_path / "run", halves(), settings()).learn(three())
+    with pytest.raises(KeyboardInterrupt):
+        Federation(tmp_path / "run", halves(), progress=during).unlearn("north", classes=["bird"])
+    with pytest.raises(NotFoundError, match="interrupted: call settle"):
+        predict()

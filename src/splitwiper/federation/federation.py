@@ -438,6 +438,8 @@ class Federation:
         """
         if isinstance(receipt, str | Path):
             receipt = Receipt.load(receipt) if is_there(Path(receipt)) else self.receipt(str(receipt))
+        if not isinstance(receipt, Receipt | None):
+            raise InputError(f"verify takes a receipt, its file or its ticket, not {type(receipt).__name__}.")
         return verify(
             self._server,
             self._client,

@@ -84,7 +84,7 @@ class Members:
             NotFoundError: there is none of this name.
             InputError: it joined with another client half.
         """
-        if not NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise NotFoundError(f"there is no client {name!r}: names have letters, digits, '.', '_' and '-' alone.")
         if not self.has_joined(name) and not self.server.tree.knows(name):
             raise NotFoundError(f"there is no client {name!r}.{nearest(name, self.everybody())}")

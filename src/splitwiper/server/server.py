@@ -15,7 +15,7 @@ from torch import Tensor
 
 from splitwiper.cache import to_device
 from splitwiper.config import ServerConfig, from_dict, read_toml
-from splitwiper.errors import CorruptError, DataError, NotFoundError
+from splitwiper.errors import BusyError, CorruptError, DataError, NotFoundError
 from splitwiper.loop import OnState
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
@@ -164,6 +164,8 @@ class Server:
     def _model(self) -> ModelRecord:
         model = self.tree.model()
         if model is None:
+            if self.tree.shards() and self.tree.book.is_held():
+                raise BusyError("the model is being trained by another process: try again once it has finished.")
             what = (
                 "its training was interrupted: call settle (or learn) to finish it"
                 if self.tree.shards()

@@ -376,14 +376,21 @@ class Book:
         finally:
             db.execute("ROLLBACK")
 
+    def is_held(self) -> bool:
+        """Whether a process works on this tree right now."""
+        return self._readable_lease().is_held(LEASE_SECONDS)
+
     def holder(self) -> str | None:
         """Who works on this tree right now, in words; None when nobody does."""
-        try:
-            found = self._lease(self.db)
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
-            raise _explained(self.path, problem) from problem
+        found = self._readable_lease()
         if found.holder is None:
             return None
         if found.is_held(LEASE_SECONDS):
             return f"{found.purpose}, by {found.holder}"
         return f"{found.purpose} was interrupted ({found.holder} is gone)"
+
+    def _readable_lease(self) -> Lease:
+        try:
+            return self._lease(self.db)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+            raise _explained(self.path, problem) from problem

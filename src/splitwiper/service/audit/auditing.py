@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.certificate import Attestation, Checked, Finding, Head, SigningKey
+from splitwiper.service.identity.folders import locked
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.replay import Replay
 from splitwiper.store.tickets import now
@@ -81,22 +82,21 @@ def audit(
         progress: told of long work.
 
     Raises:
-        BusyError: training is under way, or a shard was replaced meanwhile.
+        BusyError: training is under way, a shard was replaced meanwhile, or another audit works in this folder.
         ForkError: the server shows another ledger than at an earlier audit.
         MismatchError: what the server shows is not its ledger.
     """
-    files.make_folder(out)
     known = site_keys(folder, config)
-    link = connect(folder, config, out)
-    try:
+    with (
+        locked(out, busy=f"another audit works in {out}: wait for it, or give --out another folder."),
+        closing(connect(folder, config, out)) as link,
+    ):
         told = link.manifest()
         head = Head(told.head.size, told.head.root)
         link.compare(head)
         played = play(link.ledger(head.size), head)
         with _downloads(out / "downloads", keep=keep) as place:
             return _audited(config, out, link, told, head, played, known, place, epochs, progress)
-    finally:
-        link.close()
 
 
 def _audited(

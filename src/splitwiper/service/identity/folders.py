@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from splitwiper.errors import CorruptError, FormatError, NotFoundError
+from splitwiper.errors import BusyError, CorruptError, FormatError, NotFoundError
 from splitwiper.store.files import make_folder, write_bytes
 
 if TYPE_CHECKING:
@@ -23,12 +23,23 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from changing a folder meanwhile. A process that dies lets go."""
+def locked(folder: Path, *, busy: str | None = None) -> Iterator[None]:
+    """Keep other processes from changing a folder meanwhile. A process that dies lets go.
+
+    Args:
+        folder: made where there is none.
+        busy: what to say where another process has it; without this, it is waited for.
+
+    Raises:
+        BusyError: another process has it.
+    """
     make_folder(folder)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            raise BusyError(str(busy)) from None
         yield
     finally:
         os.close(descriptor)
