@@ -470,5 +470,10 @@ def test_a_model_that_is_being_trained_is_not_called_interrupted(tmp_path: Path)
     Federation(tmp_path / "run", halves(), settings()).learn(three())
     with pytest.raises(KeyboardInterrupt):
         Federation(tmp_path / "run", halves(), progress=during).unlearn("north", classes=["bird"])
-    with pytest.raises(NotFoundError, match="interrupted: call settle"):
+    with pytest.raises(NotFoundError, match="interrupted: call settle") as caught:
         predict()
+    assert caught.value.__traceback__  # which holds on to all that was under way
+    assert not torch.is_inference_mode_enabled() and not torch.are_deterministic_algorithms_enabled()
+    fed = Federation(tmp_path / "run", halves())
+    fed.settle()
+    assert fed.verify().exact and len(fed.predict("south", three()["south"][0])) == 24

@@ -132,10 +132,11 @@ class Network:
         parts = [self.stems[client], self.halves[client], *([self.tails[client]] if client in self.tails else [])]
         for part in parts:
             part.eval()
-        with reproducible(self.device, self.threads, self.numerics), torch.no_grad():
-            for start in range(0, max(1, len(next(iter(named.values())))), _BATCH):
-                batch = {k: torch.from_numpy(np.array(v[start : start + _BATCH])) for k, v in named.items()}
-                yield self.logits(client, to_device(batch, self.device))
+        for start in range(0, max(1, len(next(iter(named.values())))), _BATCH):
+            batch = {k: torch.from_numpy(np.array(v[start : start + _BATCH])) for k, v in named.items()}
+            with reproducible(self.device, self.threads, self.numerics), torch.no_grad():
+                logits = self.logits(client, to_device(batch, self.device))
+            yield logits
 
 
 def build(

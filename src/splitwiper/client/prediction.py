@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from splitwiper.cache import to_device
 from splitwiper.client.embed import BATCH
 from splitwiper.client.hiding import Hiding
+from splitwiper.client.local_net import Embedder
 from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.data.rows import as_inputs
 from splitwiper.errors import DataError
@@ -44,10 +46,7 @@ def answers(
         ask: sends a batch to the server half.
         group: rows of a typical label, for noise that is scaled to it.
     """
-    ranges = ranges_in(state)
-    told = [
-        ask(pack(boundary, columns, recipe.config.codec, ranges)) for boundary in _noisy(recipe, state, inputs, group)
-    ]
+    told = [ask(sent) for sent in _sendings(recipe, state, inputs, columns, group)]
     return Scores(told[0].labels, torch.cat([answer.logits for answer in told]), told[0].codebook)
 
 
@@ -55,37 +54,52 @@ def answers_at_home(
     recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array], template: ServerHalf, model: ModelCopy
 ) -> Scores:
     """The same, computed here: nothing leaves the client."""
-    device = device_at_hand(recipe.config.device)
+    device, embedder = _frozen(recipe, state)
     half = template.loaded(model.state).to(device)
-    logits = [half.logits(boundary).float().cpu() for boundary in _boundaries(recipe, state, inputs)]
+    with _pinned(recipe, device):
+        logits = [half.logits(embedder(to_device(part, device))).float().cpu() for part in _parts(inputs)]
     return Scores(model.labels, torch.cat(logits), model.codebook)
 
 
-def _noisy(
-    recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array], group: int
+def _sendings(
+    recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array], columns: Sequence[Column], group: int
 ) -> Iterator[dict[str, Tensor]]:
-    """Activations as they may be sent: noise follows from an input's content, so asking again tells nothing new."""
-    noise = recipe.config.noise
-    if not noise.is_on:
-        yield from _boundaries(recipe, state, inputs)
-        return
-    frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
-    secret = secure_stream(recipe.key, "predict", frozen)
-    for number, boundary in enumerate(_boundaries(recipe, state, inputs)):
-        part = {name: array[number * BATCH : (number + 1) * BATCH] for name, array in inputs.items()}
-        yield protect(boundary, noise, ByContent(secret, row_contents(part)), group=group)
+    """Activations as they are sent: noise follows from an input's content, so asking again tells nothing new.
+
+    Nothing is pinned while a batch is out: whoever fails with it leaves this where it is.
+    """
+    ranges, noise = ranges_in(state), recipe.config.noise
+    secret = None
+    if noise.is_on:
+        frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
+        secret = secure_stream(recipe.key, "predict", frozen)
+    device, embedder = _frozen(recipe, state)
+    for part in _parts(inputs):
+        with _pinned(recipe, device):
+            boundary = embedder(to_device(part, device))
+            if secret is not None:
+                contents = row_contents({name: tensor.numpy() for name, tensor in part.items()})
+                boundary = protect(boundary, noise, ByContent(secret, contents), group=group)
+            sent = pack(boundary, columns, recipe.config.codec, ranges)
+        yield sent
 
 
-def _boundaries(
-    recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array]
-) -> Iterator[dict[str, Tensor]]:
-    device = device_at_hand(recipe.config.device)
-    embedder = thaw(recipe, state).to(device)
+def _parts(inputs: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
     count = len(next(iter(inputs.values())))
+    for start in range(0, max(count, 1), BATCH):
+        yield {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in inputs.items()}
+
+
+def _frozen(recipe: Recipe, state: Mapping[str, Tensor]) -> tuple[torch.device, Embedder]:
+    device = device_at_hand(recipe.config.device)
+    with torch.inference_mode(False):
+        return device, thaw(recipe, state).to(device)
+
+
+@contextmanager
+def _pinned(recipe: Recipe, device: torch.device) -> Iterator[None]:
     with reproducible(device, recipe.config.threads, recipe.config.numerics), torch.inference_mode():
-        for start in range(0, max(count, 1), BATCH):
-            part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in inputs.items()}
-            yield embedder(to_device(part, device))
+        yield
 
 
 def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, without: AbstractSet[Label]) -> Scores:
