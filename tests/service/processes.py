@@ -178,13 +178,13 @@ def data() -> dict[str, Table]:
 
 def answers(home: Home, rows: np.ndarray) -> list[str | int]:
     """Predictions, once the server has a model."""
-    from splitwiper.errors import NotFoundError, WithdrawnError
+    from splitwiper.errors import BusyError, NotFoundError
 
     end = time.monotonic() + 60
     while True:
         try:
             return home.predict(home.config.name, rows)
-        except (NotFoundError, WithdrawnError):
+        except (NotFoundError, BusyError):
             if time.monotonic() > end:
                 raise
             time.sleep(0.1)

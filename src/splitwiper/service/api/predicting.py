@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from splitwiper.errors import DataError, NotFoundError, WithdrawnError
+from splitwiper.errors import DataError, NotFoundError, SplitWiperError, WithdrawnError
 from splitwiper.server import Server
 from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.receiving import received
@@ -131,9 +131,9 @@ def _tensors(body: bytes, most: int) -> dict[str, torch.Tensor]:
 def _asked(server: Server, client: str, boundary: dict[str, torch.Tensor]) -> Scores:
     try:
         return server.predict(client, boundary)
+    except SplitWiperError:
+        raise
     except (RuntimeError, ValueError, KeyError, IndexError, TypeError) as problem:
-        if isinstance(problem, DataError):
-            raise
         raise DataError(
             f"the server half cannot take these activations: {str(problem).partition(chr(10))[0]}"
         ) from problem
