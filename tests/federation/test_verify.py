@@ -196,7 +196,7 @@ def test_a_request_that_never_reached_the_server_is_unfinished_and_no_mismatch(r
     with files.watch(stop), pytest.raises(KeyboardInterrupt):
         fed.submit("north", samples=ids_at(fed, "north", [1]))
     assert fed.verify().outcome == fed.verify(receipt).outcome == "unverifiable"
-    assert "call settle first" in fed.verify().reason
+    assert "finish it with settle" in fed.verify().reason
     fed.settle()
     assert fed.verify().exact
 

@@ -13,6 +13,7 @@ from splitwiper import Config, Federation, ServerConfig
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import BusyError, ConfigError, ForkError, InputError, UnreachableError
 from splitwiper.service.home import Home, HomeConfig, join
+from splitwiper.service.home.verifying import verify_site
 
 
 def test_learn_forget_and_prove_it(server: Running, tmp_path: Path) -> None:
@@ -58,6 +59,11 @@ def test_rows_are_suppressed_even_if_the_server_is_down(server: Running, tmp_pat
         ticket = north.forget(classes=["bird"])
         with pytest.raises(UnreachableError, match="cannot be reached"):
             north.settle(patience=0.1)
+        for state in ("open", "sent"):  # nothing is wrong: the request waits, or was handed over and no more
+            north.client.tree.mark([ticket], state)
+            told = verify_site(north)
+            assert told.outcome == "unverifiable" and "unfinished work" in told.reason
+        north.client.tree.mark([ticket], "open")
         assert len(north.client.tree.suppressed()) == 10
     server.start()
     with closing(Home(tmp_path / "homes" / "north")) as north:

@@ -267,8 +267,6 @@ def _client(server: Server, client: Client | None, name: str, receipt: Receipt |
     known = server.tree.tickets(name)
     if lost := client.tree.unheard(known):
         return [Check(what, "history", "mismatch", f"the server no longer knows {len(lost)} of its requests")]
-    if client.tree.requests("open"):  # its rows are suppressed, and may still lie in the slices
-        return [Check(what, "state", "unverifiable", f"{name} has unfinished work: call settle first")]
     asked = [Request(t.id, name, t.level, t.commitment) for t in known]
     if receipt is not None:
         asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
@@ -305,6 +303,8 @@ def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
     what = f"client {client.name}"
     if client.tree.key() is None:
         return Check(what, "rows", "unverifiable", f"the key of {client.name} was destroyed")
+    if client.tree.requests("open", "sent"):  # their rows are suppressed, and may still lie in the slices
+        return Check(what, "rows", "unverifiable", _unfinished(client))
     left = {m.tobytes() for part in client.holdings.slices().values() for m in np.asarray(part.columns[MAC_COLUMN])}
     for request in asked:
         ticket = request.ticket
@@ -327,6 +327,10 @@ def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
         return Check(what, "rows", "mismatch", "rows on the suppression list are still there")
     told = "the requested rows are" if len(asked) == 1 else f"the rows of {len(asked)} requests are"
     return Check(what, "rows", "exact", f"{told} not among the survivors" if asked else _NOTHING_ASKED)
+
+
+def _unfinished(client: Client) -> str:
+    return f"{client.name} has unfinished work: finish it with settle (a run) or forget (a site) first"
 
 
 def _context(client: Client, record: ShardRecord | None, receipt: Receipt | None) -> Check | None:
@@ -374,7 +378,7 @@ def verify_client(client: Client, accepted: str | None) -> Check:
     reason = client.tree.book.meta("untrainable")
     stuck = accepted is None and bool(reason)
     if not stuck and (half is None or client.tree.is_behind() or client.unknown_tickets()):
-        return Check(what, "state", "unverifiable", f"{client.name} has unfinished work: call settle first")
+        return Check(what, "state", "unverifiable", _unfinished(client))
     try:
         device = pick_device(client.config.device)
     except ConfigError as problem:
