@@ -91,17 +91,19 @@ def audit(
         locked(out, busy=f"another audit works in {out}: wait for it, or give --out another folder."),
         closing(connect(folder, config, out)) as link,
     ):
+        key = own_key(out)  # from the first audit on, whether or not anything can be signed
         told = link.manifest()
         head = Head(told.head.size, told.head.root)
         link.compare(head)
         played = play(link.ledger(head.size), head)
         with _downloads(out / "downloads", keep=keep) as place:
-            return _audited(config, out, link, told, head, played, known, place, epochs, progress)
+            return _audited(config, out, key, link, told, head, played, known, place, epochs, progress)
 
 
 def _audited(
     config: AuditConfig,
     out: Path,
+    key: SigningKey,
     link: AuditLink,
     told: ManifestShape,
     head: Head,
@@ -131,7 +133,7 @@ def _audited(
     checked = Checked(tuple(findings))
     attested = _is_attested(checked, whole=model is None or bool(done.of))
     if attested:
-        link.attest(_attestation(config, out, played, head, model, done, checked))
+        link.attest(_attestation(config, key, played, head, model, done, checked))
         forget_draw(out)
     share = done.seconds / model.seconds if model and model.seconds else 0.0
     return Audited(checked, done.epochs, done.of, done.seconds, share, link.received, attested)
@@ -153,14 +155,13 @@ def _is_wrong(findings: Sequence[Finding]) -> bool:
 
 def _attestation(
     config: AuditConfig,
-    out: Path,
+    key: SigningKey,
     played: Replay,
     head: Head,
     model: ModelRecord | None,
     done: Recomputed,
     checked: Checked,
 ) -> dict[str, Any]:
-    key = own_key(out)
     outcome = "exact" if checked.outcome == "holds" else checked.outcome  # what was recomputed is in `epochs`
     return Attestation(
         federation=str(played.made.get("run")),
