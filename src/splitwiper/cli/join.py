@@ -155,7 +155,10 @@ def forget(
                 if not as_json:
                     _tell_cost(estimate)
                 ticket = opened.forget(classes=chosen, samples=samples or None, everything=everything)
-            opened.settle(patience=patience, told=lambda text: show.line(show.errors(), f"{text} Trying again."))
+            opened.settle(
+                patience=patience,
+                told=lambda text: show.line(show.errors(), f"{text} Trying again for up to {patience:.0f} seconds."),
+            )
             found = opened.await_receipt(ticket, patience=patience) if ticket else None
             proofs = _proofs(opened, ticket, patience)
         finally:

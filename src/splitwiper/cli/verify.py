@@ -111,6 +111,8 @@ def verify(
             raise InputError("--attest goes with a site's folder: splitwiper verify SITE --attest.")
         certificate.verify(run, against, as_json=as_json)
     if against != certificate.Against():
+        if not run.exists():
+            raise NotFoundError(f"there is no certificate {run}.")
         raise InputError(f"--key, --attester, --run, --store and --site go with a certificate file, and {run} is none.")
     if (run / "home.toml").exists() or (run / "server.db").exists():
         if receipt is not None:

@@ -210,7 +210,7 @@ class Home:
         Raises:
             UnreachableError: the server could not be reached for so long. Rows stay suppressed; call it again.
         """
-        end, wait = time.monotonic() + patience, 0.5
+        end, wait, last = time.monotonic() + patience, 0.5, ""
         while True:
             try:
                 self.register()
@@ -219,8 +219,9 @@ class Home:
             except (UnreachableError, BusyError) as problem:
                 if time.monotonic() + wait > end:
                     raise
-                if told:
-                    told(str(problem))
+                if told and str(problem) != last:
+                    last = str(problem)
+                    told(last)
                 time.sleep(wait)
                 wait = min(2 * wait, 30.0)
 
