@@ -83,6 +83,7 @@ _NOT_HELD = Caught("no longer holds the shard that this site sent last")
 _PUT_BACK = Caught("its site replaced it since")
 _UNKNOWN_SITE = Caught("the auditor has no public key of this site: add ghost.pem", 5)
 _UNSIGNED = Caught("its site has not signed it", 5)
+_REFUSED = Caught("handed this model out before")
 _OTHER_MODEL = Caught("not that of the model it commits to")
 _RETRAINED = Caught("recomputed from the shards, and it is another one")
 _ATTESTED_OTHER = Caught("recomputed, and different")
@@ -220,13 +221,19 @@ KINDS: tuple[Kind, ...] = (
         },
     ),
     Kind(
-        "another model, and no download",
-        "answers with another model, and hands its half out to nobody",
+        "another model, and no download any more",
+        "answers with another model, and refuses to hand out the half that it handed out before",
         ("serve", "forget", "serve other_answers no_download", "certificate", "predict", "south predicts", *_AUDITS),
+        {"certificate": _REFUSED, "predict": _REFUSED},
+        says={"south predicts": "Not checked which model answers"},
+    ),
+    Kind(
+        "another model, and no download",
+        "answers with another model, and never hands its half out to anybody",
+        ("serve no_download", "forget", "serve other_answers no_download", "certificate", "predict", *_AUDITS),
         says={
             "certificate": "answers could not be compared",
             "predict": "Not checked which model answers",
-            "south predicts": "Not checked which model answers",
         },
     ),
     Kind(

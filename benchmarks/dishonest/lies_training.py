@@ -112,7 +112,7 @@ def _entered(tree: ServerTree, client: str, source: Path, salt: bytes, signed: A
     shutil.copy(source, copy)
     with tree.staging(copy) as staged:
         said = Statement("", "", "", {}, salt=salt.hex())
-        tree.accept(client, staged, open_shard(staged), said, signed=json.dumps(signed))
+        tree.accept(client, staged, open_shard(staged), said, signed=json.dumps(signed) if signed else "")
 
 
 def put_back() -> None:
