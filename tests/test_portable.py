@@ -139,6 +139,16 @@ except Exception as problem:
 
 
 @here
+def test_portable_numerics_are_asked_for_before_anything_is_computed(tmp_path: Path) -> None:
+    text = """
+from splitwiper.numerics import reproducible
+with reproducible(torch.device("cpu"), 1, "portable"):
+    print(json.dumps(torch.backends.cpu.get_cpu_capability()))
+"""
+    assert program(tmp_path, text) == "AVX2"
+
+
+@here
 def test_the_environment_may_not_say_otherwise(tmp_path: Path) -> None:
     found = program(
         tmp_path,

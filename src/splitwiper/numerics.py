@@ -82,6 +82,7 @@ def reproducible(device: torch.device, threads: int, numerics: str = "native") -
     Raises:
         ConfigError: as `prepare`.
     """
+    prepare(numerics)  # first of all: what follows computes, and torch's libraries read their switches only once
     before = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
