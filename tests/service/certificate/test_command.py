@@ -156,3 +156,14 @@ def test_a_rotated_key_is_told(place: Path) -> None:
 
 def test_every_outcome_has_a_code() -> None:
     assert OUTCOMES == {"exact": 0, "holds": 0, "mismatch": 3, "not_comparable": 4, "unverifiable": 5}
+
+
+def test_a_certificate_from_another_machine() -> None:
+    recorded = Path(__file__).parent.parent / "recorded"
+    keys = ["--key", "server.pem", "--attester", "auditor.pem", "--attester", "site.pem"]
+    given = [str(recorded / one) if one.endswith(".pem") else one for one in keys]
+    done = CliRunner().invoke(app, ["verify", str(recorded / "certificate.json"), *given, "--json"])
+    assert done.exit_code == 0, done.output
+    checks = {check["what"]: check["outcome"] for check in json.loads(done.output)["checks"]}
+    assert checks["attestation of auditor tuv"] == checks["attestation of site north"] == "holds"
+    assert checks["recomputed"] == "exact"
