@@ -14,6 +14,7 @@ import pytest
 from service.scene import Scene
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.certificate import Attestation, Envelope, PublicKey, SigningKey, check
+from splitwiper.service.certificate.attestation import MOST
 from splitwiper.service.home.verifying import fingerprint_of
 
 
@@ -44,6 +45,17 @@ def test_nobody_attests_in_a_role_that_is_not_theirs(scene: Scene) -> None:
     whole = Attestation(**{**told.__dict__, "role": "auditor", "epochs": (1,), "of": 1, "key": _hex(auditor)})
     beside = {**made, "attestations": [forged, whole.sign(auditor)]}  # nor is the auditor the site
     assert check(beside, scene.keys(), attesters=[auditor.public]).outcome == "holds"
+
+
+def test_attestations_of_others_displace_none_from_a_certificate(scene: Scene) -> None:
+    ticket = scene.forget()
+    own = Attestation.read(scene.north.attest("exact", fingerprint_of(scene.north)))
+    key = scene.south.own_key.key()
+    for number in range(MOST + 6):
+        other = dataclasses.replace(own, name="south", shard=f"{number:064x}", key=_hex(key))
+        scene.south.link.attest(other.sign(key))
+    (kept,) = scene.certificate(ticket).envelope["attestations"]
+    assert Attestation.read(kept) == own
 
 
 def _hex(key: SigningKey) -> str:

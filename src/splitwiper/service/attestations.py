@@ -23,6 +23,10 @@ CREATE TABLE attestations (
 """
 
 
+_KEPT = 1000
+"""Attestations that are kept of one signer, the newest."""
+
+
 class Attestations:
     """All of them. Of one signer about one model and shard the newest counts."""
 
@@ -56,11 +60,23 @@ class Attestations:
                 "INSERT OR REPLACE INTO attestations VALUES (?, ?, ?, ?, ?, ?)",
                 (told.role, told.name, told.model, told.shard, json.dumps(signed), now()),
             )
+            db.execute(
+                "DELETE FROM attestations WHERE role = ? AND name = ? AND rowid NOT IN "
+                "(SELECT rowid FROM attestations WHERE role = ? AND name = ? ORDER BY rowid DESC LIMIT ?)",
+                (told.role, told.name, told.role, told.name, _KEPT),
+            )
 
-    def of(self, model: str) -> list[dict[str, Any]]:
-        """Those that are about a model, oldest first."""
-        rows = self._book.read("SELECT signed FROM attestations WHERE model = ? ORDER BY rowid DESC", (model,))
-        return [json.loads(row["signed"]) for row in rows[:MOST]][::-1]
+    def of(self, model: str, requester: str) -> list[dict[str, Any]]:
+        """Those about a model that concern one requester, oldest first: the auditors', and the requester's own.
+
+        Other sites' are left out, because they name them, and however many they hand over.
+        """
+        rows = self._book.read(
+            "SELECT signed FROM attestations WHERE model = ? AND (role = 'auditor' OR name = ?) "
+            "ORDER BY role, rowid DESC LIMIT ?",
+            (model, requester, MOST),
+        )
+        return [json.loads(row["signed"]) for row in rows][::-1]
 
     def beside(self, certificate: Mapping[str, Any], log: Log) -> dict[str, Any]:
         """Return a certificate with the attestations about its model; what is signed in it stays as it is.
@@ -71,14 +87,8 @@ class Attestations:
         """
         said = parse(Envelope.from_dict(certificate).payload)
         size = said["ledger"]["size"]
-        found = [_proved(one, size, log) for one in self.of(said["after"]["model"] or "") if _concerns(one, said)]
+        found = [_proved(one, size, log) for one in self.of(said["after"]["model"] or "", said["client"])]
         return {**certificate, FIELD: found} if found else dict(certificate)
-
-
-def _concerns(signed: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
-    """Whether an attestation is the auditor's, or the requester's own: those of other sites name them."""
-    told = Attestation.read(signed)
-    return told.role == "auditor" or told.name == said["client"]
 
 
 def _proved(signed: Mapping[str, Any], size: int, log: Log) -> dict[str, Any]:
