@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from service.conftest import COMMITTED, announced, said, shard
 from service.serving import link_of
 from splitwiper import Federation, Label
-from splitwiper.errors import DataError, FailingError
+from splitwiper.errors import DataError, FailingError, QuotaError
 from splitwiper.server import Server
 from splitwiper.store import ServerTree, tickets
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
@@ -126,6 +127,35 @@ def test_what_is_charged_stays_within_bounds(run: Federation, tmp_path: Path, se
             tickets.charge(db, "north", Spent(seconds, bytes_up=1 << 62, bytes_down=-5), 1 << 62)
         row = dict(db.execute("SELECT * FROM spent").fetchone())
     assert 0 <= row["seconds"] <= 1e9 and row["bytes_up"] == 1 << 50 and row["bytes_down"] == 0
+
+
+# --- shard after shard -------------------------------------------------------------------------------------------
+
+
+def test_one_client_cannot_make_training_start_over_for_ever(serve, run: Federation, certs: Path, tmp_path) -> None:
+    url = serve(shards=2)
+    north, west = (link_of(url, certs, name, tries=1) for name in ("north", "west"))
+    north.upload("north", shard(tmp_path / "n", 9), said())
+    rows = itertools.count(10)
+
+    def send(*tickets: str) -> None:
+        west.upload("west", shard(tmp_path / "w", next(rows)), said(*tickets))
+
+    for _ in range(4):  # as often as it likes, while nobody waits
+        send()
+    run._server.train()
+    north.submit(Request("t1", "north", "class", COMMITTED))
+    north.upload("north", shard(tmp_path / "n", 7), said("t1"))
+    for _ in range(2):
+        send()
+    with pytest.raises(QuotaError, match="sent 2 shards while others wait"):
+        send()
+    west.submit(Request("w1", "west", "class", COMMITTED))
+    with pytest.raises(QuotaError):
+        send("t1")
+    send("w1")  # it may always forget
+    assert {receipt.ticket for receipt in run._server.train()} == {"t1", "w1"}
+    send()
 
 
 # --- room on the disk --------------------------------------------------------------------------------------------

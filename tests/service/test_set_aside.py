@@ -95,6 +95,8 @@ def test_operators_evict_and_admit(scene: Scene, http) -> None:
     for _ in range(2):  # repeating it changes nothing
         assert ops.post("/v1/operator/evict", json=body).status_code == 204
     assert [s.client for s in scene.tree.shards()] == ["north"]
+    listed = ops.get("/v1/status").json()["clients"]["south"]
+    assert (listed["rows"], listed["removed"], listed["evicted"]) == (0, "operator", True)
     scene.train()
     assert scene.tree.model().digest != before and scene.tree.ticket(waiting).state == "settled"
     kinds = [e["kind"] for e in ledger.entries(scene.tree.book) if e.get("client") == "south"]

@@ -20,12 +20,14 @@ class Limits:
         outputs: outputs of the model: labels over all shards, or codes where labels are hidden.
         labels: labels of one client.
         label_length: characters of a label's task and name together.
+        shards: how often one client may send a shard while requests of others wait for the model.
     """
 
     largest_value: float = LARGEST
     outputs: int = 1 << 20
     labels: int = 1 << 20
     label_length: int = 2000
+    shards: int = 1 << 62
 
     def check_statement(self, client: str, statement: Statement) -> None:
         """Refuse more codes than the model may have outputs.

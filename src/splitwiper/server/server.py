@@ -16,7 +16,15 @@ from torch import Tensor
 
 from splitwiper.cache import to_device
 from splitwiper.config import ServerConfig, from_dict, read_toml
-from splitwiper.errors import BusyError, CorruptError, DataError, ForbiddenError, NotFoundError, UntrainableError
+from splitwiper.errors import (
+    BusyError,
+    CorruptError,
+    DataError,
+    ForbiddenError,
+    NotFoundError,
+    QuotaError,
+    UntrainableError,
+)
 from splitwiper.loop import OnState
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
@@ -145,6 +153,7 @@ class Server:
         Raises:
             ForbiddenError: an operator evicted the client.
             DataError: what comes with it is beyond a limit.
+            QuotaError: the client has sent shards again and again while others wait for the model.
         """
         if exclusion.is_evicted(self.tree, client):
             raise ForbiddenError(
@@ -152,6 +161,22 @@ class Server:
                 "operator admits it again. Requests to forget are answered all the same."
             )
         self.limits.check_statement(client, statement)
+        self._check_pace(client, statement)
+
+    def _check_pace(self, client: str, statement: Statement) -> None:
+        """Refuse shard after shard of one client while others wait: each makes the training under way start over.
+
+        A shard that answers an open request of the client itself is always accepted.
+        """
+        waiting = self.tree.waiting()
+        if any(one.client == client and one.id in statement.tickets and one.state == "accepted" for one in waiting):
+            return
+        others = any(one.state == "erased" and one.client != client for one in waiting)
+        if others and ledger.shards_since_model(self.tree.book.db)[client] >= self.limits.shards:
+            raise QuotaError(
+                f"client {client!r} has sent {self.limits.shards} shards while others wait to be forgotten, which is "
+                "all that is taken until the model is trained: send it again then."
+            )
 
     def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:
         """Refuse labels in the clear where others hide theirs, and codes beyond what the client says there are.
@@ -299,7 +324,7 @@ class Server:
 
     def _by_suspicion(self, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
         """Order shards: those of the last model first, which could be trained on, then by their largest value."""
-        changed, opened = ledger.changed_clients(self.tree.book.db), self._open(shards)
+        changed, opened = ledger.shards_since_model(self.tree.book.db), self._open(shards)
         values = [farthest_value(one, self.columns) for one in opened]
         ranked = sorted(zip(shards, values, strict=True), key=lambda one: (one[0].client in changed, one[1]))
         return [shard for shard, _ in ranked]

@@ -57,6 +57,9 @@ class ServiceConfig:
     """Labels of one client at most."""
     label_length: int = 200
     """Characters of a label at most, its task included."""
+    shards: int = 3
+    """Shards that a client may send while requests of others wait for the model: each makes training start over. One
+    that answers a request of its own does not count."""
     largest_value: float = 65504.0
     """The largest absolute value of an activation. The default is float16's range, far beyond what networks on scaled
     inputs give; what lies beyond it makes training fail."""
@@ -78,7 +81,7 @@ class ServiceConfig:
             bounded(self, name, 0, strict=name == "rate", high=1e6)
         for name in ("deadline", "patience", "lapse"):
             bounded(self, name, 0, strict=True, high=1e4)
-        for name in ("requests", "burst", "largest", "rows", "unfinished"):
+        for name in ("requests", "burst", "largest", "rows", "unfinished", "shards"):
             bounded(self, name, 1, high=1 << 50)
         for name in ("outputs", "labels"):
             bounded(self, name, 1, high=1 << 20)
@@ -89,4 +92,4 @@ class ServiceConfig:
     @property
     def limits(self) -> Limits:
         """What shards are held to."""
-        return Limits(self.largest_value, self.outputs, self.labels, self.label_length)
+        return Limits(self.largest_value, self.outputs, self.labels, self.label_length, self.shards)

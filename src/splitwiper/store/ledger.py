@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,14 +106,14 @@ def is_evicted(db: sqlite3.Connection, client: str) -> bool:
     return entry is not None and entry["kind"] == "evicted"
 
 
-def changed_clients(db: sqlite3.Connection) -> set[str]:
-    """Return the clients whose shards came after the newest entry about a model."""
+def shards_since_model(db: sqlite3.Connection) -> Counter[str]:
+    """Return how many shards each client has sent since the newest entry about a model."""
     kind = "json_extract(body, '$.kind')"
     rows = db.execute(
         f"SELECT json_extract(body, '$.client') AS client FROM ledger WHERE {kind} = 'shard' "  # noqa: S608
         f"AND seq > (SELECT coalesce(max(seq), 0) FROM ledger WHERE {kind} = 'model')"
     )
-    return {str(row["client"]) for row in rows}
+    return Counter(str(row["client"]) for row in rows)
 
 
 def entries(book: Book, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:

@@ -86,7 +86,7 @@ async def evict(request: Request, body: Decision) -> None:
     operator = service.client(request)
 
     def carry_out(server: Server) -> None:
-        if not server.tree.knows(body.client):
+        if not server.tree.knows(body.client) and service.cases.key(body.client) is None:
             raise NotFoundError(f"there is no client {body.client!r}.")
         service.overrides.decide("evict", body.client, operator, body.reason)
         exclusion.evict(server.tree, body.client, operator)
