@@ -320,7 +320,8 @@ class Server:
         if found == ordered[0] and not waiting:
             raise problem
         _log.error("the shard of client %r is set aside, since training fails with it: %s", found.client, problem)
-        exclusion.set_aside(self.tree, found.client, by="training", why="training with this shard fails")
+        why = "training with this shard fails"
+        exclusion.set_aside(self.tree, found.client, by="training", why=why, file=found.file)
 
     def _by_suspicion(self, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
         """Order shards: those of the last model first, which could be trained on, then by their largest value."""

@@ -31,6 +31,7 @@ class Lapses:
 
     def expire(self, tree: ServerTree) -> None:
         """Erase the shards of clients that asked and were silent for too long."""
+        held = {shard.client: shard.file for shard in tree.shards()}  # before the tickets that a newer one may answer
         waiting = [ticket for ticket in tree.waiting() if ticket.state == "accepted"]
         self._terms.keep({ticket.id for ticket in waiting})
         over = {
@@ -40,4 +41,5 @@ class Lapses:
         }
         for client in sorted(over):
             _log.warning("client %r asked to forget and sent nothing since: its shard is erased", client)
-            exclusion.set_aside(tree, client, by="lapse", why="the client asked to forget, and sent nothing since")
+            why = "the client asked to forget, and sent nothing since"
+            exclusion.set_aside(tree, client, by="lapse", why=why, file=held.get(client, ""))

@@ -14,7 +14,7 @@ from splitwiper.store import ledger
 from splitwiper.store.server_tree import ServerTree
 
 
-def set_aside(tree: ServerTree, client: str, *, by: str, why: str) -> None:
+def set_aside(tree: ServerTree, client: str, *, by: str, why: str, file: str | None = None) -> None:
     """Erase a client's shard, and answer all its open requests by that.
 
     Args:
@@ -22,8 +22,9 @@ def set_aside(tree: ServerTree, client: str, *, by: str, why: str) -> None:
         client: whose shard it is.
         by: one of `ledger.WITHDRAWERS`.
         why: the reason, for everybody who may read the ledger.
+        file: the shard that is meant: one that the client sent meanwhile is kept. Empty where it had none.
     """
-    tree.withdraw(client, None, answers=None, by=by, why=why)
+    tree.withdraw(client, None, answers=None, by=by, why=why, file=file)
 
 
 def evict(tree: ServerTree, client: str, operator: str) -> None:

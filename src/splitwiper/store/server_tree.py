@@ -223,7 +223,14 @@ class ServerTree:
             return shard_record(db.execute(f"{_SHARDS} WHERE client = ?", (client,)).fetchone())
 
     def withdraw(
-        self, client: str, statement: Statement | None, *, answers: Sequence[str] | None, by: str = "", why: str = ""
+        self,
+        client: str,
+        statement: Statement | None,
+        *,
+        answers: Sequence[str] | None,
+        by: str = "",
+        why: str = "",
+        file: str | None = None,
     ) -> None:
         """Erase a client's shard; nothing replaces it.
 
@@ -233,15 +240,19 @@ class ServerTree:
             answers: the tickets that this answers; None for all that the client has open.
             by: who withdraws it, where it is not the client: one of `ledger.WITHDRAWERS`.
             why: the reason, for everybody who may read the ledger.
+            file: do nothing unless the client's shard is this file still; empty for none.
         """
         with self._replacing(client) as db:
+            held = db.execute("SELECT file FROM shards WHERE client = ?", (client,)).fetchone()
+            if file is not None and file != (held["file"] if held else ""):
+                return
             if db.execute("DELETE FROM shards WHERE client = ?", (client,)).rowcount:
                 db.execute("UPDATE clients SET generation = generation + 1 WHERE name = ?", (client,))
                 entry = {"by": by, "why": why, "time": tickets.now()} if by else {}
                 ledger.append(db, {"kind": "withdrawn", "client": client, **entry})
             if answers is None:
                 answers = tickets.accepted(db, client)
-            tickets.answer(db, client, statement, answers, size=0, warm=self._warm())
+            tickets.answer(db, client, statement, answers, warm=self._warm())
 
     @contextmanager
     def _replacing(self, client: str) -> Iterator[sqlite3.Connection]:

@@ -90,7 +90,13 @@ def charge(db: sqlite3.Connection, client: str, spent: Spent, size: int) -> None
 
 
 def answer(
-    db: sqlite3.Connection, client: str, statement: Statement | None, tickets: Sequence[str], *, size: int, warm: bool
+    db: sqlite3.Connection,
+    client: str,
+    statement: Statement | None,
+    tickets: Sequence[str],
+    *,
+    size: int = 0,
+    warm: bool,
 ) -> None:
     """Mark tickets as erased; a model that knew the data goes with them, unless a warm start goes on from it.
 
