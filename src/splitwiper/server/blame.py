@@ -3,9 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from splitwiper.errors import CorruptError, UntrainableError
+from splitwiper.store import ShardRecord, ledger
+from splitwiper.wire.shard import farthest_value
+
+if TYPE_CHECKING:
+    from splitwiper.server.server import Server
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """The shard with which training fails; if it is the least suspected one, none can be trained on, even alone."""
+
+    shard: ShardRecord
+    is_least_suspected: bool
+
+
+class _ShardsChanged(Exception):
+    """A shard was replaced or withdrawn while the one at fault was being looked for."""
+
+
+def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
+    """Find the shard with which training fails; None where shards changed meanwhile.
+
+    Args:
+        server: trains on some of them, and publishes nothing.
+        shards: the manifest, on which training failed.
+    """
+
+    def trains(some: Sequence[ShardRecord]) -> bool:
+        if server.tree.shards() != shards:
+            raise _ShardsChanged
+        try:
+            server.compute(sorted(some, key=lambda one: one.client), warm=server.warm_start())
+        except UntrainableError:
+            return False
+        return True
+
+    try:
+        ordered = _by_suspicion(server, shards)
+        found = find_offender(ordered, trains)
+    except (CorruptError, _ShardsChanged):
+        if server.tree.shards() != shards:  # a file that is gone was replaced
+            return None
+        raise
+    return Blamed(found, found == ordered[0])
+
+
+def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
+    """Order shards: those of the last model first, which could be trained on, then by their largest value."""
+    changed = ledger.shards_since_model(server.tree.book.db)
+    values = [farthest_value(one, server.columns) for one in server.open_shards(shards)]
+    ranked = sorted(zip(shards, values, strict=True), key=lambda one: (one[0].client in changed, one[1]))
+    return [shard for shard, _ in ranked]
 
 
 def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool]) -> _T:

@@ -28,7 +28,7 @@ from splitwiper.errors import (
 from splitwiper.loop import OnState
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
-from splitwiper.server.blame import find_offender
+from splitwiper.server.blame import blame
 from splitwiper.server.limits import Limits
 from splitwiper.server.recording import Recorder
 from splitwiper.server.training import Trained, TrainingInputs, Watch, train
@@ -51,14 +51,10 @@ from splitwiper.wire import (
 )
 from splitwiper.wire.codecs import unpack
 from splitwiper.wire.commitments import model_commitment
-from splitwiper.wire.shard import check_shard, farthest_value
+from splitwiper.wire.shard import check_shard
 
 Progress = Callable[[str, int, int], None]
 _log = logging.getLogger("splitwiper")
-
-
-class _ShardsChanged(Exception):
-    """A shard was replaced or withdrawn while the one at fault was being looked for."""
 
 
 class Server:
@@ -300,35 +296,14 @@ class Server:
         waiting = any(ticket.state == "erased" for ticket in self.tree.waiting())
         if not (waiting or self._shared):
             raise problem
-
-        def trains(some: Sequence[ShardRecord]) -> bool:
-            if self.tree.shards() != shards:
-                raise _ShardsChanged
-            try:
-                self.compute(sorted(some, key=lambda one: one.client), warm=self._warm_start())
-            except UntrainableError:
-                return False
-            return True
-
-        try:
-            ordered = self._by_suspicion(shards)
-            found = find_offender(ordered, trains)
-        except (CorruptError, _ShardsChanged):
-            if self.tree.shards() != shards:  # the search is void
-                return
-            raise
-        if found == ordered[0] and not waiting:
+        found = blame(self, shards)
+        if found is None:
+            return
+        if found.is_least_suspected and not waiting:
             raise problem
-        _log.error("the shard of client %r is set aside, since training fails with it: %s", found.client, problem)
-        why = "training with this shard fails"
-        exclusion.set_aside(self.tree, found.client, by="training", why=why, file=found.file)
-
-    def _by_suspicion(self, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
-        """Order shards: those of the last model first, which could be trained on, then by their largest value."""
-        changed, opened = ledger.shards_since_model(self.tree.book.db), self._open(shards)
-        values = [farthest_value(one, self.columns) for one in opened]
-        ranked = sorted(zip(shards, values, strict=True), key=lambda one: (one[0].client in changed, one[1]))
-        return [shard for shard, _ in ranked]
+        client, why = found.shard.client, "training with this shard fails"
+        _log.error("the shard of client %r is set aside, since training fails with it: %s", client, problem)
+        exclusion.set_aside(self.tree, client, by="training", why=why, file=found.shard.file)
 
     def _is_whole(self, model: ModelRecord | None) -> bool:
         """Whether the model in use, if there is one, can be read; if not, it is trained again."""
@@ -337,7 +312,7 @@ class Server:
         except CorruptError:
             return False
 
-    def _warm_start(self) -> tuple[Mapping[str, Tensor], tuple[Label, ...]] | None:
+    def warm_start(self) -> tuple[Mapping[str, Tensor], tuple[Label, ...]] | None:
         """Return the weights and labels that training goes on from; None where it starts from the first weights."""
         old = self.tree.model()
         if old is None or self.config.start != "warm" or not self._is_whole(old):
@@ -349,7 +324,7 @@ class Server:
         if not shards:
             return self.tree.publish(None, None, manifest=manifest)
         start = time.perf_counter()
-        old, warm = self.tree.model(), self._warm_start()
+        old, warm = self.tree.model(), self.warm_start()
         recorder = Recorder(self.tree) if self.config.transcript and warm is None else None
         with recorder or nullcontext():
             try:
@@ -381,7 +356,7 @@ class Server:
         return TrainingInputs(
             template=self._half,
             initial=self.tree.initial(),
-            shards=self._open(shards),
+            shards=self.open_shards(shards),
             labels=outputs_of(shards),
             columns=self.columns,
             config=self.config,
@@ -445,7 +420,7 @@ class Server:
         with reproducible(pick_device(self.config.device), int(model.fingerprint["threads"]), self.config.numerics):
             yield self.inputs(shards), transcript, model
 
-    def _open(self, shards: Sequence[ShardRecord]) -> list[Shard]:
+    def open_shards(self, shards: Sequence[ShardRecord]) -> list[Shard]:
         """Open shards; their bytes are checked side by side."""
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as readers:
             return list(readers.map(self.tree.open, shards))
