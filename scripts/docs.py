@@ -23,6 +23,7 @@ from splitwiper.cli import app
 from splitwiper.cli.settings import ClientFiles, KnownData
 from splitwiper.config import ClientConfig, Config, Masking, ModelConfig, Noise, ServerConfig
 from splitwiper.evaluation.comparison import settings as comparison
+from splitwiper.service.settings import ServiceConfig
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MARK = "<!-- Written by `make docs`: change the docstrings in src/, not this page. -->"
@@ -151,6 +152,7 @@ def config() -> str:
     tables = [
         ("[model]", ModelConfig),
         ("[server]", ServerConfig),
+        ("[service]", ServiceConfig),
         ("[client]", ClientConfig),
         ("[client.masking]", Masking),
         ("[client.noise]", Noise),
@@ -162,7 +164,8 @@ def config() -> str:
     links = ", ".join(f"[`{name}`](#{slug(name)})" for name, _ in tables)
     parts = [
         f"# Settings\n\n{MARK}\n",
-        "The TOML file of `splitwiper learn` and `splitwiper compare`. Unknown keys and wrong types are errors that "
+        "The TOML file of `splitwiper learn` and `splitwiper compare`; `splitwiper serve` takes `seed`, `[model]`, "
+        "`[server]` and `[service]`. Unknown keys and wrong types are errors that "
         "name the nearest key. In Python the same names are fields of `Config`, `ModelConfig`, `ServerConfig` and "
         "`ClientConfig`, and of `Masking` and `Noise` in `splitwiper.config`.\n",
         f"Tables: {links} and [`[[compare.systems]]`](#comparesystems).\n",

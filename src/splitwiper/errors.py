@@ -26,6 +26,7 @@ The tree::
     │   ├── FailingError                     it was reached, and cannot do its work: no room, a damaged store
     │   └── SlowError                        it was reached, and what was sent came too slowly
     ├── TrainingError         (RuntimeError) training ran and went wrong
+    │   └── UntrainableError                 because of the rows: loss or weights are not finite, or a layer failed
     ├── ForkError             (RuntimeError) the server shows another ledger than it did before
     │   └── RestoredError                    because its operator restored a backup, and says so
     └── MismatchError         (RuntimeError) the server's answer is not what it committed to
@@ -137,6 +138,10 @@ class SlowError(UnreachableError):
 
 class TrainingError(SplitWiperError, RuntimeError):
     """Training ran and went wrong."""
+
+
+class UntrainableError(TrainingError):
+    """These rows cannot be trained on: the loss or the weights stopped being finite, or a layer failed on them."""
 
 
 class ForkError(SplitWiperError, RuntimeError):

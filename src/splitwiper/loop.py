@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from splitwiper.cache import Cache
 from splitwiper.config import Recipe
-from splitwiper.errors import TrainingError
+from splitwiper.errors import TrainingError, UntrainableError
 from splitwiper.feeding import feed_for
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import Stream, isolated_rng
@@ -193,7 +193,7 @@ def _epochs(
             lane.synchronize()
         mean = float(step.total) / len(rows)
         if not math.isfinite(mean):
-            raise TrainingError(
+            raise UntrainableError(
                 f"{what}: the loss is {mean} after epoch {epoch + 1}. Lower lr ({recipe.lr:g}), set clip "
                 "(say 1.0), or scale the inputs (standardise = true), in a new run; in one that learned before, "
                 "forget the rows that were added last."

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from splitwiper.cache import CODE, Parts
 from splitwiper.config import Recipe
-from splitwiper.errors import DataError, TrainingError
+from splitwiper.errors import DataError, TrainingError, UntrainableError
 
 _log = logging.getLogger("splitwiper")
 _lost = 0
@@ -202,7 +202,8 @@ class Step:
                 self._net.to(memory_format=self._layout)  # type: ignore[call-overload]
                 self.load(kept)  # the optimiser's tensors follow the layout
                 return self._logits(tensors, rows)
-            raise TrainingError(f"{self._what}: a batch of {rows} rows could not be computed ({problem}).") from problem
+            kind = TrainingError if "allocate memory" in str(problem) else UntrainableError  # not the rows' fault
+            raise kind(f"{self._what}: a batch of {rows} rows could not be computed ({problem}).") from problem
 
     def _undoing(self) -> Callable[[], None]:
         """How to take back what a forward pass that fails on the way has changed: buffers, and what it drew.

@@ -65,9 +65,10 @@ class Running:
         signed: bool = True,
         numerics: str = "native",
         cold: bool = False,
+        more: str = "",
     ) -> None:
         self.folder, self.port, self._epochs, self._store, self._signed = folder, 0, epochs, str(store), signed
-        self._numerics, self._cold = numerics, cold or numerics != "native"
+        self._numerics, self._cold, self._more = numerics, cold or numerics != "native", more
         self.certs = certificates(folder / "certs")
         self.process: warm.Process | subprocess.Popen[str] | None = None
         self.start()
@@ -75,7 +76,7 @@ class Running:
     def start(self) -> None:
         text = SERVER.replace("PORT", str(self.port)).replace("EPOCHS", str(self._epochs))
         text = text.replace("NUMERICS", self._numerics)
-        text += f"signed = {str(self._signed).lower()}\n"
+        text += f"signed = {str(self._signed).lower()}\nreserve = 0.0\n{self._more}\n"
         (self.folder / "server.toml").write_text(text, encoding="utf-8")
         command = ["splitwiper", "serve", "server.toml", "--store", self._store]
         with (self.folder / "server.log").open("a", encoding="utf-8") as log:

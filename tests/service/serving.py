@@ -24,10 +24,18 @@ from splitwiper.service.identity import Authority, Trust, client_context, server
 from splitwiper.service.running import PeerProtocol
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import ServerHalf
-from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Statement, Ticket
+from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Standing, Statement, Ticket
 
 CLIENTS = ("north", "south", "west")
-OPEN = {"probabilities": True, "withdraw": False, "rate": 1e4, "burst": 10_000, "requests": 1000, "signed": False}
+OPEN = {
+    "probabilities": True,
+    "withdraw": False,
+    "rate": 1e4,
+    "burst": 10_000,
+    "requests": 1000,
+    "signed": False,
+    "reserve": 0.0,
+}
 
 
 def certificates(folder: Path, clients: tuple[str, ...] = CLIENTS) -> Path:
@@ -118,6 +126,12 @@ class Everybody:
 
     def withdraw(self, client: str, statement: Statement) -> None:
         self.links[client].withdraw(client, statement)
+
+    def standing(self, client: str) -> Standing:
+        return self.links[client].standing(client)
+
+    def largest_value(self) -> float:
+        return self.links["north"].largest_value()
 
     def submit(self, request: Request) -> Ticket:
         return self.links[request.client].submit(request)

@@ -25,6 +25,8 @@ OPERATOR = {
     ("GET", "/metrics"),
     ("POST", "/v1/operator/keep-serving"),
     ("POST", "/v1/operator/drop-key"),
+    ("POST", "/v1/operator/evict"),
+    ("POST", "/v1/operator/admit"),
     ("GET", "/v1/operator/requests"),
     ("GET", "/v1/operator/overrides"),
 }
@@ -149,8 +151,8 @@ def test_requests_have_a_quota(serve, certs: Path) -> None:
         link.submit(Request(f"t{number}", "north", "class", COMMITTED))
     with pytest.raises(QuotaError, match="made 2 requests within a day"):
         link.submit(Request("t2", "north", "class", COMMITTED))
-    assert link.submit(Request("t1", "north", "class", COMMITTED)).state == "accepted"  # repeating is no new one
-    assert link_of(url, certs, "south").submit(Request("s1", "south", "class", COMMITTED)).state == "accepted"
+    assert link.submit(Request("t1", "north", "class", COMMITTED)).state == "settled"  # repeating is no new one
+    assert link_of(url, certs, "south").submit(Request("s1", "south", "class", COMMITTED)).state == "settled"
 
 
 def test_calls_have_a_rate(serve, http) -> None:
@@ -213,8 +215,8 @@ def test_operators_see_every_request_and_drop_lost_keys(serve, run, certs: Path,
     ops = http(url, "ops", "operators")
     told = ops.get("/v1/operator/requests").json()
     assert [(one["client"], one["stage"], one["signed"]) for one in told] == [
-        ("north", "accepted", True),
-        ("south", "accepted", True),
+        ("north", "settled", True),
+        ("south", "settled", True),
     ]
     assert ops.post("/v1/operator/drop-key", json={"client": "west", "reason": "never seen"}).status_code == 404
     (tmp_path / "north" / "request-key.pem").unlink()  # its home was lost
@@ -227,7 +229,7 @@ def test_operators_see_every_request_and_drop_lost_keys(serve, run, certs: Path,
     with pytest.raises(IdentityError, match="no key of 'north' is registered"):
         own.submit(Request("t9", "north", "class", COMMITTED))
     own.register("north")
-    assert own.submit(Request("t9", "north", "class", COMMITTED)).state == "accepted"
+    assert own.submit(Request("t9", "north", "class", COMMITTED)).state == "settled"
     entries = ledger.entries(ServerTree(run.path / "server").book)
     kinds = [entry["kind"] for entry in entries if entry.get("client") == "north" and "key" in entry]
     assert kinds == ["joined", "key-dropped", "joined"]

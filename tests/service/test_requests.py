@@ -151,7 +151,7 @@ def test_over_the_network_a_request_must_be_signed(serve, certs: Path, tmp_path:
     own = OwnKey(tmp_path, federation)
     north = link_of(url, certs, "north", signer=own)
     north.register("north")
-    assert north.submit(ASKED).state == "accepted"
+    assert north.submit(ASKED).state == "settled"  # it has sent nothing
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(IdentityError, match="another key"):  # a second certificate in the same name does not help

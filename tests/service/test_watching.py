@@ -28,7 +28,8 @@ def test_an_operator_sees_the_state_and_no_label(serve, http, certs: Path, run) 
     ops = http(url, "ops", "operators")
     found = ops.get("/v1/status")
     told = found.json()
-    assert told["clients"]["north"] == {"generation": 1, "rows": 30} and told["current"] and told["model"]
+    assert told["clients"]["north"] == {"generation": 1, "rows": 30, "removed": "", "evicted": False}
+    assert told["current"] and told["model"]
     (open_,) = told["open"]
     assert (open_["ticket"], open_["state"]) == ("t1", "accepted") and open_["deadline"].startswith("20")
     for word in ("bird", "cat", "dog", "eel"):

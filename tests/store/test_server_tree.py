@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from splitwiper.errors import NotFoundError
-from splitwiper.store import ModelRecord, ServerTree, files, manifest_digest
+from splitwiper.errors import CorruptError, NotFoundError
+from splitwiper.store import ModelRecord, ServerTree, exclusion, files, ledger, manifest_digest
+from splitwiper.store.replay import Replay
 from splitwiper.wire import Column, Label, Request, Statement, open_shard, write_shard
 
 LABELS = (Label("", "a"),)
@@ -92,3 +93,64 @@ def test_the_model_that_knew_forgotten_rows_goes_with_the_shard(tree: ServerTree
     assert present(tree, "models") == set()
     assert present(tree, "shards") == tree.kept()["shards"]
     assert len(present(tree, "shards")) == 1
+
+
+# --- shards that are erased without their client's doing ---------------------------------------------------------
+
+
+def played(tree: ServerTree) -> Replay:
+    made = Replay()
+    for entry in ledger.entries(tree.book):
+        made.add(entry)
+    return made
+
+
+def test_only_the_shard_that_is_meant_is_set_aside(tree: ServerTree) -> None:
+    """The one at fault may have been replaced while it was being looked for."""
+    upload(tree, "north", 1.0)
+    old = tree.shard("north")
+    assert old is not None
+    tree.submit(Request("ticket", "north", "class"))
+    upload(tree, "north", 2.0)
+    for file in (old.file, ""):
+        exclusion.set_aside(tree, "north", by="training", why="it fails", file=file)
+        assert tree.shard("north") is not None and tree.ticket("ticket").state == "accepted"
+    now = tree.shard("north")
+    assert now is not None and exclusion.taken_away(tree, "north") is None
+    exclusion.set_aside(tree, "north", by="training", why="it fails", file=now.file)
+    assert tree.shard("north") is None and tree.ticket("ticket").state == "erased"
+    assert present(tree, "shards") == set()
+    entry = exclusion.taken_away(tree, "north")
+    assert entry is not None and (entry["by"], entry["why"]) == ("training", "it fails")
+    assert not played(tree).shards and played(tree).generations == tree.clients()
+
+
+def test_eviction_is_read_from_the_ledger(tree: ServerTree) -> None:
+    upload(tree, "north", 1.0)
+    for _ in range(2):
+        exclusion.evict(tree, "north", "ops")
+    assert exclusion.is_evicted(tree, "north") and not exclusion.is_evicted(tree, "south")
+    assert tree.shard("north") is None and played(tree).evicted == {"north"}
+    exclusion.admit(tree, "north", "ops")
+    with pytest.raises(NotFoundError, match="not evicted"):
+        exclusion.admit(tree, "north", "ops")
+    upload(tree, "north", 2.0)
+    assert played(tree).evicted == set() and exclusion.taken_away(tree, "north") is None
+    kinds = [entry["kind"] for entry in ledger.entries(tree.book)]
+    assert kinds.count("evicted") == kinds.count("admitted") == kinds.count("withdrawn") == 1
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": "withdrawn", "client": "south", "by": "nobody"},
+        {"kind": "shard", "client": "north", "shard": "00" * 32},
+    ],
+)
+def test_a_ledger_that_contradicts_itself_is_noticed(tree: ServerTree, entry: dict[str, str]) -> None:
+    upload(tree, "south", 1.0)
+    exclusion.evict(tree, "north", "ops")
+    with tree.book.change() as db:
+        ledger.append(db, entry)
+    with pytest.raises(CorruptError):
+        played(tree)

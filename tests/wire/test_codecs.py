@@ -10,7 +10,7 @@ from splitwiper.client.fitted import Spread
 from splitwiper.config import CODECS
 from splitwiper.errors import DataError, FormatError
 from splitwiper.wire import Column, Label, open_shard, write_shard
-from splitwiper.wire.codecs import Ranges, decode, encode, has_ranges, pack, stored, unpack
+from splitwiper.wire.codecs import Ranges, decode, encode, fit_range, has_ranges, pack, stored, unpack
 from splitwiper.wire.shard import check_shard
 
 SHAPES = [(6, 4, 4), (3, 3, 3), (5, 8), (7,), ()]
@@ -192,5 +192,20 @@ def test_values_too_large_to_train_on_are_refused(tmp_path: Path) -> None:
         block = {"x": encode(values, column, codec).numpy()}, torch.zeros(2, dtype=torch.int32).numpy()
         write_shard(file, columns=[column], rows=2, labels=[Label("", "a")], blocks=[block], codec=codec)
         (tmp_path / codec).write_bytes(file.getvalue())
-        with pytest.raises(DataError, match="beyond 1e"):
+        with pytest.raises(DataError, match=r"e\+38.*values up to 1e\+30"):
             check_shard(open_shard(tmp_path / codec), [column], codec)
+
+
+@pytest.mark.parametrize("codec", ["none", "float16", "bfloat16", "int8", "int4"])
+def test_the_federations_own_bound_is_kept_under_every_codec(tmp_path: Path, codec: str) -> None:
+    column, values = Column("x", "F32", (1,)), torch.tensor([[1.0], [-900.0]])
+    ranges = {"x": fit_range(values.min(0).values, values.max(0).values, codec)} if has_ranges(column, codec) else {}
+    file = io.BytesIO()
+    coded = encode(values, column, codec, ranges.get("x")).numpy()
+    block = {"x": coded}, torch.zeros(2, dtype=torch.int32).numpy()
+    write_shard(file, columns=[column], rows=2, labels=[Label("", "a")], blocks=[block], codec=codec, ranges=ranges)
+    (tmp_path / "shard").write_bytes(file.getvalue())
+    opened = open_shard(tmp_path / "shard")
+    check_shard(opened, [column], codec, client="north", largest=1000.0)
+    with pytest.raises(DataError, match=r"client 'north': column 'x' has the value 900.* up to 100.*standardise"):
+        check_shard(opened, [column], codec, client="north", largest=100.0)

@@ -50,6 +50,7 @@ LIES: dict[str, Any] = {
     "a shape that does not fit": columns(x=entry(shape=(2,))),
     "a huge shape": columns(x=entry(shape=(2**40,))),
     "a shape that wraps around": columns(x=entry(shape=(2**32, 2**32))),
+    "a shape of too many dimensions": columns(x=entry(shape=(1,) * 65)),
     "a negative shape": columns(x=entry(shape=(-1,))),
     "a shape of fractions": columns(x=entry(shape=(1.0,))),
     "a shape of text": columns(x=entry(shape="1")),
@@ -126,6 +127,12 @@ def test_a_header_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     path = shard(tmp_path / "long", raw + b" " * (17 << 20))
     with pytest.raises(FormatError, match="beyond the limit"):
         open_shard(path)
+
+
+def test_a_header_beyond_the_limit_is_not_parsed(tmp_path: Path) -> None:
+    """Parsing takes many times its size in memory: what safetensors would call malformed is never shown to it."""
+    with pytest.raises(FormatError, match="beyond the limit"):
+        open_shard(shard(tmp_path / "long", b"{" * (17 << 20)))
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 9, 100, -1, -8])

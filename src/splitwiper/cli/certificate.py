@@ -197,6 +197,9 @@ def tell_certificate(ticket: str, proof: Certified) -> None:
     found, out = proof.checked, show.output()
     if not found.holds:
         show.line(out, f"Forgotten at this site. The server's certificate of ticket {ticket[:8]} is not accepted.")
+    elif not found.certificate["before"]["shard"] and not found.certificate["after"]["shard"]:
+        told = "Forgotten at this site; the server certifies that it held nothing of this site"
+        show.line(out, f"{told}. Ticket {ticket[:8]} is settled.")
     elif not found.certificate["exact"]:
         show.line(out, f"Forgotten, not exactly: the server starts warm. Ticket {ticket[:8]} is settled.")
     elif found.exact:

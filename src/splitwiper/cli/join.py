@@ -161,14 +161,17 @@ def forget(
             )
             found = opened.await_receipt(ticket, patience=patience) if ticket else None
             proofs = _proofs(opened, ticket, patience)
+            trouble = opened.client.trouble()
         finally:
             opened.close()
+    if trouble:
+        show.line(show.errors(), f"Note: {trouble}")
     if found is not None and receipt is not None:
         found.save(receipt)
     if ticket and certificate is not None:
         write_certificate(certificate, proofs[ticket])
     if as_json:
-        told: dict[str, Any] = {"home": home, "ticket": ticket, "estimate": estimate}
+        told: dict[str, Any] = {"home": home, "ticket": ticket, "estimate": estimate, "trouble": trouble}
         told["certificates"] = {one: proof.checked.outcome for one, proof in proofs.items()}
         if found and ticket:
             told |= {"receipt": found.to_dict(), "certificate": proofs[ticket].checked.outcome}

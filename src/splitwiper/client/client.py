@@ -126,9 +126,37 @@ class Client(ClientContext):
         """Hand open requests to the server; returns every ticket that still waits to be answered."""
         with self._timed():
             for row in self.tree.requests("open"):
-                self._link.submit(Request(row["ticket"], self.name, row["level"], row["commitment"]))
+                ticket = self._link.submit(Request(row["ticket"], self.name, row["level"], row["commitment"]))
+                if ticket.state == "settled":  # the server held nothing: what is sent from here on is no answer to it
+                    self.tree.sending("", [row["ticket"]])
                 self.tree.mark([row["ticket"]], "sent")
             return [row["ticket"] for row in self.tree.requests("sent")]
+
+    def heed(self) -> bool:
+        """Note where the server erased this client's shard without its doing, or accepts none; True if it is news."""
+        found = self._link.standing(self.name)
+        if (self.tree.book.meta("evicted") or "") != found.evicted:
+            self.tree.remember(evicted=found.evicted)
+        if not found.seq or self.tree.book.meta("removal") == str(found.seq):
+            return False
+        answered = [ticket.id for ticket in self._link.tickets(self.name) if ticket.state != "accepted"]
+        self.tree.note_removal(found.seq, found.why, answers=answered, again=found.by != "training")
+        return True
+
+    def trouble(self) -> str:
+        """Why the server holds no shard of this client though it has rows, and the remedy; empty where it does."""
+        if evicted := self.tree.book.meta("evicted"):
+            return (
+                f"an operator of the server has evicted {self.name!r} ({evicted}): its shard was erased there, and no "
+                "other is accepted. Rows and folder here are in order; ask the operator to admit it again, and join."
+            )
+        if why := self.tree.book.meta("set_aside"):
+            return (
+                f"the server has set aside what {self.name!r} sent ({why}): it was erased there, and the model is "
+                "trained without it. The folder here is in order. Rows of unusual size are the likely cause: forget "
+                "those, and the rest is sent again; or start anew with scaled inputs (standardise = true)."
+            )
+        return ""
 
     def unknown_tickets(self) -> list[Ticket]:
         """Requests the server has in this client's name that its folder knows nothing of."""
@@ -196,9 +224,14 @@ class Client(ClientContext):
     def _syncing(self, again: bool) -> Pausing[bool]:
         self.tree.sweep()
         self._obey()
+        if self.heed():
+            again = False
         tickets = self.send_requests()  # before the suppression list is read: a ticket's rows are on it
         self.holdings.erase_suppressed()
         slices = self.holdings.slices()
+        if slices and self.tree.book.meta("evicted"):  # requests were settled when the shard was erased, or at once
+            self.tree.mark(tickets, "done")
+            return False
         if not slices:
             sent = bool(tickets) or bool(self.tree.book.meta("uploaded"))
             if sent:
@@ -270,7 +303,8 @@ class Client(ClientContext):
     ) -> tuple[Path, Sending]:
         """Embed every surviving row into a shard file in the outbox."""
         path = self.tree.root / "outbox" / files.random_name("shard")
-        sending = embed(path, recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
+        rows, largest = list(slices.values()), self._link.largest_value()
+        sending = embed(path, recipe, state, rows, columns=self._columns, on_batch=self._progress, largest=largest)
         return path, sending
 
     def _done(self, tickets: Sequence[str], *, uploaded: str = "", accepted: str = "", accepted_salt: str = "") -> None:
@@ -283,6 +317,7 @@ class Client(ClientContext):
             accepted=accepted,
             accepted_salt=accepted_salt,
             unsent="",
+            set_aside="",
             **gone,
             **without_names(self.tree, shard=uploaded, half=half[0].key if half else ""),
         )

@@ -17,14 +17,26 @@ from splitwiper.client.fitted import Spread
 from splitwiper.client.hiding import Survivors, plan_for
 from splitwiper.client.local_net import features_of
 from splitwiper.client.pretrain import Recipe, thaw
-from splitwiper.errors import DataError, TrainingError
+from splitwiper.errors import TrainingError
 from splitwiper.masking.plan import Plan, plain
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.privacy import ByPlace, protect, secure_stream
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
-from splitwiper.wire.codecs import LARGEST, bounded, encode, has_ranges, is_range, named, ranges_in, usable
+from splitwiper.wire.codecs import (
+    LARGEST,
+    bounded,
+    encode,
+    farthest,
+    has_ranges,
+    is_range,
+    named,
+    ranges_in,
+    reach,
+    too_large,
+    usable,
+)
 from splitwiper.wire.columns import Array
 
 OnBatch = Callable[[str, int, int], None]
@@ -59,7 +71,7 @@ def with_ranges(
     for name, spread in spreads.items():
         ranges = spread.ranges(recipe.config.codec)
         if not usable(ranges, recipe.config.codec):
-            raise _not_finite(recipe.name, name)
+            raise too_large(recipe.name, name, reach(ranges, recipe.config.codec), LARGEST)
         out |= named({name: ranges})
     return out
 
@@ -72,10 +84,11 @@ def embed(
     *,
     columns: Sequence[Column],
     on_batch: OnBatch | None = None,
+    largest: float = LARGEST,
 ) -> Sending:
     """Write the shard of a client's surviving rows to a path, whole or not at all; the rest is `embed_into`'s."""
     with files.atomic_file(path) as file:
-        return embed_into(file, recipe, state, slices, columns=columns, on_batch=on_batch)
+        return embed_into(file, recipe, state, slices, columns=columns, on_batch=on_batch, largest=largest)
 
 
 def embed_into(
@@ -86,11 +99,13 @@ def embed_into(
     *,
     columns: Sequence[Column],
     on_batch: OnBatch | None = None,
+    largest: float = LARGEST,
 ) -> Sending:
     """Write the shard of a client's surviving rows: in the order of their HMACs, or as labels are hidden.
 
     Raises:
-        DataError: an activation is NaN or infinite, does not fit the cut, or is beyond what the codec can hold.
+        DataError: an activation is NaN or infinite, does not fit the cut, or is beyond ``largest`` or what the codec
+            can hold.
     """
     codec, ranges = recipe.config.codec, ranges_in(state)
     sending = Sending(recipe, state, slices)
@@ -101,8 +116,9 @@ def embed_into(
             for column in columns:
                 values = boundary[column.name]
                 sent = encode(values, column, codec, ranges.get(column.name))
-                if not all(map(bounded, (values,) if sent is values else (values, sent))):  # float16 may overflow
-                    raise _not_finite(recipe.name, column.name, codec)
+                if not all(bounded(part, largest) for part in ((values,) if sent is values else (values, sent))):
+                    fits = min(largest, 65504.0) if codec == "float16" else largest
+                    raise too_large(recipe.name, column.name, farthest(values), fits, codec=codec)
                 out[column.name] = sent.cpu().numpy()
             yield out, codes.astype(np.int32)
 
@@ -152,7 +168,8 @@ class Sending:
     def _noisy(self, boundary: Mapping[str, Tensor], codes: Array, place: ByPlace) -> dict[str, Tensor]:
         """A batch as it may be sent."""
         if odd := [name for name, values in boundary.items() if not bounded(values)]:
-            raise _not_finite(self._recipe.name, odd[0])  # clipping would hide it
+            worst = farthest(boundary[odd[0]])  # clipping would hide it
+            raise too_large(self._recipe.name, odd[0], worst, LARGEST)
         counts = torch.from_numpy(np.bincount(self.plan.codes)[codes]) if self._noise.reading == "mean" else 1
         return protect(boundary, self._noise, place, group=counts)
 
@@ -223,12 +240,3 @@ def _blended(ones: Mapping[str, Tensor], others: Mapping[str, Tensor], rows: Arr
             weight = torch.from_numpy(share).to(one).reshape(-1, *[1] * (one.ndim - 1))
             out[name] = one.index_copy(0, at, weight * one[at] + (1 - weight) * others[name])
     return out
-
-
-def _not_finite(client: str, column: str, codec: str = "none") -> DataError:
-    other = " or take the codec bfloat16," if codec == "float16" else ""
-    return DataError(
-        f"client {client!r}: {column} has NaN or infinite values after pre-training, or some beyond {LARGEST:g}; lower "
-        f"lr, set clip,{other} or scale the inputs (standardise = true), in a new run; in this one, forget the rows "
-        "that were added last."
-    )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from splitwiper.server import Server
 from splitwiper.store import files
-from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Spent, Statement, Ticket
+from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Spent, Standing, Statement, Ticket
 from splitwiper.wire.transfer import carry, check_transfer
 
 
@@ -53,6 +53,14 @@ class InProcessLink:
         """Erase the client's shard."""
         self.charge(client, statement.spent)
         self._server.withdraw(client, statement)
+
+    def standing(self, client: str) -> Standing:
+        """Say whether the client's shard was erased without its doing."""
+        return self._server.standing(client)
+
+    def largest_value(self) -> float:
+        """Return the largest absolute value of an activation that the server accepts."""
+        return self._server.limits.largest_value
 
     def submit(self, request: Request) -> Ticket:
         """Ask to be forgotten."""

@@ -21,7 +21,7 @@ from splitwiper.federation.agreeing import agree
 from splitwiper.federation.members import Members
 from splitwiper.federation.sources import NAME
 from splitwiper.loop import Pausing
-from splitwiper.store import ledger
+from splitwiper.store import exclusion, ledger
 from splitwiper.wire import Receipt
 
 LANES = 8
@@ -57,6 +57,9 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
             answers = [t.id for t in open_tickets if t.client == ticket.client]
             server.tree.withdraw(ticket.client, None, answers=answers)
     receipts = server.train()
+    for name in sorted(here):  # whoever's shard was set aside so that others could be served
+        if exclusion.taken_away(server.tree, name) is not None:
+            members.client(name).heed()
     for name in sorted((set(names) & here | went_back) - failed.keys()):
         members.client(name).pin(ledger.head(server.tree.book))
     members.link.finished = True

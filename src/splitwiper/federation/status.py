@@ -185,7 +185,7 @@ def _client(name: str, tree: ClientTree | None, generation: int, rows: int, colu
         len(tree.requests("open", "sent")),
         tree.book.holder(),
         _privacy(tree, columns),
-        tree.book.meta("untrainable") or "",
+        tree.book.meta("untrainable") or tree.book.meta("set_aside") or "",
     )
 
 

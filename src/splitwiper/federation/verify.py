@@ -393,16 +393,20 @@ def verify_client(client: Client, accepted: str | None) -> Check:
         if stuck:
             return Check(what, "state", "exact", f"no shard, since what is left cannot be trained on: {problem}")
         return Check(what, "state", "mismatch", f"the half cannot be recomputed: {problem}")
-    if half is None or accepted is None:
+    excluded = client.tree.book.meta("set_aside") or client.tree.book.meta("evicted")
+    if half is None or (accepted is None and not excluded):
         return Check(
             what, "state", "mismatch", "the rows that are left can be trained on, yet there is no shard of them"
         )
     if state_digest(state) != half[0].digest:
         return Check(what, "state", "mismatch", "the recomputed client half differs from the one in use")
-    if shard != accepted:
+    if accepted is not None and shard != accepted:
         return Check(what, "state", "mismatch", "the recomputed shard differs from the one the server holds")
     load_state(client.tree.root / "half" / half[0].file, half[0].digest)
     rows = sum(record.rows for record in client.tree.slices().values())
+    if accepted is None:
+        told = f"half recomputed from {rows} surviving rows; the server has erased the shard: {excluded}"
+        return Check(what, "state", "exact", told)
     return Check(what, "state", "exact", f"half and shard recomputed from {rows} surviving rows")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import time
@@ -15,15 +16,25 @@ from torch import Tensor
 
 from splitwiper.cache import to_device
 from splitwiper.config import ServerConfig, from_dict, read_toml
-from splitwiper.errors import BusyError, CorruptError, DataError, NotFoundError
+from splitwiper.errors import (
+    BusyError,
+    CorruptError,
+    DataError,
+    ForbiddenError,
+    NotFoundError,
+    QuotaError,
+    UntrainableError,
+)
 from splitwiper.loop import OnState
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
+from splitwiper.server.blame import blame
+from splitwiper.server.limits import Limits
 from splitwiper.server.recording import Recorder
 from splitwiper.server.training import Trained, TrainingInputs, Watch, train
 from splitwiper.server.transcript import EpochCheck, Transcript, check_end, check_first, recompute_epoch
 from splitwiper.splitting import ServerHalf, identity
-from splitwiper.store import ModelRecord, ServerTree, ShardRecord, files, manifest_digest, outputs_of
+from splitwiper.store import ModelRecord, ServerTree, ShardRecord, exclusion, files, ledger, manifest_digest, outputs_of
 from splitwiper.wire import (
     Accepted,
     Label,
@@ -33,6 +44,7 @@ from splitwiper.wire import (
     Request,
     Scores,
     Shard,
+    Standing,
     Statement,
     Ticket,
     open_shard,
@@ -42,6 +54,7 @@ from splitwiper.wire.commitments import model_commitment
 from splitwiper.wire.shard import check_shard
 
 Progress = Callable[[str, int, int], None]
+_log = logging.getLogger("splitwiper")
 
 
 class Server:
@@ -52,14 +65,21 @@ class Server:
         half: the architecture.
         progress: told of long work.
         shared: its clients are apart, and not all need know each other: none can erase what others say, or bring codes
-            that the others' codebook does not know.
+            that the others' codebook does not know. A shard with which training fails is set aside at once.
+        limits: what is accepted of any one client.
     """
 
     def __init__(
-        self, tree: ServerTree, half: ServerHalf, progress: Progress | None = None, *, shared: bool = False
+        self,
+        tree: ServerTree,
+        half: ServerHalf,
+        progress: Progress | None = None,
+        *,
+        shared: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         self.tree = tree
-        self._shared = shared
+        self._shared, self.limits = shared, limits or Limits()
         self.config = from_dict(ServerConfig, read_toml(tree.root / "config.toml"))
         self.seed = tree.book.number("seed")
         self.columns = tree.columns()
@@ -96,16 +116,63 @@ class Server:
                 client says. None has it taken here.
             travelled: bytes it took on its way, where that is not its size.
             signed: what the client's own key signed about it, where clients sign.
+
+        Raises:
+            DataError: it cannot be trained on, or is beyond a limit.
+            ForbiddenError: an operator evicted the client.
         """
+        self.check_admitted(client, statement)
         with self.tree.staging(shard) as staged:
             opened = open_shard(staged)
-            check_shard(opened, self.columns, self.codec)
+            check_shard(opened, self.columns, self.codec, client=client, largest=self.limits.largest_value)
             self._check_codes(client, opened, statement)
             known = digest if staged.samefile(shard) else None  # a copy is not what was digested
             record = self.tree.accept(
                 client, staged, opened, statement, digest=known, travelled=travelled, signed=signed
             )
         return Accepted(record.digest, record.generation)
+
+    def standing(self, client: str, reason: str = "an operator decided so") -> Standing:
+        """Say whether a client's shard was erased without its doing, or none of it is accepted.
+
+        Args:
+            client: the client.
+            reason: why it is evicted, if it is.
+        """
+        entry = exclusion.taken_away(self.tree, client) or {}
+        evicted = reason if exclusion.is_evicted(self.tree, client) else ""
+        return Standing(int(entry.get("seq", 0)), str(entry.get("by", "")), str(entry.get("why", "")), evicted)
+
+    def check_admitted(self, client: str, statement: Statement) -> None:
+        """Refuse a shard before it is sent or looked at.
+
+        Raises:
+            ForbiddenError: an operator evicted the client.
+            DataError: what comes with it is beyond a limit.
+            QuotaError: the client has sent shards again and again while others wait for the model.
+        """
+        if exclusion.is_evicted(self.tree, client):
+            raise ForbiddenError(
+                f"an operator has evicted client {client!r}: its shard was erased, and no other is accepted until an "
+                "operator admits it again. Requests to forget are answered all the same."
+            )
+        self.limits.check_statement(client, statement)
+        self._check_pace(client, statement)
+
+    def _check_pace(self, client: str, statement: Statement) -> None:
+        """Refuse shard after shard of one client while others wait: each makes the training under way start over.
+
+        A shard that answers an open request of the client itself is always accepted.
+        """
+        waiting = self.tree.waiting()
+        if any(one.client == client and one.id in statement.tickets and one.state == "accepted" for one in waiting):
+            return
+        others = any(one.state == "erased" and one.client != client for one in waiting)
+        if others and ledger.shards_since_model(self.tree.book.db)[client] >= self.limits.shards:
+            raise QuotaError(
+                f"client {client!r} has sent {self.limits.shards} shards while others wait to be forgotten, which is "
+                "all that is taken until the model is trained: send it again then."
+            )
 
     def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:
         """Refuse labels in the clear where others hide theirs, and codes beyond what the client says there are.
@@ -114,6 +181,7 @@ class Server:
             DataError: naming what does not fit.
         """
         others = [other for other in self.tree.shards() if other.client != client]
+        self.limits.check_labels(client, shard, others)
         if not statement.codebook:
             if any(other.codebook for other in others):
                 raise DataError(
@@ -136,8 +204,8 @@ class Server:
         self.tree.withdraw(client, statement, answers=statement.tickets)
 
     def submit(self, request: Request) -> Ticket:
-        """Record a request to be forgotten."""
-        return self.tree.submit(request)
+        """Record a request to be forgotten. Where clients are apart, one without a shard is answered at once."""
+        return self.tree.submit(request, at_once=self._shared)
 
     def tickets(self, client: str) -> tuple[Ticket, ...]:
         """Every request made in this client's name, and where it stands."""
@@ -197,14 +265,45 @@ class Server:
     # --- training ------------------------------------------------------------------------------------------
 
     def train(self) -> tuple[Receipt, ...]:
-        """Bring the model up to date with the manifest, settle the tickets it answers, and return their receipts."""
+        """Bring the model up to date with the manifest, settle the tickets it answers, and return their receipts.
+
+        Where the shards cannot be trained on, the one at fault is set aside if clients are apart, or if a request waits
+        for the model: no client's rows keep another's from being forgotten.
+
+        Raises:
+            TrainingError: training went wrong. In one process, where nobody waits, nothing is set aside.
+        """
         with self.tree.book.lease("server training"):
             self.tree.sweep()
             while not (self.tree.is_current() and self._is_whole(self.tree.model())):
-                receipts = self._train_once()
+                shards = self.tree.shards()
+                try:
+                    receipts = self._train_once(shards)
+                except UntrainableError as problem:
+                    self._set_aside(shards, problem)
+                    continue
                 if receipts is not None:  # None: a shard changed under way, so train on the new manifest
                     return receipts
         return ()
+
+    def _set_aside(self, shards: tuple[ShardRecord, ...], problem: UntrainableError) -> None:
+        """Find the shard with which training fails, and erase it. Nothing is done if shards changed meanwhile.
+
+        Raises:
+            UntrainableError: nobody waits, and the settings are at fault rather than a shard: no shard can be trained
+                on, not even alone. Or there is no network between the clients and nobody waits.
+        """
+        waiting = any(ticket.state == "erased" for ticket in self.tree.waiting())
+        if not (waiting or self._shared):
+            raise problem
+        found = blame(self, shards)
+        if found is None:
+            return
+        if found.is_least_suspected and not waiting:
+            raise problem
+        client, why = found.shard.client, "training with this shard fails"
+        _log.error("the shard of client %r is set aside, since training fails with it: %s", client, problem)
+        exclusion.set_aside(self.tree, client, by="training", why=why, file=found.shard.file)
 
     def _is_whole(self, model: ModelRecord | None) -> bool:
         """Whether the model in use, if there is one, can be read; if not, it is trained again."""
@@ -213,15 +312,19 @@ class Server:
         except CorruptError:
             return False
 
-    def _train_once(self) -> tuple[Receipt, ...] | None:
-        shards = self.tree.shards()
+    def warm_start(self) -> tuple[Mapping[str, Tensor], tuple[Label, ...]] | None:
+        """Return the weights and labels that training goes on from; None where it starts from the first weights."""
+        old = self.tree.model()
+        if old is None or self.config.start != "warm" or not self._is_whole(old):
+            return None
+        return self.tree.weights(old), old.labels
+
+    def _train_once(self, shards: Sequence[ShardRecord]) -> tuple[Receipt, ...] | None:
         manifest = manifest_digest(shards)
         if not shards:
             return self.tree.publish(None, None, manifest=manifest)
         start = time.perf_counter()
-        old = self.tree.model()
-        go_on = self.config.start == "warm" and self._is_whole(old)
-        warm = (self.tree.weights(old), old.labels) if old and go_on else None
+        old, warm = self.tree.model(), self.warm_start()
         recorder = Recorder(self.tree) if self.config.transcript and warm is None else None
         with recorder or nullcontext():
             try:
@@ -253,7 +356,7 @@ class Server:
         return TrainingInputs(
             template=self._half,
             initial=self.tree.initial(),
-            shards=self._open(shards),
+            shards=self.open_shards(shards),
             labels=outputs_of(shards),
             columns=self.columns,
             config=self.config,
@@ -317,7 +420,7 @@ class Server:
         with reproducible(pick_device(self.config.device), int(model.fingerprint["threads"]), self.config.numerics):
             yield self.inputs(shards), transcript, model
 
-    def _open(self, shards: Sequence[ShardRecord]) -> list[Shard]:
+    def open_shards(self, shards: Sequence[ShardRecord]) -> list[Shard]:
         """Open shards; their bytes are checked side by side."""
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as readers:
             return list(readers.map(self.tree.open, shards))

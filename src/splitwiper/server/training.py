@@ -10,10 +10,12 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from splitwiper.cache import Cache
 from splitwiper.config import ServerConfig
+from splitwiper.errors import UntrainableError
 from splitwiper.heads import empty_linear, head_for, rows_of
 from splitwiper.loop import OnEpoch, OnState, Span, fit, state_of
 from splitwiper.seeding import Stream
@@ -85,6 +87,9 @@ def train(
         on_epoch: told of progress.
         on_state: given the whole state before the first epoch and after each.
         watch: sees the half after each epoch.
+
+    Raises:
+        TrainingError: training went wrong. It is an `UntrainableError` where the rows are at fault.
     """
 
     def told(epoch: int, epochs: int, loss: float) -> None:
@@ -96,7 +101,30 @@ def train(
 
     half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
     losses = _fit(half, inputs, on_epoch=told, on_state=on_state)
-    return Trained(state_of(half), losses)
+    state = state_of(half)
+    _check_finite(state, inputs.initial)
+    return Trained(state, losses)
+
+
+def _check_finite(state: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> None:
+    """Refuse weights and buffers that stopped being finite, which batch norm's may do while the loss stays finite.
+
+    A constant such as a mask may hold infinities from the beginning.
+
+    Raises:
+        UntrainableError: naming one that did.
+    """
+    for name, tensor in state.items():
+        first = initial.get(name)
+        odd = ~torch.isfinite(tensor)
+        if first is not None and first.shape == tensor.shape:
+            odd &= torch.isfinite(first)
+        if odd.any():
+            raise UntrainableError(
+                f"server training: {name} is not finite at its end, though the loss was. Lower lr, set clip (say 1.0), "
+                "or scale the inputs (standardise = true), in a new run; in one that learned before, forget the rows "
+                "that were added last."
+            )
 
 
 def train_epochs(inputs: TrainingInputs, span: Span) -> State:

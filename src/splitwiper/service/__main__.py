@@ -28,8 +28,7 @@ def main() -> None:
     to_stderr()
     stop = on_signals()
     threading.Thread(target=_outlived, args=(parent, stop), daemon=True).start()
-    own = settings.service
-    work(root, open_store(root, settings).server, coalesce=own.coalesce, deadline=own.deadline, stop=stop)
+    work(root, open_store(root, settings).server, settings.service, stop=stop)
 
 
 if __name__ == "__main__":

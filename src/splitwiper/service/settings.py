@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.config.training import CODECS
+from splitwiper.server.limits import Limits
+from splitwiper.wire.codecs import LARGEST
 
 IDENTITIES = ("certificates", "tokens")
 
@@ -49,6 +51,24 @@ class ServiceConfig:
     """Rows of one prediction at most."""
     unfinished: int = 2
     """Uploads that a client may have begun and not finished."""
+    outputs: int = 4096
+    """Outputs of the model at most: labels over all clients, or codes where labels are hidden."""
+    labels: int = 1024
+    """Labels of one client at most."""
+    label_length: int = 200
+    """Characters of a label at most, its task included."""
+    shards: int = 3
+    """Shards that a client may send while requests of others wait for the model: each makes training start over. One
+    that answers a request of its own does not count."""
+    largest_value: float = 65504.0
+    """The largest absolute value of an activation. The default is float16's range, far beyond what networks on scaled
+    inputs give; what lies beyond it makes training fail."""
+    reserve: float = 0.05
+    """The part of the store's disk that uploads leave free, so that forgetting always has room. A shard that answers a
+    request, and is no larger than the one it replaces, may use it."""
+    lapse: float = 72.0
+    """Hours after which the shard of a client is erased that asked to be forgotten and then sent nothing more; its
+    requests are settled by that, and it can send its surviving rows later."""
     patience: float = 24.0
     """Hours after which an upload that was not finished is given up, and a talk about labels that is silent."""
 
@@ -59,7 +79,17 @@ class ServiceConfig:
         bounded(self, "port", 0, high=65535)
         for name in ("coalesce", "rate"):
             bounded(self, name, 0, strict=name == "rate", high=1e6)
-        for name in ("deadline", "patience"):
+        for name in ("deadline", "patience", "lapse"):
             bounded(self, name, 0, strict=True, high=1e4)
-        for name in ("requests", "burst", "largest", "rows", "unfinished"):
+        for name in ("requests", "burst", "largest", "rows", "unfinished", "shards"):
             bounded(self, name, 1, high=1 << 50)
+        for name in ("outputs", "labels"):
+            bounded(self, name, 1, high=1 << 20)
+        bounded(self, "label_length", 1, high=2000)
+        bounded(self, "largest_value", 0, strict=True, high=LARGEST)
+        bounded(self, "reserve", 0, high=1)
+
+    @property
+    def limits(self) -> Limits:
+        """What shards are held to."""
+        return Limits(self.largest_value, self.outputs, self.labels, self.label_length, self.shards)

@@ -1,4 +1,7 @@
-"""Stages of a request, for whoever must answer for it: received, accepted, erased, retrained, certified, and when."""
+"""Stages of a request, for whoever must answer for it: received, accepted, erased, retrained, certified, and when.
+
+Where the server held no shard of the client, nothing is erased and nothing retrained: the request is settled at once.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.store import ServerTree
 from splitwiper.wire import Ticket
 
-Stage = Literal["received", "accepted", "erased", "retrained", "certified"]
+Stage = Literal["received", "accepted", "erased", "retrained", "settled", "certified"]
 
 
 def begun(ticket: Ticket, case: Case | None) -> str:
@@ -35,7 +38,7 @@ def stages(tree: ServerTree, ticket: Ticket | None, case: Case | None) -> dict[S
     if ticket.erased:
         found["erased"] = ticket.erased
     if ticket.settled:
-        found["retrained"] = ticket.settled
+        found["retrained" if ticket.erased else "settled"] = ticket.settled
         path = kept_at(tree, ticket.id)
         if path.exists():
             found["certified"] = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")

@@ -26,6 +26,8 @@ from splitwiper.store.book import Book
 from splitwiper.store.pieces import Passing
 from splitwiper.wire import Spent, Statement
 
+_LOOK = 16 << 20
+"""Bytes after which it is looked again whether there is room."""
 SCHEMA = """
 CREATE TABLE uploads (
   id TEXT PRIMARY KEY, client TEXT NOT NULL, size INTEGER NOT NULL, mark TEXT NOT NULL, statement TEXT NOT NULL,
@@ -71,7 +73,9 @@ class Uploads:
         self._passing: dict[str, Passing] = {}
         files.make_folder(folder)
 
-    def begin(self, client: str, size: int, mark: str, statement: Statement, *, signed: str | None = None) -> Upload:
+    def begin(
+        self, client: str, size: int, mark: str, statement: Statement, *, signed: str | None = None, spared: int = 0
+    ) -> Upload:
         """Begin an upload, or find the one that was begun for the same file.
 
         Args:
@@ -81,6 +85,7 @@ class Uploads:
                 neither's, and nothing is taken.
             statement: what the client says with it.
             signed: what the client's own key signed about it.
+            spared: the size up to which it may use the disk's reserve.
 
         Raises:
             DataError: it is larger than allowed.
@@ -101,8 +106,7 @@ class Uploads:
                 raise QuotaError(
                     f"{client!r} has begun {len(mine)} uploads and not finished them: finish or cancel one first."
                 )
-            free = os.statvfs(self._folder)
-            if size > free.f_bavail * free.f_frsize:
+            if size > self._room(size, spared):
                 raise DiskFullError(errno.ENOSPC, f"there is no room for a shard of {size:,} bytes")
             upload = secrets.token_hex(16)
             row = {
@@ -146,17 +150,41 @@ class Uploads:
         values = {key: row[key] for key in ("id", "client", "size", "mark", "expires", "signed")}
         return Upload(**values, statement=statement, path=self._folder / f"{row['id']}.part")  # type: ignore[arg-type]
 
-    async def receive(self, upload: Upload, offset: int, pieces: AsyncIterator[bytes]) -> int:
+    def _room(self, size: int, spared: int) -> int:
+        """Return how many bytes an upload of this size may take: those that are free, less the disk's reserve."""
+        free = os.statvfs(self._folder)
+        reserve = 0 if size <= spared else int(self._config.reserve * free.f_blocks)
+        return (free.f_bavail - reserve) * free.f_frsize
+
+    async def _while_room(self, upload: Upload, pieces: AsyncIterator[bytes], spared: int) -> AsyncIterator[bytes]:
+        """Pass pieces on while there is room: others may have taken it since the upload was begun."""
+        came = _LOOK
+        async for piece in pieces:
+            came += len(piece)
+            if came >= _LOOK:
+                came = 0
+                if self._room(upload.size, spared) <= 0:
+                    raise DiskFullError(errno.ENOSPC, f"there is no room for the rest of {upload.size:,} bytes")
+            yield piece
+
+    async def receive(self, upload: Upload, offset: int, pieces: AsyncIterator[bytes], *, spared: int = 0) -> int:
         """Append what comes in, and say how much is here then. What came before an interruption stays.
+
+        Args:
+            upload: where to.
+            offset: where the pieces begin.
+            pieces: what comes in.
+            spared: the size up to which it may use the disk's reserve.
 
         Raises:
             DataError: it does not go on where the file ends, or is longer than was said.
+            DiskFullError: there is no room left but the reserve.
         """
         here = upload.offset
         if offset != here:
             raise DataError(f"the upload is at {here}, not at {offset}: go on from there.")
         passing = self._passing.setdefault(upload.id, Passing())
-        await append(upload.path, pieces, limit=upload.size, passing=passing)
+        await append(upload.path, self._while_room(upload, pieces, spared), limit=upload.size, passing=passing)
         return upload.offset
 
     def digest(self, upload: Upload) -> str:

@@ -18,6 +18,8 @@ from splitwiper.server import Server
 from splitwiper.service.cases import Cases
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.certifying import certified
+from splitwiper.service.lapsing import Lapses
+from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.shared_book import service_book
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree, manifest_digest
@@ -26,25 +28,24 @@ _LOOK = 0.2
 _log = logging.getLogger("splitwiper.service")
 
 
-def work(
-    root: Path, half: ServerHalf, *, coalesce: float, deadline: float, stop: threading.Event | None = None
-) -> None:
+def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading.Event | None = None) -> None:
     """Train until told to stop.
 
     Args:
         root: the server's folder.
         half: the architecture.
-        coalesce: seconds without a change before training starts, so that several requests share one training.
-        deadline: days within which a request is to be settled.
+        config: how long to wait for further requests, and for clients that asked.
         stop: ends it after the training under way.
     """
     stop = stop or on_signals()
-    server = Server(ServerTree(root), half)
+    coalesce, deadline = config.coalesce, config.deadline
+    server, lapses = Server(ServerTree(root), half, shared=True), Lapses(config.lapse)
     _catch_up(server, deadline)
-    failed: str | None = None
+    failed: object = None
     while not stop.wait(_LOOK):
-        manifest = manifest_digest(server.tree.shards())
-        if server.tree.is_current() or manifest == failed:
+        with _going_on():
+            lapses.expire(server.tree)
+        if server.tree.is_current() or _state(server) == failed:
             continue
         if not _quiet(server, coalesce, stop):
             continue
@@ -53,8 +54,8 @@ def work(
             receipts = server.train()
         except BusyError:
             continue
-        except TrainingError as problem:  # the same rows give the same end: wait for others
-            failed = manifest
+        except TrainingError as problem:  # the same rows give the same end, and no shard is to blame: wait for others
+            failed = _state(server)
             _log.error("training went wrong: %s", problem)
             continue
         except SplitWiperError as problem:
@@ -96,12 +97,17 @@ def _going_on() -> Iterator[None]:
         _log.error("%s: %s", type(problem).__name__, problem)
 
 
+def _state(server: Server) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return what a training depends on: the manifest, and the requests that wait for it."""
+    return manifest_digest(server.tree.shards()), tuple((t.id, t.state) for t in server.tree.waiting())
+
+
 def _quiet(server: Server, seconds: float, stop: threading.Event) -> bool:
     """Wait until nothing has changed for so long; False where told to stop meanwhile."""
     seen, since = None, time.monotonic()
     latest = since + 10 * seconds  # others go on asking: those who asked first do not wait for ever
     while not stop.is_set():
-        now = (manifest_digest(server.tree.shards()), tuple((t.id, t.state) for t in server.tree.waiting()))
+        now = _state(server)
         if now != seen:
             seen, since = now, time.monotonic()
         if time.monotonic() - since >= seconds or time.monotonic() >= latest:

@@ -176,7 +176,7 @@ class ClientTree:
                 db.execute("DELETE FROM half")
                 if not left:
                     _shelve_inputs(db)
-            meta |= {"unsent": "rows", "untrainable": ""}
+            meta |= {"unsent": "rows", "untrainable": "", "set_aside": ""}
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
         self.sweep()
 
@@ -344,6 +344,19 @@ class ClientTree:
             db.executemany(
                 "UPDATE requests SET answered = ? WHERE ticket = ? AND answered IS NULL", [(number, t) for t in answers]
             )
+
+    def note_removal(self, seq: int, why: str, *, answers: Iterable[str], again: bool) -> None:
+        """Note that the server erased this client's shard without the client's doing.
+
+        Args:
+            seq: the number of the ledger's entry that says so.
+            why: the reason.
+            answers: the requests that this answered.
+            again: whether the same shard is to be sent again; training fails with it otherwise.
+        """
+        self.sending("", answers)
+        gone = {"removal": str(seq), "accepted": "", "accepted_salt": "", "shard_salt": ""}
+        self.remember(**gone, **({"uploaded": "", "unsent": "rows"} if again else {"set_aside": why}))
 
     def shards_before(self, ticket: str) -> set[str]:
         """Commitments one of which is to the shard that the server held when a request reached it; empty for none.

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,9 @@ CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT
 CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 """
 START = "0" * 64
+WITHDRAWERS = ("training", "operator", "lapse")
+"""Who withdraws a shard, where it is not its client: training, which it made fail; an operator; or nobody in time,
+because the client asked to be forgotten and then was silent."""
 
 
 @dataclass(frozen=True, order=True)
@@ -79,15 +83,37 @@ def append(db: sqlite3.Connection, body: Mapping[str, Any]) -> dict[str, Any]:
     return {"seq": seq, "hash": head}
 
 
+def newest(db: sqlite3.Connection, client: str, kinds: Sequence[str]) -> Mapping[str, Any] | None:
+    """Return the newest entry about a client that is of one of these kinds, with its number as ``seq``."""
+    marks = ", ".join("?" * len(kinds))
+    row = db.execute(
+        f"SELECT seq, body FROM ledger WHERE json_extract(body, '$.kind') IN ({marks}) "  # noqa: S608
+        "AND json_extract(body, '$.client') = ? ORDER BY seq DESC LIMIT 1",
+        (*kinds, client),
+    ).fetchone()
+    return {**json.loads(row["body"]), "seq": int(row["seq"])} if row else None
+
+
 def registered(db: sqlite3.Connection, client: str) -> str:
     """The key that a client has registered last; empty where it has none, or an operator dropped it."""
-    row = db.execute(
-        "SELECT body FROM ledger WHERE json_extract(body, '$.kind') IN ('joined', 'key-dropped') "
-        "AND json_extract(body, '$.client') = ? ORDER BY seq DESC LIMIT 1",
-        (client,),
-    ).fetchone()
-    entry = json.loads(row["body"]) if row else {}
+    entry = newest(db, client, ("joined", "key-dropped")) or {}
     return str(entry["key"]) if entry.get("kind") == "joined" else ""
+
+
+def is_evicted(db: sqlite3.Connection, client: str) -> bool:
+    """Whether an operator evicted a client, and did not admit it again."""
+    entry = newest(db, client, ("evicted", "admitted"))
+    return entry is not None and entry["kind"] == "evicted"
+
+
+def shards_since_model(db: sqlite3.Connection) -> Counter[str]:
+    """Return how many shards each client has sent since the newest entry about a model."""
+    kind = "json_extract(body, '$.kind')"
+    rows = db.execute(
+        f"SELECT json_extract(body, '$.client') AS client FROM ledger WHERE {kind} = 'shard' "  # noqa: S608
+        f"AND seq > (SELECT coalesce(max(seq), 0) FROM ledger WHERE {kind} = 'model')"
+    )
+    return Counter(str(row["client"]) for row in rows)
 
 
 def entries(book: Book, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from splitwiper.errors import CorruptError
+from splitwiper.store.ledger import WITHDRAWERS
 
 _NOTED = ("key-revoked", "restored")
 """Entries that change neither shards, model, keys nor tickets."""
@@ -39,6 +40,7 @@ class Replay:
         made: what the store was made with: the first entry, without its number and hash.
         keys: the key that each client has registered.
         dropped: the number of the newest entry that dropped a client's key on the operator's word.
+        evicted: clients that an operator evicted, and did not admit again.
         shards: the shard of each client that has one.
         generations: how often each client's shard was replaced or withdrawn.
         model: the newest entry about a model.
@@ -50,6 +52,7 @@ class Replay:
     made: Mapping[str, Any] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
+    evicted: set[str] = field(default_factory=set)
     shards: dict[str, ShardEntry] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
@@ -84,11 +87,19 @@ class Replay:
         elif kind == "key-dropped":
             self.keys.pop(entry["client"], None)
             self.dropped[entry["client"]] = int(entry.get("seq", 0))
+        elif kind == "evicted":
+            self.evicted.add(entry["client"])
+        elif kind == "admitted":
+            self.evicted.discard(entry["client"])
         elif kind not in _NOTED:
             raise CorruptError(f"the ledger has an entry of a kind that is not known here: {kind[:40]!r}.")
 
     def _shard(self, kind: str, entry: Mapping[str, Any]) -> None:
         client = entry["client"]
+        if kind == "withdrawn" and entry.get("by", "") not in ("", *WITHDRAWERS):
+            raise CorruptError(f"the ledger has a shard withdrawn by {str(entry['by'])[:40]!r}, who is not known here.")
+        if kind == "shard" and client in self.evicted:
+            raise CorruptError(f"the ledger took in a shard of client {client!r}, which an operator had evicted.")
         self.generations[client] = self.generations.get(client, 0) + 1
         self.shards.pop(client, None)
         number = int(entry.get("seq", 0))

@@ -202,8 +202,6 @@ class ServerTree:
         name = files.random_name("shard")
         with self._undone(self.root / "shards" / name), self._replacing(client) as db:
             files.move(staged, self.root / "shards" / name)
-            if statement.tickets:  # what a client spends on learning is nobody's unlearning
-                tickets.charge(db, client, statement.spent, size if travelled is None else travelled)
             old = db.execute("SELECT digest, codebook, salt FROM shards WHERE client = ?", (client,)).fetchone()
             coded, salt = (statement.codebook, statement.outputs), bytes.fromhex(statement.salt)
             same = old is not None and (old["digest"], old["codebook"]) == (value, coded[0])
@@ -220,17 +218,40 @@ class ServerTree:
                     (client, name, value, shard.rows, size, salt, texts(shard.labels), *coded, signed),
                 )
                 ledger.append(db, {"kind": "shard", "client": client, "shard": shard_commitment(salt, value)})
-            tickets.answer(db, client, statement, statement.tickets, warm=self._warm())
+            sent = size if travelled is None else travelled
+            tickets.answer(db, client, statement, statement.tickets, size=sent, warm=self._warm())
             return shard_record(db.execute(f"{_SHARDS} WHERE client = ?", (client,)).fetchone())
 
-    def withdraw(self, client: str, statement: Statement | None, *, answers: Sequence[str]) -> None:
-        """Erase a client's shard; nothing replaces it."""
+    def withdraw(
+        self,
+        client: str,
+        statement: Statement | None,
+        *,
+        answers: Sequence[str] | None,
+        by: str = "",
+        why: str = "",
+        file: str | None = None,
+    ) -> None:
+        """Erase a client's shard; nothing replaces it.
+
+        Args:
+            client: whose it is.
+            statement: what the client says with it; None where it is not the client that withdraws it.
+            answers: the tickets that this answers; None for all that the client has open.
+            by: who withdraws it, where it is not the client: one of `ledger.WITHDRAWERS`.
+            why: the reason, for everybody who may read the ledger.
+            file: do nothing unless the client's shard is this file still; empty for none.
+        """
         with self._replacing(client) as db:
+            held = db.execute("SELECT file FROM shards WHERE client = ?", (client,)).fetchone()
+            if file is not None and file != (held["file"] if held else ""):
+                return
             if db.execute("DELETE FROM shards WHERE client = ?", (client,)).rowcount:
                 db.execute("UPDATE clients SET generation = generation + 1 WHERE name = ?", (client,))
-                ledger.append(db, {"kind": "withdrawn", "client": client})
-            if statement is not None and statement.tickets:
-                tickets.charge(db, client, statement.spent, 0)
+                entry = {"by": by, "why": why, "time": tickets.now()} if by else {}
+                ledger.append(db, {"kind": "withdrawn", "client": client, **entry})
+            if answers is None:
+                answers = tickets.accepted(db, client)
             tickets.answer(db, client, statement, answers, warm=self._warm())
 
     @contextmanager
@@ -403,11 +424,18 @@ class ServerTree:
 
     # --- tickets -------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> Ticket:
-        """Record a request. Repeating it gives the same ticket."""
+    def submit(self, request: Request, *, at_once: bool = False) -> Ticket:
+        """Record a request. Repeating it gives the same ticket.
+
+        Args:
+            request: what is asked.
+            at_once: settle it here and now if the client has no shard.
+        """
         with self.book.change() as db:
             db.execute("INSERT OR IGNORE INTO clients VALUES (?, 0)", (request.client,))
             tickets.submit(db, request)
+            if at_once:
+                tickets.settle_empty(db, request.ticket)
         return self.ticket(request.ticket)
 
     def ticket(self, ticket: str) -> Ticket:

@@ -20,6 +20,10 @@ from splitwiper.store.records import parsed
 from splitwiper.wire import Receipt, Request, Spent, Statement
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
+_MOST_SECONDS, _MOST_BYTES = 1e9, 1 << 50
+"""What one client can have spent, at most."""
+_NOBODY: Mapping[str, Any] = {"contacted": 0, "bytes": 0, "seconds": 0}
+"""What others spent where nobody else did anything."""
 SCHEMA = """
 CREATE TABLE tickets (
   id TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, commitment TEXT NOT NULL, state TEXT NOT NULL,
@@ -57,19 +61,56 @@ def submit(db: sqlite3.Connection, request: Request) -> None:
         ledger.append(db, {"kind": "accepted", **said})
 
 
+def accepted(db: sqlite3.Connection, client: str) -> list[str]:
+    """Return the tickets of a client that nothing has answered yet, oldest first."""
+    rows = db.execute("SELECT id FROM tickets WHERE client = ? AND state = 'accepted' ORDER BY rowid", (client,))
+    return [str(row["id"]) for row in rows]
+
+
 def charge(db: sqlite3.Connection, client: str, spent: Spent, size: int) -> None:
-    """Add to what a client spent on the requests that the next model answers."""
+    """Add to what a client spent on the requests that the next model answers.
+
+    It is what the client says, so it is kept within bounds: sums of it go into certificates.
+    """
+    seconds = spent.seconds if 0 <= spent.seconds <= _MOST_SECONDS else 0.0  # not NaN either
+    up, down = (min(max(0, count), _MOST_BYTES) for count in (spent.bytes_up + size, spent.bytes_down))
     db.execute(
-        "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seconds = seconds + excluded.seconds, "
-        "bytes_up = bytes_up + excluded.bytes_up, bytes_down = bytes_down + excluded.bytes_down",
-        (client, spent.seconds, spent.bytes_up + size, spent.bytes_down),
+        "INSERT INTO spent VALUES (:client, :seconds, :up, :down) ON CONFLICT DO UPDATE SET "
+        "seconds = min(seconds + excluded.seconds, :longest), bytes_up = min(bytes_up + excluded.bytes_up, :most), "
+        "bytes_down = min(bytes_down + excluded.bytes_down, :most)",
+        {
+            "client": client,
+            "seconds": seconds,
+            "up": up,
+            "down": down,
+            "longest": _MOST_SECONDS,
+            "most": _MOST_BYTES,
+        },
     )
 
 
 def answer(
-    db: sqlite3.Connection, client: str, statement: Statement | None, tickets: Sequence[str], *, warm: bool
+    db: sqlite3.Connection,
+    client: str,
+    statement: Statement | None,
+    tickets: Sequence[str],
+    *,
+    size: int = 0,
+    warm: bool,
 ) -> None:
-    """Mark tickets as erased; a model that knew the data goes with them, unless a warm start goes on from it."""
+    """Mark tickets as erased; a model that knew the data goes with them, unless a warm start goes on from it.
+
+    What the client spent is charged only where a ticket of its own was answered: what it spends on learning, or says
+    of tickets that are not open, is nobody's unlearning.
+
+    Args:
+        db: the server's database, in a change.
+        client: who answers.
+        statement: what the client says; None where the server, or an operator, does this.
+        tickets: those that are answered.
+        size: bytes that were sent.
+        warm: whether training goes on from the present model.
+    """
     text = json.dumps(asdict(statement)) if statement else None
     erased = 0
     for ticket in tickets:
@@ -80,6 +121,18 @@ def answer(
         ).rowcount
     if erased and not warm:
         db.execute("DELETE FROM model")
+    if erased and statement is not None:
+        charge(db, client, statement.spent, size)
+
+
+def settle_empty(db: sqlite3.Connection, ticket: str) -> None:
+    """Settle a request of a client whose shard the server does not hold: there is nothing to erase or to train."""
+    row = db.execute(
+        "SELECT * FROM tickets WHERE id = ? AND state = 'accepted' AND client NOT IN (SELECT client FROM shards)",
+        (ticket,),
+    ).fetchone()
+    if row is not None:
+        _receipt(db, row, _NOBODY, trained=False)
 
 
 def settle(db: sqlite3.Connection) -> tuple[Receipt, ...]:
@@ -102,7 +155,8 @@ def _others(db: sqlite3.Connection, asked: AbstractSet[str]) -> dict[str, Any]:
     }
 
 
-def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any]) -> Receipt:
+def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any], *, trained: bool = True) -> Receipt:
+    """Write the receipt of a ticket into it, and its digest into the ledger."""
     statement = parsed(row["statement"]) if row["statement"] else {}
     if not isinstance(statement, dict):
         raise CorruptError(f"what came with the answer to ticket {row['id']} was altered: restore a backup.")
@@ -131,7 +185,7 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any]
             "server": parsed(model["fingerprint"]) if model else {},
         },
         others=others,
-        server_seconds=model["seconds"] if model else 0.0,
+        server_seconds=model["seconds"] if model and trained else 0.0,
         ledger={},
     )
     entry = ledger.append(db, {"kind": "settled", "ticket": row["id"], "receipt": receipt_digest(receipt)})

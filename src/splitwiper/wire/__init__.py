@@ -2,7 +2,7 @@
 
 from splitwiper.wire.columns import Column
 from splitwiper.wire.labels import Label
-from splitwiper.wire.link import Accepted, Link, ModelCopy, Posted, Scores, lock_of
+from splitwiper.wire.link import Accepted, Link, ModelCopy, Posted, Scores, Standing, lock_of
 from splitwiper.wire.messages import Receipt, Request, Spent, Statement, Ticket
 from splitwiper.wire.shard import Shard, open_shard, write_shard
 
@@ -18,6 +18,7 @@ __all__ = [
     "Scores",
     "Shard",
     "Spent",
+    "Standing",
     "Statement",
     "Ticket",
     "lock_of",

@@ -154,13 +154,35 @@ def decode(
     return (out.add_(low) if shifted else out).reshape(len(values), *column.shape)
 
 
-def bounded(values: Tensor) -> bool:
+def bounded(values: Tensor, largest: float = LARGEST) -> bool:
     """Whether values are finite, and not too large to train on."""
+    return farthest(values) <= min(largest, torch.finfo(values.dtype).max) if values.is_floating_point() else True
+
+
+def farthest(values: Tensor) -> float:
+    """Return the largest absolute value; NaN where there is a NaN, 0 for what is no float."""
     if not (values.is_floating_point() and values.numel()):
-        return True
+        return 0.0
     low, high = torch.aminmax(values)  # NaN where there is any; one pass, and no memory
-    most = min(LARGEST, torch.finfo(values.dtype).max)
-    return bool((low >= -most) & (high <= most))
+    return float(torch.maximum(low.abs(), high.abs()))
+
+
+def too_large(
+    client: str, column: str, value: float, largest: float, *, where: str = "", codec: str = "none"
+) -> DataError:
+    """Return the error for a value that is not finite, or beyond what the federation accepts."""
+    whose = f"client {client!r}: " if client else ""
+    other = " or take the codec bfloat16," if codec == "float16" else ""
+    return DataError(
+        f"{whose}column {column!r} has the value {value:g}{where}, and this federation takes finite values up to "
+        f"{largest:g}, not NaN or infinite ones: scale the inputs (standardise = true), lower lr, set clip,{other} "
+        "in a new run; in this one, forget the rows that were added last."
+    )
+
+
+def reach(ranges: Ranges, codec: str) -> float:
+    """Return the largest absolute value that integer codes with these ranges stand for."""
+    return max(farthest(ranges.low), farthest(ranges.low + ranges.step * (2 ** _BITS[codec] - 1)))
 
 
 def usable(ranges: Ranges, codec: str) -> bool:
@@ -168,8 +190,7 @@ def usable(ranges: Ranges, codec: str) -> bool:
     low, step = ranges.low, ranges.step
     if low.ndim != 1 or low.shape != step.shape or not (low.dtype == step.dtype == torch.float32):
         return False
-    high = low + step * (2 ** _BITS[codec] - 1)
-    return bool(((low.abs() <= LARGEST) & (high.abs() <= LARGEST) & (step > 0)).all())
+    return bool((step > 0).all()) and reach(ranges, codec) <= LARGEST
 
 
 def pack(

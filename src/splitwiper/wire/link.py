@@ -23,6 +23,25 @@ class Accepted:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """Whether the server, or an operator, erased a client's shard without the client's doing, or takes none of it.
+
+    Attributes:
+        seq: the number of the ledger's entry by which the shard was erased; 0 where it was not, or the client has sent
+            another one since.
+        by: ``"training"``, which failed with it; ``"operator"``; or ``"lapse"``, since the client asked to forget rows
+            and then sent nothing.
+        why: the reason, for people.
+        evicted: why no shard of the client is accepted; empty where one is.
+    """
+
+    seq: int = 0
+    by: str = ""
+    why: str = ""
+    evicted: str = ""
+
+
+@dataclass(frozen=True)
 class Scores:
     """Outputs: one row per input, one column per label. The server's are named by codes where labels are hidden."""
 
@@ -82,8 +101,16 @@ class Link(Protocol):
         """Erase the client's shard; nothing replaces it."""
         ...
 
+    def standing(self, client: str) -> Standing:
+        """Say whether the client's shard was erased without its doing since it last sent one."""
+        ...
+
+    def largest_value(self) -> float:
+        """Return the largest absolute value of an activation that the server accepts."""
+        ...
+
     def submit(self, request: Request) -> Ticket:
-        """Ask to be forgotten."""
+        """Ask to be forgotten. The ticket may be settled at once, where the server holds nothing of the client."""
         ...
 
     def tickets(self, client: str) -> tuple[Ticket, ...]:

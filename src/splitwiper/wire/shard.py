@@ -9,7 +9,7 @@ flags it does not know.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,9 @@ from splitwiper.wire.codecs import (
     is_range,
     named,
     ranges_in,
+    reach,
     stored,
+    too_large,
     usable,
 )
 from splitwiper.wire.columns import STORED, Column
@@ -168,7 +170,10 @@ def open_shard(path: Path) -> Shard:
         if entry["dtype"] not in STORED:
             raise FormatError(f"{path}: column {name!r} has dtype {entry['dtype']!r}, which shards do not carry.")
         start, end = (base + offset for offset in entry["data_offsets"])
-        columns[name] = whole[start:end].view(STORED[entry["dtype"]]).reshape(entry["shape"])
+        try:
+            columns[name] = whole[start:end].view(STORED[entry["dtype"]]).reshape(entry["shape"])
+        except ValueError as problem:  # NumPy knows no shape of more than 64 dimensions
+            raise FormatError(f"{path}: column {name!r} has a shape that cannot be read ({problem}).") from problem
     ranges = _take_ranges(path, columns)
     codes = columns.pop(LABEL_COLUMN, None)
     if codes is None or codes.ndim != 1 or codes.dtype != np.int32:
@@ -187,12 +192,21 @@ def _take_ranges(path: Path, columns: dict[str, np.ndarray[Any, np.dtype[Any]]])
     return ranges
 
 
-def check_shard(shard: Shard, columns: Sequence[Column], codec: str = "none") -> None:
+def check_shard(
+    shard: Shard, columns: Sequence[Column], codec: str = "none", *, client: str = "", largest: float = LARGEST
+) -> None:
     """Check an opened shard against the cut, value by value, in bounded memory.
 
+    Args:
+        shard: the shard.
+        columns: what crosses the cut.
+        codec: how the federation's shards are coded.
+        client: whose it is, for messages.
+        largest: the largest absolute value that is accepted.
+
     Raises:
-        DataError: columns that do not fit the cut, another codec, no rows, values that are not finite, label indices
-            outside the table, or labels in the table that no row has.
+        DataError: columns that do not fit the cut, another codec, no rows, values that are not finite or too large,
+            label indices outside the table, or labels in the table that no row has.
     """
     if shard.codec != codec:
         raise DataError(f"the shard is coded as {shard.codec!r}, this federation's are as {codec!r}.")
@@ -201,55 +215,79 @@ def check_shard(shard: Shard, columns: Sequence[Column], codec: str = "none") ->
         raise DataError(f"the shard carries {sorted(shard.columns)}, the cut sends {sorted(wanted)}.")
     if not shard.rows:
         raise DataError("the shard has no rows; a client with nothing left withdraws its shard instead.")
-    _check_ranges(shard, {c.name: channels(c) for c in columns if has_ranges(c, codec)})
+    _check_ranges(shard, {c.name: channels(c) for c in columns if has_ranges(c, codec)}, client, largest)
     for name, values in shard.columns.items():
         column = wanted[name]
         if values.shape[1:] != column.shape or values.dtype != np.dtype(STORED[column.dtype]):
             raise DataError(f"column {name!r} is {values.dtype}{list(values.shape[1:])}, the cut sends {column}.")
-        step = max(1, _BLOCK // max(1, column.width))
-        for start in range(0, shard.rows, step):
-            part = values[start : start + step]
-            if not _usable(part, column.dtype):
-                raise DataError(
-                    f"column {name!r} has NaN or infinite values, or some beyond {LARGEST:g}, between rows {start} "
-                    f"and {start + step}; the client's half or inputs are out of range."
-                )
+        for start, part in _blocks(values):
+            if not (value := _farthest(part, column.dtype)) <= largest:
+                raise too_large(client, name, value, largest, where=f" in rows {start} to {start + len(part) - 1}")
             if part.dtype.kind == "b" and (part.view(np.uint8) > 1).any():
                 raise DataError(f"column {name!r} has truth values that are neither true nor false.")
     for label in shard.labels:
         if label.fault:
             raise DataError(label.fault)
-    present = np.unique(shard.codes)
-    if shard.labels != in_order(shard.labels) or not np.array_equal(present, np.arange(len(shard.labels))):
-        raise DataError(
-            f"label indices {present.min()}…{present.max()} do not match "
-            f"the shard's table of {len(shard.labels)} labels."
-        )
+    _check_codes(shard)
 
 
-def _usable(values: np.ndarray[Any, np.dtype[Any]], dtype: str) -> bool:
+def farthest_value(shard: Shard, columns: Sequence[Column]) -> float:
+    """Return the largest absolute value that a checked shard's rows stand for, in bounded memory."""
+    found = [0.0, *(reach(ranges, shard.codec) for ranges in shard.ranges.values())]
+    for column in columns:
+        if column.name not in shard.ranges:
+            dtype = stored(column, shard.codec).dtype
+            found += [_farthest(part, dtype) for _, part in _blocks(shard.columns[column.name])]
+    return max(found)
+
+
+def _blocks(values: np.ndarray[Any, np.dtype[Any]]) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[Any]]]]:
+    """Give rows in blocks of bounded size, each with the number of its first row."""
+    step = max(1, _BLOCK // max(1, values[:1].nbytes))
+    for start in range(0, len(values), step):
+        yield start, values[start : start + step]
+
+
+def _check_codes(shard: Shard) -> None:
+    """Check that label indices point into the table, and that every label in it is some row's."""
+    known = len(shard.labels)
+    present, low, high = np.zeros(known, bool), 0, -1
+    for _, part in _blocks(shard.codes):
+        low, high = min(low, int(part.min())), max(high, int(part.max()))
+        present[part[(part >= 0) & (part < known)]] = True
+    if shard.labels != in_order(shard.labels) or low < 0 or high >= known or not present.all():
+        raise DataError(f"label indices {low}…{high} do not match the shard's table of {known} labels.")
+
+
+def _farthest(values: np.ndarray[Any, np.dtype[Any]], dtype: str) -> float:
+    """Return the largest absolute value; NaN where there is a NaN, 0 for what is no float."""
     if dtype == "BF16":
         values = (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return values.dtype.kind != "f" or bool((np.abs(values) <= min(LARGEST, float(np.finfo(values.dtype).max))).all())
+    if values.dtype.kind != "f" or not values.size:
+        return 0.0
+    return float(np.maximum(np.abs(values.max()), np.abs(values.min())))
 
 
-def _check_ranges(shard: Shard, wanted: Mapping[str, int]) -> None:
+def _check_ranges(shard: Shard, wanted: Mapping[str, int], client: str, largest: float) -> None:
     if {name: len(r.low) for name, r in shard.ranges.items()} != wanted or any(
         not usable(r, shard.codec) for r in shard.ranges.values()
     ):
         raise DataError("the ranges of the shard's integer codes are out of range, or not one per channel of the cut.")
+    for name, ranges in shard.ranges.items():
+        if (value := reach(ranges, shard.codec)) > largest:
+            raise too_large(client, name, value, largest)
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     """The parsed header and where the data starts; safetensors itself checks offsets against the file's size."""
     try:
         check_regular(path)  # a pipe would be waited for
-        with safetensors.safe_open(path, framework="numpy"):
-            pass
         with opened(path) as file:
             size = int.from_bytes(file.read(8), "little")
-            if size > _MAX_HEADER:
+            if size > _MAX_HEADER:  # before anything parses it, which takes many times its size in memory
                 raise FormatError(f"{path}: a header of {size} bytes is beyond the limit of {_MAX_HEADER}.")
+            with safetensors.safe_open(path, framework="numpy"):
+                pass
             header: dict[str, Any] = json.loads(file.read(size))
     except (safetensors.SafetensorError, ValueError, RecursionError) as problem:
         raise CorruptError(f"{path} is truncated or corrupted ({problem}).") from problem

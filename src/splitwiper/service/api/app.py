@@ -76,7 +76,7 @@ class Service:
         self.heads = Heads(root)
 
         def server() -> Server:
-            return Server(ServerTree(root), half, shared=True)
+            return Server(ServerTree(root), half, shared=True, limits=config.limits)
 
         self.office, self.oracle, self.dock = (Desk(server, name) for name in ("office", "oracle", "dock"))
         """Small questions; predictions; taking shards in."""

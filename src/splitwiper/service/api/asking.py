@@ -65,7 +65,10 @@ async def ask(request: Request, body: Ask) -> TicketShape:
         signed = body.signed.model_dump() if body.signed else None
         federation = server.tree.book.meta("run") or ""
         case = service.cases.receive(asked, signed, federation=federation, must=service.config.signed)
-        return told(service, server.tree, server.submit(asked), case)
+        ticket = server.submit(asked)
+        if ticket.state == "settled":  # there was no shard; what was begun before the request must not become one
+            service.uploads.end_all(client)
+        return told(service, server.tree, ticket, case)
 
     return await service.office.run(submit)
 

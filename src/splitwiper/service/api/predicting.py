@@ -109,8 +109,7 @@ def check_serving(server: Server, service: Service) -> None:
     """
     if not service.config.withdraw:
         return
-    waiting = {ticket.id for ticket in server.tree.waiting()}
-    if waiting and (waiting := waiting - service.overrides.tickets()):
+    if waiting := service.overrides.stopping(server.tree.waiting()):
         raise WithdrawnError(
             f"the model is withdrawn: {len(waiting)} requests to forget are being carried out. It answers again when "
             "it has forgotten."

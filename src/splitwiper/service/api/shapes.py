@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,8 +27,8 @@ class SpentShape(Shape):
     """What a client spent."""
 
     seconds: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
-    bytes_up: Annotated[int, Field(ge=0, le=1 << 60)] = 0
-    bytes_down: Annotated[int, Field(ge=0, le=1 << 60)] = 0
+    bytes_up: Annotated[int, Field(ge=0, le=1 << 50)] = 0
+    bytes_down: Annotated[int, Field(ge=0, le=1 << 50)] = 0
 
 
 class StatementShape(Shape):
@@ -40,7 +40,7 @@ class StatementShape(Shape):
     fingerprint: Annotated[dict[Plain, Annotated[str, Field(max_length=500)]], Field(max_length=64)]
     tickets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=1000)] = []
     spent: SpentShape = SpentShape()
-    codebook: Annotated[str, Field(max_length=128)] = ""
+    codebook: Annotated[str, Field(pattern=r"^([0-9a-f]{16,128})?$")] = ""
     outputs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     salt: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
 
@@ -158,6 +158,20 @@ class FederationShape(Shape):
     codec: str
     columns: list[tuple[str, str, list[int]]]
     initial: str
+    largest_value: float
+    """The largest absolute value of an activation that is accepted."""
+
+
+class StandingShape(Shape):
+    """Whether the shard of the client that asks was erased without its doing, or none of it is accepted.
+
+    ``removed`` is the ledger's entry by which it was erased, with the proof that it is in the ledger; null where the
+    client has sent another shard since, or nothing of the kind happened. ``evicted`` is the operator's reason to accept
+    no shard of the client; empty where one is accepted.
+    """
+
+    evicted: str
+    removed: dict[str, Any] | None
 
 
 class PostedShape(Shape):

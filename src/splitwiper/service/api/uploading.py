@@ -20,13 +20,15 @@ from splitwiper.service.api.shapes import (
     Problem,
     SignedShape,
     SiteKey,
+    StandingShape,
     Withdraw,
 )
 from splitwiper.service.api.shared import service_of
+from splitwiper.service.certificate import Log
 from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
-from splitwiper.wire import open_shard
+from splitwiper.wire import Statement, open_shard
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service
@@ -64,6 +66,7 @@ async def federation(request: Request) -> FederationShape:
             codec=server.codec,
             columns=[(c.name, c.dtype, list(c.shape)) for c in server.columns],
             initial=meta("client-initial") or "",
+            largest_value=service.config.largest_value,
         )
 
     return await service.office.run(told)
@@ -106,6 +109,20 @@ async def site_key(request: Request) -> SiteKey:
     )
 
 
+@router.get("/standing")
+async def standing(request: Request) -> StandingShape:
+    """Whether the server, or an operator, erased the shard of the client that asks, or accepts none of it, and why."""
+    service = service_of(request)
+    client = service.client(request)
+
+    def look(server: Server) -> StandingShape:
+        found = server.standing(client, service.overrides.reason("evict", client))
+        removed = Log.begin(server.tree).proof(found.seq) if found.seq else None
+        return StandingShape(evicted=found.evicted, removed=removed)
+
+    return await service.office.run(look)
+
+
 @router.post("/uploads", status_code=201)
 async def begin(request: Request, body: Begin) -> Begun:
     """Begin an upload, or find the one that was begun for the same file."""
@@ -114,9 +131,10 @@ async def begin(request: Request, body: Begin) -> Begun:
 
     def begun(server: Server) -> Begun:
         said, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
+        server.check_admitted(client, said)
         check_shard(server.tree, service.cases, client, signed, said, must=service.config.signed)
-        text = json.dumps(signed) if signed else None
-        return _begun(service.uploads.begin(client, body.size, body.mark, said, signed=text))
+        text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
+        return _begun(service.uploads.begin(client, body.size, body.mark, said, signed=text, spared=spared))
 
     return await service.office.run(begun)
 
@@ -134,9 +152,14 @@ async def send(request: Request, upload: str, offset: Offset) -> Begun:
     """Append to an upload what the body holds, of any length. It goes straight to disk."""
     service = service_of(request)
     client = service.client(request)
+
+    def find(server: Server) -> tuple[Upload, int]:
+        found = service.uploads.find(client, upload)
+        return found, _spared(server, client, found.statement)
+
     async with service.sending(upload):
-        found = await service.office.run(lambda _: service.uploads.find(client, upload))
-        there = await service.uploads.receive(found, offset, request.stream())
+        found, spared = await service.office.run(find)
+        there = await service.uploads.receive(found, offset, request.stream(), spared=spared)
         service.metrics.received.inc(max(0, there - offset))
         await service.office.run(lambda _: service.uploads.still(found))
         return _begun(found)
@@ -198,6 +221,13 @@ async def withdraw(request: Request, body: Withdraw) -> None:
         service.uploads.end_all(client)
 
     await service.dock.run(take_away)
+
+
+def _spared(server: Server, client: str, statement: Statement) -> int:
+    """Return the size up to which a shard may use the disk's reserve: that of the one it replaces to forget rows."""
+    held = server.tree.shard(client)
+    open_tickets = {ticket.id for ticket in server.tickets(client) if ticket.state == "accepted"}
+    return held.size if held is not None and open_tickets & set(statement.tickets) else 0
 
 
 def _check_signed(service: Service, upload: Upload, digest: str) -> None:

@@ -28,10 +28,16 @@ class Ready(Shape):
 
 
 class Member(Shape):
-    """A client: how often it sent a shard, and how many rows the server holds of it."""
+    """A client: how often its shard changed, and how many rows the server holds of it.
+
+    ``removed`` says who erased its shard, if it was not the client: ``training``, which failed with it, an
+    ``operator``, or ``lapse``, since it asked to forget rows and then sent nothing. It is empty otherwise.
+    """
 
     generation: int
     rows: int
+    removed: str
+    evicted: bool
 
 
 class Waiting(Shape):
@@ -96,9 +102,15 @@ async def status(request: Request) -> Status:
     def look(server: Server) -> Status:
         tree = server.tree
         held = {shard.client: shard.rows for shard in tree.shards()}
+
+        def member(name: str, generation: int) -> Member:
+            found = server.standing(name)
+            rows, evicted = held.get(name, 0), bool(found.evicted)
+            return Member(generation=generation, rows=rows, removed=found.by, evicted=evicted)
+
         return Status(
             version=__version__,
-            clients={name: Member(generation=n, rows=held.get(name, 0)) for name, n in tree.clients().items()},
+            clients={name: member(name, generation) for name, generation in tree.clients().items()},
             current=tree.is_current(),
             model=tree.model() is not None,
             open=[

@@ -163,6 +163,9 @@ def _manifest(said: Mapping[str, Any]) -> Finding:
 def _changed(said: Mapping[str, Any]) -> Finding:
     """Whether what had to change did: a site salts every answer to a request anew, and models are trained anew."""
     what, before, after = "changed", said["before"], said["after"]
+    if before["shard"] is None and after["shard"] is None:
+        told = f"the server held no shard of {said['client']}, so there was nothing to erase and nothing to train anew"
+        return Finding(what, "holds", told)
     same = [name for name in ("shard", "model") if before[name] is not None and before[name] == after[name]]
     if same:
         named = " and ".join(same)

@@ -22,11 +22,13 @@ from splitwiper.config import ClientConfig, Config, from_dict, read_toml
 from splitwiper.data.rows import as_rows
 from splitwiper.errors import (
     BusyError,
+    ForbiddenError,
     InputError,
     MismatchError,
     NotFoundError,
     RestoredError,
     SplitWiperError,
+    TrainingError,
     UnreachableError,
 )
 from splitwiper.federation.build import build_halves
@@ -167,6 +169,8 @@ class Home:
         Raises:
             AbsentClientError: the others did not come. Rows are kept; learn them again, and it goes on.
             DataError: labels that the others have not agreed on; nothing is kept.
+            ForbiddenError: an operator has evicted this site.
+            TrainingError: the server has set aside what this site sent. Rows are kept.
         """
         self.register(again=True)
         client, rows = self.client, as_rows(data() if callable(data) else data, task=self.config.task)
@@ -179,6 +183,8 @@ class Home:
         client.sync()
         self.keys()
         self.witnessing.try_exchange()
+        if trouble := client.trouble():
+            raise (ForbiddenError if client.tree.book.meta("evicted") else TrainingError)(trouble)
         return added
 
     def estimate(self) -> dict[str, Any] | None:
@@ -249,6 +255,7 @@ class Home:
             ForkError: the server shows another ledger than before.
             InputError: it signs with a key that this client does not know.
         """
+        self.client.heed()  # the shard that answered the request may have been set aside since
         envelope, receipt = self.link.certificate(ticket), self.link.receipt(ticket)
         opening = self.link.opening(ticket)
         found = check(
@@ -379,7 +386,7 @@ class Home:
         client = self.client
         # Whatever happens from here on, the shard is sent again, and the key registered: the backup may be older.
         # Its ledger counts from the backup on, too, and so do the models in it.
-        client.tree.remember(unsent="restored", registered="", answering="", answering_since="")
+        client.tree.remember(unsent="restored", registered="", answering="", answering_since="", removal="")
         kept = self.guard.accept(restored, self.link.ask)
         self.register()
         lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}

@@ -21,11 +21,13 @@ from torch import Tensor
 from splitwiper import errors
 from splitwiper.errors import UnreachableError
 from splitwiper.service.calls import Calls
-from splitwiper.service.certificate import Opening, SignedHead
+from splitwiper.service.certificate import Head, Opening, SignedHead
 from splitwiper.service.certificate.canonical import dumps
+from splitwiper.service.certificate.log import shows
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.store.files import file_digest
-from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
+from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
+from splitwiper.wire.codecs import LARGEST
 
 _PIECE = 1 << 20
 UNLIKELY = -30.0
@@ -166,6 +168,29 @@ class HttpsLink(Calls):
     def withdraw(self, client: str, statement: Statement) -> None:
         """Erase the client's shard."""
         self._call("POST", "/v1/withdraw", json={**_plain(statement), **self._signed(client, "", statement)})
+
+    @_readable
+    def standing(self, client: str) -> Standing:
+        """Say whether this site's shard was erased without its doing, as the server's ledger shows it.
+
+        Raises:
+            MismatchError: the server says so, and its ledger does not.
+        """
+        told = self._call("GET", "/v1/standing").json()
+        evicted, removed = str(told["evicted"]), told["removed"]
+        if removed is None:
+            return Standing(evicted=evicted)
+        entry = removed["entry"]
+        if not shows(removed) or (entry["kind"], entry["client"]) != ("withdrawn", client):
+            raise errors.MismatchError("the server says that it erased this site's shard, and cannot show the entry.")
+        if self._guard is not None:
+            self._guard.pins.compare(Head(int(removed["size"]), str(removed["root"])), self.consistency)
+        return Standing(int(entry["seq"]), str(entry["by"]), str(entry["why"]), evicted)
+
+    @_readable
+    def largest_value(self) -> float:
+        """Return the largest absolute value of an activation that the server accepts."""
+        return float(self.federation().get("largest_value", LARGEST))
 
     def _signed(self, client: str, digest: str, statement: Statement) -> dict[str, Any]:
         """What the site's key signs about a shard, with a number that neither this server had, nor one before it."""
@@ -314,4 +339,5 @@ def _labels(answer: httpx.Response) -> tuple[Label, ...]:
 def _ticket(values: Mapping[str, Any]) -> Ticket:
     reached = values["stages"]
     plain = {name: values[name] for name in ("id", "client", "level", "state", "received", "commitment")}
-    return Ticket(**plain, erased=reached.get("erased", ""), settled=reached.get("retrained", ""))
+    settled = reached.get("retrained", reached.get("settled", ""))
+    return Ticket(**plain, erased=reached.get("erased", ""), settled=settled)

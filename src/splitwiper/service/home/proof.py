@@ -73,7 +73,7 @@ def _own_shards(said: Mapping[str, Any], tree: ClientTree, ticket: str) -> Itera
         why = "a shard that this site did not send in answer to the request" if after else "none, though this site sent"
         yield Finding("shard after", "mismatch", why)
     elif after is None:
-        yield Finding("shard after", "holds", "none: this site has withdrawn it")
+        yield Finding("shard after", "holds", "none: this site has withdrawn it, or the server's ledger says why not")
     else:
         newest = " and is its newest" if after == tree.shard_commitment() else ""
         yield Finding("shard after", "holds", f"the shard that this site computed without the rows{newest}")
@@ -110,7 +110,7 @@ def model_finding(said: Mapping[str, Any], opening: Opening, copy: Callable[[], 
     """
     what, committed = "model", said["after"]["model"]
     if committed is None:
-        return Finding(what, "holds", "nobody held rows any more: there was no model")
+        return Finding(what, "holds", "there was no model when it was settled")
     try:
         found = copy()
     except MismatchError as problem:

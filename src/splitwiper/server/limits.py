@@ -1,0 +1,75 @@
+"""What a server accepts of any one client, so that none of them can stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from splitwiper.errors import DataError
+from splitwiper.store import ShardRecord
+from splitwiper.wire import Label, Shard, Statement
+from splitwiper.wire.codecs import LARGEST
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on shards. In one process, where clients have one owner, they are as wide as the format allows.
+
+    Attributes:
+        largest_value: the largest absolute value of an activation.
+        outputs: outputs of the model: labels over all shards, or codes where labels are hidden.
+        labels: labels of one client.
+        label_length: characters of a label's task and name together.
+        shards: how often one client may send a shard while requests of others wait for the model.
+    """
+
+    largest_value: float = LARGEST
+    outputs: int = 1 << 20
+    labels: int = 1 << 20
+    label_length: int = 2000
+    shards: int = 1 << 62
+
+    def check_statement(self, client: str, statement: Statement) -> None:
+        """Refuse more codes than the model may have outputs.
+
+        Raises:
+            DataError: naming the limit.
+        """
+        if statement.outputs > self.outputs:
+            raise DataError(
+                f"client {client!r} has a codebook of {statement.outputs} codes, and a model has at most "
+                f"{self.outputs} outputs here: agree on fewer codes, or have the operator raise 'outputs'."
+            )
+
+    def check_labels(self, client: str, shard: Shard, others: Sequence[ShardRecord]) -> None:
+        """Refuse more labels than a client or the federation may have, and names that are too long.
+
+        Args:
+            client: whose shard it is.
+            shard: the shard.
+            others: those of the other clients.
+
+        Raises:
+            DataError: naming the limit.
+        """
+        if long := [label for label in shard.labels if _length(label) > self.label_length]:
+            raise DataError(
+                f"client {client!r} has a label of {_length(long[0])} characters, and {self.label_length} are accepted "
+                "here: shorten it, or have the operator raise 'label_length'."
+            )
+        if len(shard.labels) > self.labels:
+            raise DataError(
+                f"client {client!r} has {len(shard.labels)} labels, and {self.labels} of one client are accepted here: "
+                "merge some, or have the operator raise 'labels'."
+            )
+        known = {label for other in others for label in other.labels}
+        if len(known | set(shard.labels)) > self.outputs:
+            raise DataError(
+                f"with the {len(shard.labels)} labels of client {client!r} the federation would have "
+                f"{len(known | set(shard.labels))}, and a model has at most {self.outputs} outputs here: merge some, "
+                "or have the operator raise 'outputs'."
+            )
+
+
+def _length(label: Label) -> int:
+    return len(label.task) + len(str(label.name))

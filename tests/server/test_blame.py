@@ -1,0 +1,183 @@
+"""A shard with which training fails is found and set aside; what is published is that of a run that never had it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from federation.runs import FEATURES, assert_same, halves, ids_at, settings, three, without
+from service.conftest import said, shard
+from splitwiper import Config, Federation, Halves, ServerConfig, split
+from splitwiper.errors import TrainingError, UntrainableError
+from splitwiper.federation.history import check_history
+from splitwiper.seeding import state_digest
+from splitwiper.server import Server
+from splitwiper.server.blame import find_offender
+from splitwiper.store import ServerTree, exclusion, ledger
+from splitwiper.wire import Request
+
+HUGE = 9e29
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 16, 33])
+def test_any_offender_is_found_in_few_trainings(count: int) -> None:
+    for odd in range(count):
+        tried: list[int] = []
+
+        def trains(some: list[int], odd: int = odd, tried: list[int] = tried) -> bool:
+            tried.append(len(some))
+            return odd not in some
+
+        assert find_offender(list(range(count)), trains) == odd
+        assert len(tried) <= (1 if odd == count - 1 else 2 * math.log2(count) + 1)
+
+
+def test_of_several_offenders_one_is_found() -> None:
+    for odd in itertools.combinations(range(6), 2):
+        assert find_offender(list(range(6)), lambda some, odd=odd: not set(some) & set(odd)) == min(odd)
+
+
+# --- the server over a folder ------------------------------------------------------------------------------------
+
+
+class Moody(nn.Module):
+    """Fails on some values, as an embedding does on numbers beyond its table."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if bool((x > 1e6).any()):
+            raise IndexError("index out of range in self")
+        return x
+
+
+def cut(kind: str) -> Halves:
+    torch.manual_seed(0)
+    body: dict[str, nn.Module] = {"loss": nn.ReLU(), "batch norm": nn.BatchNorm1d(8), "layer": Moody()}
+    model = nn.Sequential(nn.Linear(FEATURES, 8), body[kind], nn.Linear(8, 3))
+    return split(model, at="0", example=torch.zeros(1, FEATURES))
+
+
+def served(tmp_path: Path, both: Halves, *, server: ServerConfig | None = None) -> Server:
+    """A server whose clients are apart."""
+    config = Config(seed=5, server=server or ServerConfig(epochs=2, batch=16), client=settings().client)
+    fed = Federation(tmp_path, both, config)
+    return Server(ServerTree(fed.path / "server"), both.server, shared=True)
+
+
+def digest_of(server: Server) -> str:
+    model = server.tree.model()
+    assert model is not None
+    return state_digest(server.tree.weights(model))
+
+
+@pytest.mark.parametrize("kind", ["loss", "batch norm", "layer"])
+def test_whoever_makes_training_fail_is_set_aside(tmp_path: Path, kind: str) -> None:
+    both = cut(kind)
+    server, never = served(tmp_path / "run", both), served(tmp_path / "never", both)
+    for one in (server, never):
+        for number, name in enumerate(("north", "south")):
+            one.upload(name, shard(tmp_path / name, 20 + number, 0.1 + number), said())
+    never.train()
+    server.train()
+    server.submit(Request("t1", "north", "class", "c0" * 32))
+    for one in (server, never):
+        one.upload("north", shard(tmp_path / "north", 18), said("t1"))
+    server.upload("mallory", shard(tmp_path / "bad", 2, HUGE), said())
+    never.train()
+    (receipt,) = server.train()
+    assert receipt.ticket == "t1" and receipt.exact
+    assert [one.client for one in server.tree.shards()] == ["north", "south"]
+    assert digest_of(server) == digest_of(never)
+    model = server.tree.model()
+    assert model and all(torch.isfinite(tensor).all() for tensor in server.tree.weights(model).values())
+    (entry,) = [e for e in ledger.entries(server.tree.book) if e["kind"] == "withdrawn"]
+    assert (entry["client"], entry["by"]) == ("mallory", "training")
+    assert server.standing("mallory").by == "training" and not server.standing("north").seq
+    assert "shards and model" in check_history(server, {})
+    assert len(list((server.tree.root / "shards").iterdir())) == 2  # nothing of it is left
+    server.upload("mallory", shard(tmp_path / "good", 8), said())  # what can be trained on is taken
+    server.train()
+    assert len(server.tree.shards()) == 3 and not server.standing("mallory").seq
+
+
+def test_several_offenders_and_requests_of_their_own(tmp_path: Path) -> None:
+    server = served(tmp_path / "run", cut("loss"))
+    for number, name in enumerate(("a", "b", "c", "d", "e")):
+        server.upload(name, shard(tmp_path / name, 10 + number), said())
+    server.train()
+    for name in ("b", "d"):
+        server.submit(Request(f"t-{name}", name, "class", "c0" * 32))
+        server.upload(name, shard(tmp_path / name, 4, HUGE), said(f"t-{name}"))
+    server.submit(Request("t-e", "e", "class", "c0" * 32))  # and nothing follows
+    receipts = server.train()
+    assert {receipt.ticket for receipt in receipts} == {"t-b", "t-d"}
+    assert all(receipt.after["shard"] is None for receipt in receipts)
+    assert [one.client for one in server.tree.shards()] == ["a", "c", "e"]
+    assert [t.state for t in server.tree.tickets("e")] == ["accepted"]  # nothing was done about it
+    check_history(server, {})
+
+
+def test_settings_that_nothing_can_be_trained_with_erase_nothing(tmp_path: Path) -> None:
+    server = served(tmp_path / "run", cut("loss"), server=ServerConfig(epochs=3, batch=4, lr=1e37))
+    for name in ("north", "south"):
+        server.upload(name, shard(tmp_path / name, 20, 1e3), said())
+    with pytest.raises(UntrainableError, match="Lower lr"):
+        server.train()
+    assert len(server.tree.shards()) == 2
+    server.submit(Request("t1", "north", "client", "c0" * 32))
+    server.tree.withdraw("north", None, answers=["t1"])
+    assert [receipt.ticket for receipt in server.train()] == ["t1"]  # forgetting is honoured all the same
+    assert server.tree.shards() == () and server.tree.is_current()
+
+
+def test_a_constant_that_is_infinite_from_the_beginning_is_no_fault(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * torch.exp(self.get_buffer("mask")[0])
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 8), Masked(), nn.Linear(8, 3))
+    server = served(tmp_path / "run", split(model, at="0", example=torch.zeros(1, FEATURES)))
+    server.upload("north", shard(tmp_path / "north", 20), said())
+    server.train()
+    assert server.tree.model() is not None
+
+
+# --- in one process ----------------------------------------------------------------------------------------------
+
+
+def test_in_one_process_nobodys_rows_keep_another_from_forgetting(tmp_path: Path) -> None:
+    """`learn` says what is wrong and changes nothing; a request of somebody else is settled without those rows."""
+    config = settings(clip=1e-9, lr=1e-9, keys="seeded")
+    fed, data = Federation(tmp_path / "run", halves(), config), three()
+    fed.learn({name: data[name] for name in ("north", "south")})
+    twin = fed.twin(tmp_path / "twin")
+    x, y = data["west"]
+    bad = (np.where((y == "eel")[:, None], x * np.float32(1e25), x), y)
+    with pytest.raises(TrainingError, match="Lower lr"):
+        fed.learn({"west": bad})
+    assert exclusion.taken_away(fed._server.tree, "west") is None  # nobody waits: nothing is set aside
+    receipt = fed.unlearn("north", classes=["bird"])
+    assert receipt.client == "north" and [s.client for s in fed._server.tree.shards()] == ["north", "south"]
+    found = fed.status()
+    assert found.todo == () and "fails" in next(c for c in found.clients if c.name == "west").untrainable
+    assert fed.verify(receipt).exact and fed.verify().exact
+    fed.unlearn("south", samples=ids_at(fed, "south", [0]))  # and it is not tried with them again
+    assert len([e for e in ledger.entries(fed._server.tree.book) if e.get("by") == "training"]) == 1
+    fed.unlearn("west", classes=["eel"])  # what can be trained on comes back by itself
+    assert fed.verify().exact and len(fed._server.tree.shards()) == 3
+    kept = {name: data[name] for name in ("north", "south", "west")}
+    kept["north"] = without(kept["north"], kept["north"][1] != "bird")
+    kept["south"] = without(kept["south"], np.arange(len(kept["south"][1])) > 0)
+    kept["west"] = without(kept["west"], kept["west"][1] != "eel")
+    twin.learn(kept)
+    assert_same(fed, twin)

@@ -1,0 +1,178 @@
+"""What is accepted of any one client: values, labels, codes, what it says it spent, and room on the disk."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.conftest import COMMITTED, announced, said, shard
+from service.serving import link_of
+from splitwiper import Federation, Label
+from splitwiper.errors import DataError, FailingError, QuotaError
+from splitwiper.server import Server
+from splitwiper.store import ServerTree, tickets
+from splitwiper.wire import Column, Request, Spent, Statement, write_shard
+
+
+def labelled(path: Path, labels: list[Label]) -> Path:
+    """A shard with one row of each label."""
+    file, rows = io.BytesIO(), len(labels)
+    block = ({"activation": np.full((rows, 8), 0.5, np.float32)}, np.arange(rows, dtype=np.int32))
+    write_shard(file, columns=[Column("activation", "F32", (8,))], rows=rows, labels=labels, blocks=[block])
+    path.write_bytes(file.getvalue())
+    return path
+
+
+def numbered(*numbers: int) -> list[Label]:
+    return [Label("", number) for number in numbers]
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+def test_values_beyond_the_federations_bound_are_refused(serve, certs: Path, tmp_path: Path) -> None:
+    link = link_of(serve(largest_value=100.0), certs, "north", tries=1)
+    assert link.largest_value() == 100.0
+    link.upload("north", shard(tmp_path / "s", value=99.0), said())
+    with pytest.raises(DataError, match=r"client 'north': column 'activation' has the value 101.*up to 100.*standard"):
+        link.upload("north", shard(tmp_path / "s", value=-101.0), said())
+
+
+def test_a_site_notices_before_it_sends(run: Federation, serve, certs: Path, tmp_path: Path) -> None:
+    from federation.runs import three
+    from splitwiper.client import Client
+    from splitwiper.store import ClientTree
+
+    run.learn({"north": three()["north"]})
+    link = link_of(serve(largest_value=1e-3), certs, "north", tries=1)
+    north = Client(ClientTree(run.path / "clients" / "north"), run.halves.client, run._server.columns, link)
+    generation = run._server.tree.shard("north").generation
+    with pytest.raises(DataError, match=r"client 'north': column 'activation' has the value .*up to 0.001"):
+        north.reupload()
+    assert run._server.tree.shard("north").generation == generation
+    assert list((run.path / "server" / "uploads").iterdir()) == []
+
+
+def test_ordinary_settings_take_what_float16_holds(serve, certs: Path, tmp_path: Path) -> None:
+    link = link_of(serve(), certs, "north", tries=1)
+    link.upload("north", shard(tmp_path / "s", value=65504.0), said())
+    with pytest.raises(DataError, match="up to 65504"):
+        link.upload("north", shard(tmp_path / "s", value=65505.0), said())
+
+
+# --- labels and codes --------------------------------------------------------------------------------------------
+
+
+def test_labels_of_a_client_and_of_all_are_limited(serve, certs: Path, tmp_path: Path) -> None:
+    url = serve(outputs=5, labels=3, label_length=20)
+    north, south = (link_of(url, certs, name, tries=1) for name in ("north", "south"))
+    with pytest.raises(DataError, match=r"'north' has 4 labels, and 3 of one client.*raise 'labels'"):
+        north.upload("north", labelled(tmp_path / "s", numbered(0, 1, 2, 3)), said())
+    north.upload("north", labelled(tmp_path / "s", numbered(0, 1, 2)), said())
+    south.upload("south", labelled(tmp_path / "s", numbered(2, 3, 4)), said())
+    with pytest.raises(DataError, match=r"would have 6, and a model has at most 5 outputs.*raise 'outputs'"):
+        north.upload("north", labelled(tmp_path / "s", numbered(0, 1, 5)), said())
+    north.upload("north", labelled(tmp_path / "s", numbered(0, 1)), said())
+    with pytest.raises(DataError, match=r"a label of 21 characters, and 20 are accepted.*raise 'label_length'"):
+        south.upload("south", labelled(tmp_path / "s", [Label("task", "x" * 17)]), said())
+
+
+def test_codes_are_limited_before_anything_is_sent(serve, http, tmp_path: Path) -> None:
+    north, path = http(serve(outputs=100)), shard(tmp_path / "s")
+    plain = announced(path)["statement"]
+    told = north.post("/v1/uploads", json=announced(path, statement={**plain, "codebook": "ab" * 16, "outputs": 101}))
+    assert told.status_code == 422 and "at most 100 outputs" in told.json()["message"]
+    assert (
+        north.post(
+            "/v1/uploads", json=announced(path, statement={**plain, "codebook": "ab" * 16, "outputs": 100})
+        ).status_code
+        == 201
+    )
+    for odd in ("a\r\nb", "group", "AB" * 16, "ab" * 65):
+        body = announced(path, statement={**plain, "codebook": odd, "outputs": 2})
+        assert north.post("/v1/uploads", json=body).status_code == 422, odd
+
+
+# --- what clients say they spent ---------------------------------------------------------------------------------
+
+
+def test_only_answered_requests_of_its_own_are_charged_to_a_client(
+    serve, run: Federation, certs: Path, tmp_path
+) -> None:
+    """West says that it spent a lot on tickets that are another's, or not there: no receipt repeats it."""
+    url, tree = serve(), ServerTree(run.path / "server")
+    north, west = (link_of(url, certs, name) for name in ("north", "west"))
+    north.upload("north", shard(tmp_path / "n", 9), said())
+    west.upload("west", shard(tmp_path / "w", 8), said())
+    north.submit(Request("t1", "north", "class", COMMITTED))
+    lots = Spent(seconds=86400.0, bytes_up=1 << 50, bytes_down=1 << 50)
+    for names in (("does-not-exist",), ("t1",)):
+        west.upload("west", shard(tmp_path / "w", 8), Statement("c", "i", "k", {}, names, lots))
+    north.upload("north", shard(tmp_path / "n", 7), said("t1"))
+    run._server.train()
+    receipt = tree.receipt("t1")
+    assert receipt.others == {"contacted": 0, "bytes": 0, "seconds": 0}
+    assert north.certificate("t1")["payload"]
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1.0, 1e300, float("inf")])
+def test_what_is_charged_stays_within_bounds(run: Federation, tmp_path: Path, seconds: float) -> None:
+    tree = ServerTree(run.path / "server")
+    with tree.book.change() as db:
+        for _ in range(3):
+            tickets.charge(db, "north", Spent(seconds, bytes_up=1 << 62, bytes_down=-5), 1 << 62)
+        row = dict(db.execute("SELECT * FROM spent").fetchone())
+    assert 0 <= row["seconds"] <= 1e9 and row["bytes_up"] == 1 << 50 and row["bytes_down"] == 0
+
+
+# --- shard after shard -------------------------------------------------------------------------------------------
+
+
+def test_one_client_cannot_make_training_start_over_for_ever(serve, run: Federation, certs: Path, tmp_path) -> None:
+    url = serve(shards=2)
+    north, west = (link_of(url, certs, name, tries=1) for name in ("north", "west"))
+    north.upload("north", shard(tmp_path / "n", 9), said())
+    rows = itertools.count(10)
+
+    def send(*tickets: str) -> None:
+        west.upload("west", shard(tmp_path / "w", next(rows)), said(*tickets))
+
+    for _ in range(4):  # as often as it likes, while nobody waits
+        send()
+    run._server.train()
+    north.submit(Request("t1", "north", "class", COMMITTED))
+    north.upload("north", shard(tmp_path / "n", 7), said("t1"))
+    for _ in range(2):
+        send()
+    with pytest.raises(QuotaError, match="sent 2 shards while others wait"):
+        send()
+    west.submit(Request("w1", "west", "class", COMMITTED))
+    with pytest.raises(QuotaError):
+        send("t1")
+    send("w1")  # it may always forget
+    assert {receipt.ticket for receipt in run._server.train()} == {"t1", "w1"}
+    send()
+
+
+# --- room on the disk --------------------------------------------------------------------------------------------
+
+
+def test_uploads_leave_room_for_forgetting(run: Federation, serve, http, certs: Path, tmp_path: Path) -> None:
+    """With nothing left but the reserve, only a shard that forgets rows is taken."""
+    Server(ServerTree(run.path / "server"), run.halves.server).upload("north", shard(tmp_path / "n", 9), said())
+    before, later = http(serve(reserve=0.0)), http(url := serve(reserve=1.0))
+    link, path = link_of(url, certs, "north", tries=1), shard(tmp_path / "o", 8)
+    begun = before.post("/v1/uploads", json=announced(path)).json()["id"]
+    place, headers = f"/v1/uploads/{begun}", {"Upload-Offset": "0"}
+    sent = later.patch(place, content=path.read_bytes(), headers=headers)  # others took the room since it was begun
+    told = later.post("/v1/uploads", json=announced(shard(tmp_path / "p", 7)))
+    for answer in (sent, told):
+        assert answer.status_code == 507 and answer.json()["kind"] == "FailingError"
+    link.submit(Request("t1", "north", "class", COMMITTED))
+    with pytest.raises(FailingError):  # larger than what it replaces
+        link.upload("north", shard(tmp_path / "q", 5000), said("t1"))
+    assert link.upload("north", path, said("t1")).generation == 2

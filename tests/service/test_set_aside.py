@@ -1,0 +1,227 @@
+"""One client cannot stop the others: shards that break training, clients that are evicted, silent or without data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from federation.runs import table
+from service.conftest import COMMITTED, said, shard
+from service.processes import Running, answers, data, settled, weights
+from service.scene import Scene
+from service.serving import link_of
+from service.test_proof_command import call, call_json
+from splitwiper.errors import ForbiddenError, MismatchError, NotFoundError, TrainingError, WithdrawnError
+from splitwiper.service.certificate import Log, check
+from splitwiper.service.home.link import HttpsLink, _File
+from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.lapsing import Lapses
+from splitwiper.service.shared_book import service_book
+from splitwiper.service.verifying import verify_store
+from splitwiper.store import ServerTree, ledger
+from splitwiper.wire import Request
+
+REASON = "it sends what nobody can train on"
+
+
+def waited(tree: ServerTree, *clients: str) -> None:
+    """Wait until the model is that of these clients' shards."""
+    end = time.monotonic() + 60
+    while not (tree.is_current() and tuple(s.client for s in tree.shards()) == clients):
+        assert time.monotonic() < end, "the worker did not get there"
+        time.sleep(0.05)
+
+
+def test_a_shard_that_breaks_training_stops_nobody(tmp_path: Path) -> None:
+    """A site with a few huge rows joins: the others go on, and it learns why its rows do not count."""
+    server, rows, store = Running(tmp_path, more="largest_value = 1e30"), data(), tmp_path / "store"
+    try:
+        with closing(server.home("north")) as north, closing(server.home("south")) as south:
+            north.learn(rows["north"])
+            south.learn(rows["south"])
+            tree = settled(store)
+            waited(tree, "north", "south")
+            before = weights(store)
+            x, y = rows["west"]
+            odd = (np.where((y == "eel")[:, None], x * np.float32(1e25), x), y)
+            with closing(server.home("west", clip=1e-9, lr=1e-9)) as west:
+                west.learn(odd)
+                waited(tree, "north", "south")
+                assert weights(store) == before
+                ticket = north.forget(classes=["bird"])
+                north.settle(patience=30)
+                assert north.await_receipt(ticket, patience=60).exact
+                assert north.certificate(ticket).checked.holds
+                with pytest.raises(TrainingError, match=r"set aside what 'west' sent.*folder here is in order.*forget"):
+                    west.learn(odd)
+                (removed,) = [e for e in ledger.entries(tree.book) if e.get("by")]
+                assert (removed["client"], removed["by"]) == ("west", "training")
+                second = west.forget(classes=["eel"])  # the server holds nothing of it, and says so at once
+                west.settle(patience=30)
+                receipt = west.await_receipt(second, patience=60)
+                assert receipt.before["shard"] is None and receipt.after["shard"] is None
+                assert receipt.others == {"contacted": 0, "bytes": 0, "seconds": 0}
+                proof = west.certificate(second)
+                assert proof.checked.holds, proof.checked.reason
+                assert "nothing to erase" in next(c.detail for c in proof.checked.checks if c.what == "changed")
+                waited(tree, "north", "south", "west")  # and what is left counts again
+                west.learn((x[y != "eel"], y[y != "eel"]))
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, certs: Path) -> Scene:
+    made = Scene(tmp_path, certs, withdraw=True)
+    yield made
+    made.close()
+
+
+def test_operators_evict_and_admit(scene: Scene, http) -> None:
+    ops, south = http(scene.url, "ops", "operators"), scene.south
+    before = scene.tree.model().digest
+    body = {"client": "south", "reason": REASON}
+    assert http(scene.url, "north").post("/v1/operator/evict", json=body).status_code == 403
+    assert ops.post("/v1/operator/evict", json={**body, "reason": "no"}).status_code == 422
+    assert ops.post("/v1/operator/evict", json={**body, "client": "nobody"}).status_code == 404
+    assert ops.post("/v1/operator/admit", json=body).status_code == 404
+    waiting = south.forget(samples=list(south.client.holdings.ids())[:1])
+    south.client.send_requests()
+    for _ in range(2):  # repeating it changes nothing
+        assert ops.post("/v1/operator/evict", json=body).status_code == 204
+    assert [s.client for s in scene.tree.shards()] == ["north"]
+    listed = ops.get("/v1/status").json()["clients"]["south"]
+    assert (listed["rows"], listed["removed"], listed["evicted"]) == (0, "operator", True)
+    scene.train()
+    assert scene.tree.model().digest != before and scene.tree.ticket(waiting).state == "settled"
+    kinds = [e["kind"] for e in ledger.entries(scene.tree.book) if e.get("client") == "south"]
+    assert kinds == ["joined", "shard", "accepted", "evicted", "withdrawn"]
+    with pytest.raises(ForbiddenError, match=rf"evicted 'south' \({REASON}\).*folder here are in order"):
+        south.learn(scene.rows["south"])
+    with pytest.raises(ForbiddenError, match="evicted client 'south'"):
+        south.link.upload("south", shard(scene.folder / "s"), said())
+    assert south.certificate(waiting).checked.holds
+    told = call("forget", south.folder, "--class", "cat", code=0)  # it may still ask
+    assert "certifies that it held nothing of this site" in told and "Certificate: holds" in told
+    assert call_json("forget", south.folder)["trouble"].startswith("an operator of the server has evicted 'south'")
+    assert verify_store(scene.store).exact and scene.audit().checked.outcome == "exact"
+    assert ops.post("/v1/operator/admit", json=body).status_code == 204
+    south.learn(table(2, ("cat", "dog")))
+    scene.train()
+    assert [s.client for s in scene.tree.shards()] == ["north", "south"] and verify_store(scene.store).exact
+    assert scene.certificate(scene.forget()).checked.holds
+    with closing(service_book(scene.store)) as book:
+        told = [tuple(row)[:4] for row in book.read("SELECT * FROM decisions")]
+    assert [one[0] for one in told] == ["evict", "evict", "admit"] and all(one[2:] == ("ops", REASON) for one in told)
+
+
+def test_a_site_believes_no_removal_that_the_ledger_does_not_show(scene: Scene) -> None:
+    """A server could say that it erased a shard, and go on training on it: it has to say so in its ledger."""
+    link, entry = scene.north.link, ledger.entries(scene.tree.book)[-1]
+    for altered in ({"client": "south"}, {"kind": "shard"}, {"by": "operator"}):
+        shown = Log.begin(scene.tree).proof(entry["seq"])
+        told = {"kind": "withdrawn", "client": "north", "by": "training", "why": "so", "seq": entry["seq"], **altered}
+        answer = json.dumps({"evicted": "", "removed": {**shown, "entry": told}}).encode()
+        scene.lies["/v1/standing"] = lambda _, answer=answer: (200, [answer])
+        with pytest.raises(MismatchError, match="cannot show the entry"):
+            link.standing("north")
+    with pytest.raises(MismatchError):
+        scene.north.learn(scene.rows["north"])
+    assert scene.north.client.trouble() == "" and scene.north.client.tree.shard_commitment()
+
+
+def test_requests_of_a_client_without_data_stop_nobody(scene: Scene, certs: Path) -> None:
+    """West never sent anything: its requests are settled at once, and neither model nor shards are touched."""
+    before, rows = scene.tree.model(), scene.rows["north"][0][:3]
+    expected = scene.north.predict("north", rows)
+    own = OwnKey(scene.folder, scene.tree.book.meta("run"))
+    west = link_of(scene.url, certs, "west", signer=own)
+    west.register("west")
+    begun = http_begun(west, scene.folder)
+    assert west.submit(Request("t1", "west", "client", COMMITTED)).state == "settled"
+    with pytest.raises(NotFoundError):  # what was begun before the request does not become a shard after it
+        west._call("GET", f"/v1/uploads/{begun}")
+    (listed,) = west._call("GET", "/v1/requests").json()
+    assert list(listed["stages"]) == ["received", "accepted", "settled"]  # nothing was erased or retrained
+    assert scene.tree.model() == before and scene.tree.is_current()
+    assert scene.north.predict("north", rows) == expected
+    envelope, receipt = west.certificate("t1"), west.receipt("t1")
+    checked = check(envelope, scene.keys(), opening=west.opening("t1"), receipt=receipt, client_key=own.public)
+    assert checked.holds and receipt.server_seconds == 0
+    assert "nothing to erase" in next(one.detail for one in checked.checks if one.what == "changed")
+    assert verify_store(scene.store).exact and scene.audit().checked.outcome == "exact"
+    assert scene.certificate(scene.forget()).checked.holds  # and others' are as ever
+
+
+def http_begun(link: HttpsLink, folder: Path) -> str:
+    file = _File(path := shard(folder / "begun"), path.stat().st_size, "ab" * 32)
+    return str(link._begun("west", file, dataclasses.replace(said(), salt="00" * 32))["id"])
+
+
+def test_a_silent_requester_loses_its_shard_and_stops_nobody(tmp_path: Path) -> None:
+    """North asks and is never heard of again: what it asked for is more than done, and the others are served."""
+    server, rows = Running(tmp_path, more="lapse = 0.0004"), data()
+    try:
+        with closing(server.home("north")) as north, closing(server.home("south")) as south:
+            south.learn(rows["south"])
+            north.learn(rows["north"])
+            tree = settled(tmp_path / "store")
+            waited(tree, "north", "south")
+            ticket = north.forget(classes=["bird"])
+            north.client.send_requests()  # and its machine dies
+            waited(tree, "south")
+            assert tree.ticket(ticket).state == "settled" and answers(south, rows["south"][0][:2])
+            (removed,) = [e for e in ledger.entries(tree.book) if e.get("by")]
+            assert (removed["client"], removed["by"]) == ("north", "lapse")
+            north.settle(patience=30)  # it is back: what is left is sent
+            waited(tree, "north", "south")
+            assert north.certificate(ticket).checked.holds
+            assert north.learn(rows["north"]).refused == 10
+    finally:
+        server.stop()
+
+
+def test_a_request_lapses_by_the_clock_that_nobody_sets(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, wall = [0.0], time.time
+    lapses = Lapses(72.0, lambda: 3600 * now[0])
+    ticket = scene.north.forget(samples=list(scene.north.client.holdings.ids())[:1])
+    scene.north.client.send_requests()
+    lapses.expire(scene.tree)
+    monkeypatch.setattr(time, "time", lambda: wall() + 3600 * 24 * 400)
+    for now[0] in (0.0, 71.9):
+        lapses.expire(scene.tree)
+        assert scene.tree.ticket(ticket).state == "accepted"
+    now[0] = 72.2
+    lapses.expire(scene.tree)
+    assert scene.tree.ticket(ticket).state == "erased" and scene.tree.shard("north") is None
+
+
+def test_operators_let_the_model_answer_whatever_one_client_asks(scene: Scene, http) -> None:
+    ops, rows = http(scene.url, "ops", "operators"), scene.rows["south"][0][:2]
+    scene.north.forget(samples=list(scene.north.client.holdings.ids())[:1])
+    scene.north.client.send_requests()
+    with pytest.raises(WithdrawnError):
+        scene.south.link.model("south")
+    keep = {"client": "north", "reason": "it asks every hour and never follows up"}
+    assert ops.post("/v1/operator/keep-serving", json={**keep, "ticket": "t1"}).status_code == 422
+    assert ops.post("/v1/operator/keep-serving", json={"reason": keep["reason"]}).status_code == 422
+    assert ops.post("/v1/operator/keep-serving", json={**keep, "client": "nobody"}).status_code == 404
+    assert ops.post("/v1/operator/keep-serving", json={**keep, "hours": 1e-9}).status_code == 201  # over at once
+    with pytest.raises(WithdrawnError):
+        scene.south.link.model("south")
+    assert ops.post("/v1/operator/keep-serving", json=keep).status_code == 201
+    scene.north.forget(samples=list(scene.north.client.holdings.ids())[1:2])  # the next one does not stop it either
+    scene.north.client.send_requests()
+    assert len(scene.south.predict("south", rows)) == 2
+    scene.south.forget(samples=list(scene.south.client.holdings.ids())[:1])
+    scene.south.client.send_requests()
+    with pytest.raises(WithdrawnError, match="1 requests"):  # another client's does
+        scene.south.link.model("south")
+    listed = ops.get("/v1/operator/overrides").json()
+    assert [(one["client"], one["ticket"], one["operator"]) for one in listed] == [("north", "", "ops")] * 2
