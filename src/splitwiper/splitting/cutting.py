@@ -67,15 +67,18 @@ def split(
         except CutError as error:
             raise CutError(f"cannot cut after {at!r}: {error}.{bench.suggest(at)}") from error
         client, server = build(model, plan)
-    for note in plan.notes:
+    notes = (*plan.notes, *bench.squashed())
+    for note in notes:
         warnings.warn(note, CutWarning, stacklevel=2)
-    return Halves(client, server, at, plan.boundary, warnings=plan.notes, flops=plan.flops)
+    return Halves(client, server, at, plan.boundary, warnings=notes, flops=plan.flops)
 
 
 def _check_head(bench: Workbench, head: str | None) -> None:
     linear = [name for name, module in bench.modules.items() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise CutError("the model has no Linear layer; its output layer must be one: one score for each label")
     if bench.head is None:
-        raise CutError(f"no single output layer was found; pass head= with one of {', '.join(linear) or 'none'}")
+        raise CutError(f"no single output layer was found; pass head= with one of {', '.join(linear)}")
     if bench.head not in linear:
         raise CutError(f"head={head!r} is no Linear layer of the model.{nearest(bench.head, linear)}")
 
