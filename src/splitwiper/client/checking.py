@@ -47,8 +47,8 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
                 boundary = embedder(to_device(part, device))
             except (RuntimeError, ValueError, TypeError, IndexError) as problem:
                 raise DataError(
-                    f"client {client!r}: the client half cannot take rows of {shown}; between rows {start} and "
-                    f"{start + BATCH} it says: {problem}."
+                    f"client {client!r}: the client half cannot take rows of {shown}{_wanted(rows, half)}; between "
+                    f"rows {start} and {start + BATCH} it says: {problem}."
                 ) from problem
     features_of(boundary)
     for column in columns:
@@ -58,3 +58,15 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
                 f"client {client!r}: from rows of {shown} its half sends {column.name} of shape {list(got)}, "
                 f"the cut needs {column}."
             )
+
+
+def _wanted(rows: Rows, half: nn.Module) -> str:
+    """Say what rows the half was made for, where it is known and differs."""
+    wanted = getattr(half, "row_shapes", ())
+    given = [array.shape[1:] for array in rows.inputs.values()]
+    if not wanted or list(wanted) == given:
+        return ""
+    if len(given) == len(wanted) == 1 and len(given[0]) == len(wanted[0]) == 1:
+        names = ", ".join(rows.features[:12]) + ("…" if len(rows.features) > 12 else "")
+        return f": they have {given[0][0]} columns{f' ({names})' if names else ''}, the model takes {wanted[0][0]}"
+    return f"; the model was cut for rows of shape {', '.join(str(list(shape)) for shape in wanted)}"

@@ -78,15 +78,15 @@ class Client(ClientContext):
         Raises:
             DataError: rows that do not fit the earlier ones, the half, or the closed set of labels.
         """
-        check_rows(rows, client=self.name, config=self.config, half=self._half, columns=self._columns)
         self.holdings.check(rows)
+        check_rows(rows, client=self.name, config=self.config, half=self._half, columns=self._columns)
 
     def unforgotten(self, rows: Rows, book: Codebook) -> set[Label]:
         """The labels of rows, but those the codebook lacks and whose rows were all forgotten: they will be refused."""
         odd = [n for n, label in enumerate(rows.labels) if label not in book.codes]
         if not odd:
             return set(rows.labels)
-        gone, macs = self.tree.suppressed(), row_macs(rows, self._key())
+        gone, macs = self.tree.suppressed(), row_macs(self.holdings.arranged(rows), self._key())
         return set(rows.labels) - {rows.labels[n] for n in odd} | {rows.labels[n] for n in odd if macs[n] not in gone}
 
     # --- forgetting ----------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ class Client(ClientContext):
                 f"client {self.name!r} has no trained half: it holds no rows, was forgotten while its folder was away, "
                 "or its work was interrupted. Call learn or settle."
             )
-        named = fitting(inputs, f"client {self.name!r}", self.holdings)
+        named = fitting(inputs, f"client {self.name!r}", self.holdings, features=self.holdings.features)
         path, remedy = self.tree.root / "half" / half[0].file, f"`reupload({self.name!r})` computes it again"
         state, recipe = load_state(path, half[0].digest, remedy=remedy), self._recipe()
         if at_home is not None:

@@ -66,6 +66,26 @@ class Holdings:
         """Names, dtypes and shapes of one row's inputs; empty before the first row."""
         return columns_in(self._spec()["columns"])
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of a table's columns in the order that rows are kept in; empty where they have none.
+
+        The order is that of the first table, and is part of the client's context from then on, like its key: it is
+        kept when those rows are forgotten.
+        """
+        return tuple(map(str, parsed(self._tree.book.meta("features") or "[]")))
+
+    def arranged(self, rows: Rows) -> Rows:
+        """Return rows with their columns in the order of the earlier ones, where both have names.
+
+        Raises:
+            DataError: the columns are others.
+        """
+        order = self.features
+        if not (rows.features and order) or (not self.columns and set(rows.features) != set(order)):
+            return rows
+        return rows.arranged(order, f"client {self._name!r}")
+
     def _earlier_forms(self) -> list[tuple[Column, ...]]:
         """The columns that rows had before all of them were forgotten, once for every time that happened."""
         kept = parsed(self._tree.book.meta("earlier_inputs") or "[]")
@@ -133,6 +153,7 @@ class Holdings:
         Raises:
             DataError: naming what does not fit.
         """
+        rows = self.arranged(rows)
         if self.columns and (self.call, self.columns) != (rows.call, rows.columns):
             raise DataError(
                 f"client {self._name!r}: rows are {', '.join(map(str, rows.columns))}, earlier ones were "
@@ -141,6 +162,7 @@ class Holdings:
 
     def add(self, rows: Rows, key: bytes) -> Added:
         """Take rows in, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
+        rows = self.arranged(rows)
         macs = row_macs(rows, key)
         suppressed, slices = self._tree.suppressed(), self.slices()
         for columns in self._earlier_forms():
@@ -176,7 +198,8 @@ class Holdings:
                     [rows.labels[i] for i in here],
                 ),
             )
-        self._tree.put_slices(changed, inputs=json.dumps(spec))
+        named = {"features": json.dumps(rows.features)} if rows.features else {}
+        self._tree.put_slices(changed, inputs=json.dumps(spec), **named)
 
     # --- taking out ----------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder
 from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.data.rows import as_inputs
+from splitwiper.data.tables import arranged, names_of
 from splitwiper.errors import DataError
 from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.privacy import ByContent, protect, row_contents, secure_stream
@@ -140,8 +141,14 @@ class Form(Protocol):
         ...
 
 
-def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
+def fitting(inputs: Any, whose: str, form: Form, *, features: Sequence[str] = ()) -> dict[str, Array]:
     """Inputs in the order and form that somebody learned from.
+
+    Args:
+        inputs: what to predict on.
+        whose: who learned, for messages.
+        form: what the rows looked like.
+        features: the names of a table's columns, in their order; empty where they had none.
 
     Raises:
         DataError: naming what does not fit.
@@ -152,9 +159,14 @@ def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
     if call != form.call or set(named) != {c.name for c in columns}:
         raise DataError(f"{whose}: inputs are {sorted(named)} ({call}), {learned}.")
     out = {}
+    given_names = names_of(inputs)
     for column in columns:
         given = named[column.name]
+        if given_names and features:
+            given = arranged(given, given_names, features, whose)
         if given.shape[1:] != column.shape:
+            if given.ndim == 2 and len(column.shape) == 1:
+                raise DataError(f"{whose}: rows have {given.shape[1]} columns, it learned from {column.shape[0]}.")
             shape = list(given.shape[1:])
             raise DataError(f"{whose}: {column.name} has rows of shape {shape}, {learned}.")
         with np.errstate(all="ignore"):

@@ -16,7 +16,7 @@ import torch
 from splitwiper.client import Added, Client
 from splitwiper.client.embed import Sending
 from splitwiper.config import Config, from_dict, read_toml
-from splitwiper.data.rows import Data, as_rows, pack
+from splitwiper.data.rows import Data, as_rows
 from splitwiper.errors import (
     AbsentClientError,
     BusyError,
@@ -39,7 +39,7 @@ from splitwiper.federation.folder import (
 )
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
-from splitwiper.federation.members import HANDED, Members
+from splitwiper.federation.members import FEATURES, HANDED, Members
 from splitwiper.federation.opening import check_halves, check_settings
 from splitwiper.federation.reconcile import reconcile
 from splitwiper.federation.retrace import Traced, retrace
@@ -153,8 +153,11 @@ class Federation:
                 source = self.path / "clients" / name / kept
                 if source.exists():
                     files.write_bytes(target / "clients" / name / kept, read_bytes(source))
-            if (sealed := self._client(name).tree.sealed_codebook()) is not None:
+            tree_here = self._client(name).tree
+            if (sealed := tree_here.sealed_codebook()) is not None:
                 files.write_bytes(target / "clients" / name / HANDED, sealed)
+            if features := tree_here.book.meta(FEATURES):
+                files.write_bytes(target / "clients" / name / FEATURES, features.encode())
         make(target, self.halves, self.config, tree.initial(), tree.client_initial(), run=tree.book.meta("run"))
         twin = Federation(target, self.halves, progress=self._progress)
         for said in tree.posted(topic := tree.topic()):
@@ -381,7 +384,7 @@ class Federation:
         out = {}
         for name, data in test_sets.items():
             rows = as_rows(data, task=self._client(name).task)
-            out[name] = (tuple(rows.labels), tuple(self._predict(name, pack(rows.inputs, rows.call))))
+            out[name] = (tuple(rows.labels), tuple(self._predict(name, rows.packed)))
         return out
 
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:

@@ -43,6 +43,8 @@ from splitwiper.wire import Label
 
 HANDED = "codebook"
 """Where a twin finds the codebook its client is to join with."""
+FEATURES = "features"
+"""Where a twin finds the order of the columns that its client is to keep tables in, as JSON."""
 
 
 class Members:
@@ -167,6 +169,7 @@ class Members:
         if not self.has_joined(name):
             if self.server.tree.shard(name) is not None:
                 self.client(name)  # raises: the server holds its shard, but its folder is gone
+            features = self._folder / name / FEATURES
             tree.create(
                 config=to_toml(self.config.client),
                 initial=self._first_weights(name),
@@ -177,10 +180,12 @@ class Members:
                     "config": config_digest(self.config.client, seed=self.config.seed),
                     "federation": self.federation,
                     "model": self._identity(self._halves.client_for(name)),
+                    **({FEATURES: read_bytes(features).decode()} if features.exists() else {}),
                 },
                 group=self._group(name) if self.config.client.masking.is_on else None,
                 key=seeded_key(self.config.seed, name) if self.config.client.keys == "seeded" else None,
             )
+            files.erase(features)
             handed = self._folder / name / HANDED
             if handed.exists():
                 client = self.client(name)
