@@ -71,6 +71,7 @@ TABLE = """Exit codes:
 """
 _TRANSLATED = (
     ("everything=True", "--everything"),
+    ("at_home=True", "--at-home"),
     ("label=", "--label "),
     ("begin anew.", "begin anew (--with, --anew)."),
 )

@@ -48,7 +48,8 @@ def answers(
         group: rows of a typical label, for noise that is scaled to it.
     """
     told = [ask(sent) for sent in _sendings(recipe, state, inputs, columns, group)]
-    return Scores(told[0].labels, torch.cat([answer.logits for answer in told]), told[0].codebook)
+    only = any(answer.labels_only for answer in told)
+    return Scores(told[0].labels, torch.cat([a.logits for a in told]), told[0].codebook, labels_only=only)
 
 
 def answers_at_home(
@@ -122,9 +123,8 @@ def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, witho
     chances = hiding.mode.unmask(torch.softmax(told.logits.double(), dim=1), inputs, book)
     labels = [label for label in book.labels if label not in without]
     chosen = chances[:, [number for number, label in enumerate(book.labels) if label not in without]]
-    return Scores(
-        tuple(labels), (chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1e-30)).clamp(min=1e-30).log().float()
-    )
+    logits = (chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1e-30)).clamp(min=1e-30).log().float()
+    return Scores(tuple(labels), logits, labels_only=told.labels_only)
 
 
 class Form(Protocol):

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from splitwiper.client import Added, Client
+from splitwiper.client import Added, Client, scoring
 from splitwiper.client.embed import Sending
+from splitwiper.client.scoring import Predicted, Probabilities
 from splitwiper.config import Config, from_dict, read_toml
 from splitwiper.data.rows import Data, as_rows
 from splitwiper.errors import (
@@ -336,7 +334,7 @@ class Federation:
         book = self._members.codebook()
         return (book.labels if book else model.labels) if model else ()
 
-    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> Probabilities:
         """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
         Args:
@@ -344,14 +342,11 @@ class Federation:
             x: the inputs.
             at_home: fetch the server half and compute here, so that nothing about the inputs is sent.
         """
-        scores = self._scores(client, x, at_home)
-        known = {label: number for number, label in enumerate(scores.labels)}
-        out = np.zeros((len(scores.logits), len(self.labels)), np.float32)
-        chances = torch.softmax(scores.logits.float(), dim=1).numpy()
-        for column, label in enumerate(self.labels):
-            if label in known:
-                out[:, column] = chances[:, known[label]]
-        return out
+        return scoring.probabilities(self._scores(client, x, at_home), self.labels)
+
+    def predict_both(self, client: str, x: Any, *, at_home: bool = False) -> Predicted:
+        """Labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice."""
+        return scoring.predicted(self._scores(client, x, at_home), self._client(client).task, self.labels)
 
     def predict(self, client: str, x: Any, *, at_home: bool = False) -> list[str | int]:
         """The most likely label of the client's own task for each input.
@@ -368,12 +363,7 @@ class Federation:
         return read_undisturbed(lambda: asking.scores(x, at_home=half), asking.tree.book, self._server.tree.book)
 
     def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
-        asking, scores = self._client(client), self._scores(client, x, at_home)
-        mine = [i for i, label in enumerate(scores.labels) if label.task == asking.task]
-        if not mine:
-            raise NotFoundError(f"no label of task {asking.task!r} is left: nobody holds rows of it.")
-        best = scores.logits[:, mine].argmax(dim=1).tolist()
-        return [scores.labels[mine[i]] for i in best]
+        return scoring.best(self._scores(client, x, at_home), self._client(client).task)
 
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""

@@ -32,6 +32,8 @@ class Scores:
     """The name of the codebook that the model's labels are codes of; empty where labels are not hidden."""
     model: str = ""
     """The server's commitment to the model that answered."""
+    labels_only: bool = False
+    """Whether the server named the most likely label alone: the scores of all others say nothing."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
 
 _PIECE = 1 << 20
-UNLIKELY = -30.0
+_UNLIKELY = -30.0
 """The logit of labels that the server did not name the most likely one."""
 _SOON = 3.0
 """Seconds for what is nice to know."""
@@ -244,10 +244,11 @@ class HttpsLink(Calls):
         labels, found = _labels(answer), load(answer.content)
         logits = found.get("logits")
         if logits is None:
-            logits = torch.full((len(found["best"]), len(labels)), UNLIKELY)
+            logits = torch.full((len(found["best"]), len(labels)), _UNLIKELY)
             logits.scatter_(1, found["best"].long()[:, None], 0.0)
         headers = answer.headers
-        return Scores(labels, logits, headers.get("X-Codebook", ""), headers.get("X-Model", ""))
+        only = "logits" not in found
+        return Scores(labels, logits, headers.get("X-Codebook", ""), headers.get("X-Model", ""), labels_only=only)
 
     def model(self, client: str) -> ModelCopy:
         """Fetch the server half."""
