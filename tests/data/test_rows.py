@@ -56,7 +56,7 @@ def test_labels_are_names_or_integers() -> None:
         ((X, [1.0, 2.0, 3.0, 4.0]), "if these number classes, give them as integers.*regression.*not supported"),
         ((X, np.array([1.0, 2.5, 3.0, 4.0])), "such as 2.5: SplitWiper classifies; regression is not supported"),
         ((X, torch.tensor([0.1, 0.2, 0.3, 0.4])), "regression is not supported"),
-        ((X, ["a", "b", float("nan"), "a"]), r"missing \(NaN\) in 1 rows"),
+        ((X, ["a", "b", float("nan"), "a"]), r"missing \(NaN\) in 1 row;"),
         ((X, ["a", None, "b", "a"]), "a label is None: drop the rows"),
         ((X, [True, False, True, False]), "label True is a truth value; give names, or 0 and 1"),
         ((X, np.array([True, False, True, False])), "label True is a truth value"),

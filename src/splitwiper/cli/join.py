@@ -252,7 +252,7 @@ def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
         return
     seconds = estimate["training_seconds"]
     took = f"which took {show.seconds(seconds)} last" if seconds is not None else "for the first time"
-    waiting = f", together with {estimate['waiting']} requests that wait" if estimate["waiting"] else ""
+    waiting = f", together with {show.plural(estimate['waiting'], 'waiting request')}" if estimate["waiting"] else ""
     show.line(
         show.errors(),
         f"The server re-trains{waiting}, {took}. No other client is contacted. It is due within "

@@ -91,7 +91,7 @@ def size(value: int) -> str:
 
 def plural(number: int, word: str) -> str:
     """A count with its noun."""
-    return formats.plural(number, word).replace("\xa0", " ")
+    return formats.counted(number, word)
 
 
 def count(value: int) -> str:

@@ -36,6 +36,7 @@ from splitwiper.errors import (
     SplitWiperError,
     TrainingError,
 )
+from splitwiper.formats import counted
 from splitwiper.loop import Pausing, finish
 from splitwiper.masking.codebook import Codebook
 from splitwiper.privacy import Spending
@@ -146,17 +147,18 @@ class Client(ClientContext):
         if lost := self.tree.unheard(self._link.tickets(self.name)):  # the server is an older copy: ask again
             self.tree.ask_again(lost)
         unknown = self.unknown_tickets()
+        many = counted(len(unknown), "request")
         if unknown and self._link.travels and any(True for _ in self.holdings.surviving()):
             raise CorruptError(
-                f"the server has {len(unknown)} requests of client {self.name!r} that its folder does not know, the "
-                f"last with ticket {unknown[-1].id[:40]!r}. If this folder is an older copy, forgotten rows may be in "
-                "it: restore a newer copy. If it is not, the server made them up: nothing is sent to it or erased here."
+                f"the server has {many} of client {self.name!r} that its folder does not know, the last with ticket "
+                f"{unknown[-1].id[:40]!r}. If this folder is an older copy, forgotten rows may be in it: restore a "
+                "newer copy. If it is not, the server made them up: nothing is sent to it or erased here."
             )
         if unknown and unknown[-1].level != "client":
             raise CorruptError(
-                f"the folder of client {self.name!r} is older than what the server knows: {len(unknown)} requests to "
-                "forget are not in it, so forgotten rows may be. Restore a newer copy, or remove the folder and forget "
-                "the whole client (everything=True), then learn again the rows that may stay."
+                f"the folder of client {self.name!r} is older than what the server knows, which has {many} to forget "
+                "that the folder lacks, so forgotten rows may be in it. Restore a newer copy. Only if there is none: "
+                "move the folder away, forget the whole client (everything=True), and learn again rows that may stay."
             )
         for ticket in unknown:
             everything = [value for value, _ in self.holdings.surviving()]

@@ -157,6 +157,8 @@ def fitting(inputs: Any, whose: str, form: Form, *, features: Sequence[str] = ()
     columns = form.columns
     learned = f"it learned from {', '.join(map(str, columns))} ({form.call})"
     if call != form.call or set(named) != {c.name for c in columns}:
+        if isinstance(inputs, tuple) and form.call == "one":
+            raise DataError(f"{whose}: give the inputs alone, not a tuple of {len(inputs)}: labels are predicted.")
         raise DataError(f"{whose}: inputs are {sorted(named)} ({call}), {learned}.")
     out = {}
     given_names = names_of(inputs)
@@ -165,6 +167,8 @@ def fitting(inputs: Any, whose: str, form: Form, *, features: Sequence[str] = ()
         if given_names and features:
             given = arranged(given, given_names, features, whose)
         if given.shape[1:] != column.shape:
+            if given.shape == column.shape:
+                raise DataError(f"{whose}: this is one row without a dimension that counts rows: give x[None].")
             if given.ndim == 2 and len(column.shape) == 1:
                 raise DataError(f"{whose}: rows have {given.shape[1]} columns, it learned from {column.shape[0]}.")
             shape = list(given.shape[1:])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from splitwiper.errors import DataError
 from splitwiper.wire.columns import Array
@@ -31,10 +31,7 @@ def check_kind(data: Any) -> None:
     if isinstance(data, DataLoader):
         raise DataError("a DataLoader draws batches in its own order: give the dataset behind it, loader.dataset.")
     if isinstance(data, str) or hasattr(data, "__fspath__"):
-        raise DataError(
-            f"{str(data)!r} is a path: read the file first, say with splitwiper.data.files.read_data(path), and give "
-            "(inputs, labels)."
-        )
+        raise DataError(f"{str(data)!r} is a path: read the file first, splitwiper.data.files.read_data(path).")
     if hasattr(data, "columns") and not isinstance(data, Mapping):
         raise DataError(
             f"a whole table ({kind}) does not say which column holds the labels: give (table[features], table[label])."
@@ -45,6 +42,19 @@ def check_kind(data: Any) -> None:
         raise DataError(f"there are inputs ({kind} of shape {list(data.shape)}) and no labels: give (inputs, labels).")
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise DataError(f"cannot read data of type {kind}: give (inputs, labels) or a map-style torch Dataset.")
+
+
+def check_inputs(inputs: Any) -> None:
+    """Refuse inputs that are no arrays, and say how to get some.
+
+    Raises:
+        DataError: they are a path, a dataset or nothing.
+    """
+    if isinstance(inputs, str) or hasattr(inputs, "__fspath__"):
+        raise DataError(f"{str(inputs)!r} is a path: read the file first, splitwiper.data.files.read_inputs(path).")
+    if inputs is None or isinstance(inputs, DataLoader | Dataset):
+        kind = type(inputs).__name__
+        raise DataError(f"inputs are a {kind}: give an array or a tensor with rows in dimension 0.")
 
 
 def collect(data: Any) -> tuple[Any, list[Any]]:

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from splitwiper.errors import DataError
+from splitwiper.formats import counted
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 
@@ -67,7 +68,7 @@ def _flat(array: Array) -> Array:
 def _about_floats(values: Sequence[float]) -> str:
     """Say why floats are not labels: classes written as floats, or the targets of a regression."""
     if missing := sum(v != v for v in values):
-        return f"labels are missing (NaN) in {missing} rows; drop these rows or fill the labels in."
+        return f"labels are missing (NaN) in {counted(missing, 'row')}; drop these rows or fill the labels in."
     if all(v.is_integer() for v in values):
         return (
             f"labels are floats, such as {values[0]}. SplitWiper learns to tell labels apart: if these number classes, "

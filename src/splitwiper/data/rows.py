@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from splitwiper.data.datasets import collect
+from splitwiper.data.datasets import check_inputs, collect
 from splitwiper.data.labels import as_labels
 from splitwiper.data.tables import Table, arranged, check_numbers, names_of
 from splitwiper.errors import DataError
+from splitwiper.formats import counted
 from splitwiper.wire import Column, Label
 from splitwiper.wire.columns import DTYPES, Array
 
@@ -91,6 +92,7 @@ def as_rows(data: Data, *, task: str) -> Rows:
 
 def as_inputs(inputs: Any) -> tuple[dict[str, Array], str]:
     """Inputs by name, and how the model takes them."""
+    check_inputs(inputs)
     if isinstance(inputs, Mapping):
         named, call = {str(k): _array(inputs[k], str(k)) for k in sorted(inputs, key=str)}, "kwargs"
     elif isinstance(inputs, tuple):
@@ -119,7 +121,7 @@ def _array(values: Any, what: str) -> Array:
     if not finite.all():
         bad = np.flatnonzero(~finite)
         raise DataError(
-            f"{what} have NaN or infinite values in {len(bad)} rows (first: row {bad[0]}); "
+            f"{what} have NaN or infinite values in {counted(len(bad), 'row')} (first: row {bad[0]}); "
             "drop those rows or fill the values in."
         )
     return array

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from splitwiper.errors import DataError, nearest
+from splitwiper.formats import counted
 from splitwiper.wire.columns import Array
 
 
@@ -83,10 +84,11 @@ def arranged(array: Array, given: Sequence[str], wanted: Sequence[str], whose: s
         faults.append(f"{name!r} is unknown{f' ({hint})' if hint else ''}")
     faults += [f"{n!r} is there {times} times" for n, times in Counter(given).items() if times > 1]
     if faults:
+        many, shown = counted(len(given), "column"), ", ".join(wanted[:20]) + ("…" if len(wanted) > 20 else "")
         more = "…" if len(missing) > 3 or len(extra) > 3 else ""
         raise DataError(
-            f"{whose}: there are {len(given)} columns, it learned from {len(wanted)}: {'; '.join(faults)}{more}. Give "
-            f"the columns {', '.join(wanted[:20])}{'…' if len(wanted) > 20 else ''}, in any order."
+            f"{whose}: there are {many}, it learned from {len(wanted)}: {'; '.join(faults)}{more}. Give the columns "
+            f"{shown}, in any order."
         )
     place = {name: number for number, name in enumerate(given)}
     return array[:, [place[name] for name in wanted]]

@@ -41,7 +41,7 @@ from splitwiper.federation.members import FEATURES, HANDED, Members
 from splitwiper.federation.opening import check_halves, check_settings
 from splitwiper.federation.reconcile import reconcile
 from splitwiper.federation.retrace import Traced, retrace
-from splitwiper.federation.sources import Reader, Source, check_names
+from splitwiper.federation.sources import Reader, Source, by_client, check_names
 from splitwiper.federation.status import Status, status
 from splitwiper.federation.verify import Verification, verify
 from splitwiper.masking.codebook import Codebook
@@ -197,7 +197,9 @@ class Federation:
         """
         check_devices(self.config)
         check_noise(self.config.client.noise)
-        pairs = list(datasets.items() if isinstance(datasets, Mapping) else datasets)
+        pairs = by_client(datasets)
+        if not isinstance(tasks, Mapping | None):
+            raise InputError(f"tasks = {tasks!r} must name the task of each client: {{'north': 'species'}}.")
         check_names([name for name, _ in pairs], known=self.clients)
         tasks = tasks or {}
         sources = {name: Reader(data, client=name, task=tasks.get(name, "")) for name, data in pairs}
@@ -372,7 +374,7 @@ class Federation:
     def _answers(self, test_sets: Mapping[str, Data]) -> dict[str, tuple[tuple[Label, ...], tuple[Label, ...]]]:
         """True and predicted labels, by client."""
         out = {}
-        for name, data in test_sets.items():
+        for name, data in by_client(test_sets):
             rows = as_rows(data, task=self._client(name).task)
             out[name] = (tuple(rows.labels), tuple(self._predict(name, rows.packed)))
         return out
@@ -433,6 +435,8 @@ class Federation:
             receipt = Receipt.load(receipt) if is_there(Path(receipt)) else self.receipt(str(receipt))
         if not isinstance(receipt, Receipt | None):
             raise InputError(f"verify takes a receipt, its file or its ticket, not {type(receipt).__name__}.")
+        if not isinstance(head, Head | str | None):
+            raise InputError(f"head = {head!r} must be a ledger's head, as `head` gives it, or its text.")
         return verify(
             self._server,
             self._client,

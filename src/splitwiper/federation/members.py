@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
@@ -87,7 +88,9 @@ class Members:
             InputError: it joined with another client half.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise NotFoundError(f"there is no client {name!r}: names have letters, digits, '.', '_' and '-' alone.")
+            raise NotFoundError(
+                f"there is no client {reprlib.repr(name)}: names have letters, digits, '.', '_' and '-' alone."
+            )
         if not self.has_joined(name) and not self.server.tree.knows(name):
             raise NotFoundError(f"there is no client {name!r}.{nearest(name, self.everybody())}")
         half = self._halves.client_for(name)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+import numpy as np
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from splitwiper.data.datasets import RANDOM, spread
@@ -18,6 +22,24 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a client may be called."""
 
 
+def by_client(datasets: Any) -> list[tuple[str, Any]]:
+    """Return clients' names and their data.
+
+    Raises:
+        DataError: it is something else than data by client name; the message shows how to give it.
+    """
+    how = "give data by client name: {'north': (inputs, labels)}"
+    if isinstance(datasets, Mapping):
+        return list(datasets.items())
+    if not isinstance(datasets, Iterable) or isinstance(datasets, str | bytes | Dataset | np.ndarray | Tensor):
+        raise DataError(f"a {type(datasets).__name__} does not say whose data it is: {how}.")
+    pairs = list(datasets)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise DataError(f"a {type(datasets).__name__} must hold pairs of a client's name and its data: {how}.")
+    return [(name, data) for name, data in pairs]
+
+
 def check_names(names: Iterable[str], *, known: Iterable[str]) -> None:
     """Refuse names that cannot be a folder's, come twice, or differ from another in case alone.
 
@@ -29,7 +51,8 @@ def check_names(names: Iterable[str], *, known: Iterable[str]) -> None:
     for name in names:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise DataError(
-                f"client name {name!r}: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit."
+                f"client name {reprlib.repr(name)}: use 1 to 64 letters, digits, '.', '_' or '-', starting with a "
+                "letter or digit."
             )
         if name in seen:
             raise DataError(f"client {name!r} is named twice; give all its rows at once.")

@@ -54,6 +54,10 @@ def split(
         >>> list(halves.client.state_dict()), halves.server.head_name
         (['0.weight', '0.bias'], '2')
     """
+    if not isinstance(model, nn.Module):
+        raise CutError(f"the model is a {type(model).__name__}; give an nn.Module")
+    if not isinstance(at, str):
+        raise CutError(f"at={at!r} must be the dotted name of a module, such as 'layer1' or '0'")
     with torch.inference_mode(False):
         bench = Workbench(model, example, shared=shared, allow_data_dependent=allow_data_dependent, head=head)
         if at not in bench.modules or not at:

@@ -61,6 +61,10 @@ class Certified:
     envelope: dict[str, Any]
     checked: Checked
 
+    def __bool__(self) -> bool:
+        """Whether the certificate holds."""
+        return self.checked.holds
+
 
 class _Accepted:
     """The model that a site accepted last, in its book."""
