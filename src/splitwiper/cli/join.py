@@ -66,7 +66,7 @@ def join(
 
     Example:
       splitwiper join north.toml --home sites/north
-      splitwiper join north.toml --home sites/north --group ward.group --with south --with west
+      splitwiper join north.toml --home sites/north --group ward.key --with south
     """
     from splitwiper.data.files import read_data
     from splitwiper.service.home import join as make
