@@ -38,7 +38,7 @@ from splitwiper.service.certificate.issuing import to_bytes
 from splitwiper.service.certificate.log import shows
 from splitwiper.service.certificate.restoring import Restored
 from splitwiper.service.home.agreeing import Gathering, Side
-from splitwiper.service.home.config import FILE, HomeConfig, check_name, connect
+from splitwiper.service.home.config import check_name, connect, read_site
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.home.patience import Patience
 from splitwiper.service.home.proof import held_finding, model_finding, own_findings, prediction_finding
@@ -97,11 +97,8 @@ class Home:
     """
 
     def __init__(self, folder: Path, progress: Progress | None = None) -> None:
-        path = folder / FILE
-        if not path.exists():
-            raise NotFoundError(f"there is no client's home in {folder}: join first.")
         self.folder = folder
-        self.config = from_dict(HomeConfig, read_toml(path))
+        self.config = read_site(folder)
         client = from_dict(ClientConfig, read_toml(folder / self.config.name / "config.toml"))
         self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model, client=client))
         if identity(self.halves.client) != self._tree().book.meta("model"):

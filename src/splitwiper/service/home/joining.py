@@ -13,7 +13,7 @@ from splitwiper.config import ClientConfig, Config, config_digest, from_dict, re
 from splitwiper.errors import ConfigError, InputError
 from splitwiper.federation.build import build_halves
 from splitwiper.seeding import seeded_key
-from splitwiper.service.home.config import FILE, HomeConfig, check_name, connect
+from splitwiper.service.home.config import FILE, HomeConfig, check_name, connect, read_site
 from splitwiper.service.home.home import Home, Progress
 from splitwiper.service.home.invited import first_key, take_key
 from splitwiper.splitting import Halves, identity, libraries
@@ -87,7 +87,7 @@ def _keep_up(folder: Path, config: HomeConfig, client: ClientConfig) -> None:
     Raises:
         ConfigError: naming the first that differs.
     """
-    joined = from_dict(HomeConfig, read_toml(folder / FILE))
+    joined = read_site(folder)
     wanted = dataclasses.replace(config, seed=joined.seed)
     fixed: dict[str, tuple[Any, Any]] = {"name": (joined.name, wanted.name), "task": (joined.task, wanted.task)}
     fixed["[model]"] = joined.model, wanted.model
