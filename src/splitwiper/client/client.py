@@ -224,8 +224,9 @@ class Client(ClientContext):
             statement = self.statement(tickets, salt=salt)
             if written is not None:
                 self.tree.sending(shard_commitment(bytes.fromhex(salt), written), tickets)
-            with self.tree.book.change():  # a process that lost its lease must not bring old rows back
-                accepted = self._link.upload(self.name, outgoing, statement, digest=written)
+            # a process that lost its lease must not bring old rows back; others may forget while bytes travel
+            fence = self.tree.book.change
+            accepted = self._link.upload(self.name, outgoing, statement, digest=written, fence=fence)
         except (DataError, TrainingError, CorruptError) as problem:
             if tickets:  # what is left cannot be trained on or sent, but what is to be forgotten goes all the same
                 self._withdraw(tickets)
@@ -246,8 +247,8 @@ class Client(ClientContext):
     def _withdraw(self, tickets: Sequence[str]) -> None:
         if self._link.travels:
             self.tree.sending("", tickets)
-        with self.tree.book.change():  # nobody takes over between the fence and the server's word
-            self._link.withdraw(self.name, self.statement(tickets, coded=False))
+        statement = self.statement(tickets, coded=False)
+        self._link.withdraw(self.name, statement, fence=self.tree.book.change)
 
     def _train(self, recipe: training.Recipe, slices: Mapping[int, Shard]) -> Pausing[dict[str, Tensor]]:
         """The frozen half: the one at hand if it was computed from exactly these rows, else a new one."""
