@@ -144,9 +144,10 @@ class Client(ClientContext):
             CorruptError: the server knows of requests this folder does not: it is an older copy, and rows that were
                 forgotten may be in it.
         """
-        if lost := self.tree.unheard(self._link.tickets(self.name)):  # the server is an older copy: ask again
+        told = self._link.tickets(self.name)
+        if lost := self.tree.unheard(told):  # the server is an older copy: ask again
             self.tree.ask_again(lost)
-        unknown = self.unknown_tickets()
+        unknown = self.tree.unknown(told)
         many = counted(len(unknown), "request")
         if unknown and self._link.travels and any(True for _ in self.holdings.surviving()):
             raise CorruptError(

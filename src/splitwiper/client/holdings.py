@@ -44,6 +44,7 @@ class Holdings:
         self._tree = tree
         self._config = config
         self._name = tree.root.name
+        self._checked: tuple[object, dict[int, Shard]] | None = None
 
     # --- what rows look like -------------------------------------------------------------------------------
 
@@ -93,16 +94,36 @@ class Holdings:
 
     # --- looking -------------------------------------------------------------------------------------------
 
-    def slices(self) -> dict[int, Shard]:
-        """The slice files, opened and checked; rows on the suppression list may still be in them."""
+    def slices(self, *, again: bool = False) -> dict[int, Shard]:
+        """The slice files, opened and checked; rows on the suppression list may still be in them.
+
+        Checking reads every byte, so it is done once for as long as neither the records nor the files change.
+
+        Args:
+            again: check all the same.
+        """
         records = self._tree.slices()
+        if not again and self._checked is not None and self._checked[0] == self._marks(records):
+            return dict(self._checked[1])
         while True:
             try:
-                return self._opened(records)
+                marks, opened = self._marks(records), self._opened(records)
             except CorruptError:
                 if (now := self._tree.slices()) == records:
                     raise
                 records = now  # another process rewrote them meanwhile
+            else:
+                self._checked = marks, opened
+                return dict(opened)
+
+    def _marks(self, records: Mapping[int, FileRecord]) -> object:
+        """What tells slice files apart without reading them."""
+        marks = []
+        for number, record in records.items():
+            path = self._tree.root / "slices" / record.file
+            found = path.lstat() if path.exists() else None
+            marks.append((number, record, found and (found.st_ino, found.st_size, found.st_mtime_ns)))
+        return marks
 
     def _opened(self, records: Mapping[int, FileRecord]) -> dict[int, Shard]:
         out = {}
@@ -136,7 +157,7 @@ class Holdings:
             CorruptError: naming the slice that is not what it should be.
         """
         gone = self._tree.suppressed()
-        for number, part in self.slices().items():
+        for number, part in self.slices(again=True).items():
             inputs = {column.name: part.columns[column.name] for column in self.columns}
             labels = tuple(part.labels[code] for code in part.codes)
             macs = row_macs(Rows(inputs, self.call, labels), key)
@@ -199,6 +220,7 @@ class Holdings:
                 ),
             )
         named = {"features": json.dumps(rows.features)} if rows.features else {}
+        self._checked = None  # or what is open would keep erased files on the disk
         self._tree.put_slices(changed, inputs=json.dumps(spec), **named)
 
     # --- taking out ----------------------------------------------------------------------------------------
@@ -211,4 +233,5 @@ class Holdings:
             if any(m.tobytes() in gone for m in np.asarray(part.columns[MAC_COLUMN])):
                 changed[number] = rewrite_slice(self._tree.root / "slices", self.columns, part, without=gone)
         if changed:
+            self._checked = None
             self._tree.put_slices(changed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -51,8 +50,7 @@ def check_names(names: Iterable[str], *, known: Iterable[str]) -> None:
     for name in names:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise DataError(
-                f"client name {reprlib.repr(name)}: use 1 to 64 letters, digits, '.', '_' or '-', starting with a "
-                "letter or digit."
+                f"client name {name!r}: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit."
             )
         if name in seen:
             raise DataError(f"client {name!r} is named twice; give all its rows at once.")
