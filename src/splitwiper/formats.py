@@ -91,6 +91,15 @@ def plural(number: int, word: str, many: str | None = None) -> str:
     return f"{count(number)}\xa0{word if number == 1 else many or word + 's'}"
 
 
+def counted(number: int, word: str, many: str | None = None) -> str:
+    """A count with its noun, for messages: as `plural`, with an ordinary space.
+
+    >>> counted(1, "entry", "entries"), counted(1200, "entry", "entries")
+    ('1 entry', '1,200 entries')
+    """
+    return plural(number, word, many).replace("\xa0", " ")
+
+
 def listed(names: Sequence[str], *, most: int = 4) -> str:
     """Quoted names as a phrase, cut short after ``most``.
 

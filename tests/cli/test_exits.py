@@ -147,9 +147,9 @@ def test_7_output_that_cannot_be_written(ward: Path, words: list[str], monkeypat
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is left in the buffer must not trouble the exit
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run([*program, *given], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.stderr == (
-        "error: the output could not be written: no space left on device. Make room, or send it elsewhere.\n"
-    )
+    said = "the output could not be written: no space left on device. Make room, or send it elsewhere."
+    assert done.stderr.count("\n") == 1
+    assert said == (json.loads(done.stderr)["error"]["message"] if "--json" in words else done.stderr[7:-1])
     assert done.returncode == 7
 
 
@@ -230,3 +230,37 @@ sys.exit(f"imported {{heavy}}" if heavy else 0)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_errors_are_json_where_json_is_asked_for(call, ward: Path, tmp_path: Path) -> None:
+    told = call("unlearn", ward, "north", "--class", "bird", "--json", code=2)
+    error = json.loads(told.stderr)["error"]
+    assert (error["kind"], error["exit_code"], told.stdout) == ("RequestError", 2, "")
+    assert "holds no rows of class 'bird'" in error["message"]
+    assert json.loads(call("status", tmp_path / "no", "--json", code=6).stderr)["error"]["exit_code"] == 6
+
+
+def test_advice_is_given_in_commands(call, call_json, ward: Path, tmp_path: Path, place: Path) -> None:
+    assert "splitwiper learn" in call("settle", tmp_path, code=6).stderr
+    shard = next((ward / "server" / "shards").iterdir())
+    shard.write_bytes(b"")
+    said = " ".join(call("unlearn", ward, "south", "--class", "3", code=7).stderr.split())
+    client = re.search(r"splitwiper settle RUN --resend (\w+)", said)
+    assert client and "reupload" not in said
+    assert call_json("settle", ward, "--resend", client[1])["model"] == "current"
+    assert call_json("verify", ward)["exact"]
+    changed = place / "ward.toml"
+    changed.write_text(changed.read_text().replace("epochs = 12", "epochs = 13"), encoding="utf-8")
+    said = " ".join(call("learn", changed, "--run", ward, code=2).stderr.split())
+    assert "set them as they were" in said and "without a config" not in said
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['fastapi'] = None; sys.argv = ['splitwiper', 'serve', 's.toml', '--store', 'store']; "
+        "from splitwiper.cli import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    said = " ".join(ended.stderr.split())
+    assert ended.returncode == 2 and "Traceback" not in said
+    assert "needs the package fastapi" in said and "pip install 'splitwiper[service]'" in said

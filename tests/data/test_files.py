@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from splitwiper.data.files import read_data, read_inputs
+from splitwiper.data.tables import Table
 from splitwiper.errors import DataError
 
 
@@ -39,9 +40,10 @@ def test_npz_with_several_inputs_and_text_labels(tmp_path: Path) -> None:
 def test_csv(tmp_path: Path) -> None:
     path = write(tmp_path, '\ufeffa, b ,kind\r\n1,2.5,"x, y"\r\n\r\n-3,1e2,7\r\n')
     inputs, labels = read_data(path)
-    assert isinstance(inputs, np.ndarray)
-    assert inputs.dtype == np.float32
-    assert inputs.tolist() == [[1, 2.5], [-3, 100]]
+    assert isinstance(inputs, Table)
+    assert inputs.columns == ("a", "b")
+    assert inputs.values.dtype == np.float32
+    assert inputs.values.tolist() == [[1, 2.5], [-3, 100]]
     assert labels == ["x, y", 7]
 
 
@@ -71,13 +73,23 @@ def test_csv_label_column_by_name(tmp_path: Path) -> None:
         ("a,k\n1,\n", "line 2: the label is empty"),
         ("a,a,k\n1,2,x\n", "two columns are called 'a'"),
         ("a;k\n1;x\n", "save it with commas"),
-        ("1,2\n3,4\n", "give the columns names"),
+        ("1,2\n3,4\n", "add a line that names the columns"),
+        ("0,1,2\n3,4,5\n", r"first line holds numbers \(0, 1\)"),
+        ("1.5,2.5,high\n3,4,low\n", r"first line holds numbers \(1.5, 2.5\), not names"),
+        ("7,high\n3,low\n", "first line holds numbers"),
         ('a,k\n1,"x\n', "quotation marks"),
     ],
 )
 def test_csv_that_cannot_be_read(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(DataError, match=words):
         read_data(write(tmp_path, text))
+
+
+def test_csv_columns_may_be_numbered(tmp_path: Path) -> None:
+    """Programs name columns like that where they have no other names."""
+    for text in ("0,1,2,kind\n5,6,7,x\n", "2019,2020,kind\n5,6,x\n", "a,2020,kind\n5,6,x\n"):
+        inputs, labels = read_data(write(tmp_path, text))
+        assert len(inputs) == 1 and labels == ["x"]
 
 
 def test_csv_in_another_encoding(tmp_path: Path) -> None:

@@ -1,14 +1,31 @@
 """Data in all its forms, and what is refused."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from splitwiper import Label
 from splitwiper.data.rows import as_inputs, as_rows
+from splitwiper.data.tables import Table
 from splitwiper.errors import DataError
 
 X = np.zeros((4, 3), np.float32)
+
+
+class Frame:
+    """A data frame as libraries have them: named columns of different types."""
+
+    def __init__(self, **columns: Any) -> None:
+        self.columns = list(columns)
+        self._arrays = [np.asarray(values) for values in columns.values()]
+        self.dtypes = [array.dtype for array in self._arrays]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.stack(self._arrays, axis=1)
 
 
 def test_inputs_by_position_by_keyword_and_alone() -> None:
@@ -36,8 +53,21 @@ def test_labels_are_names_or_integers() -> None:
     [
         ((X, [1, 2, 3]), "different numbers of rows"),
         ((X[:0], []), "no rows"),
-        ((X, [1.0, 2.0, 3.0, 4.0]), "label 1.0 is neither a name nor an integer"),
-        ((X, [True, False, True, False]), "label True"),
+        ((X, [1.0, 2.0, 3.0, 4.0]), "if these number classes, give them as integers.*regression.*not supported"),
+        ((X, np.array([1.0, 2.5, 3.0, 4.0])), "such as 2.5: SplitWiper classifies; regression is not supported"),
+        ((X, torch.tensor([0.1, 0.2, 0.3, 0.4])), "regression is not supported"),
+        ((X, ["a", "b", float("nan"), "a"]), r"missing \(NaN\) in 1 row;"),
+        ((X, ["a", None, "b", "a"]), "a label is None: drop the rows"),
+        ((X, [True, False, True, False]), "label True is a truth value; give names, or 0 and 1"),
+        ((X, np.array([True, False, True, False])), "label True is a truth value"),
+        ((X, [b"a"] * 4), r"label b'a' \(bytes\) is neither a name nor an integer"),
+        ((X, "abcd"), "a single str; give one label per row"),
+        ((X, 3), "a single int"),
+        ((X, np.eye(4)), r"look one-hot: give labels.argmax\(axis=1\)"),
+        ((X, [[0, 1], [1, 0], [0, 1], [1, 0]]), "look one-hot"),
+        ((X, np.ones((4, 2), int)), "multi-label classification.*not supported"),
+        ((X, [[1], [1, 2], [3], [4]]), "different numbers of labels"),
+        ((X, np.arange(8.0).reshape(4, 2)), "several targets per row are not supported"),
         ((X, ["line\nbreak"] * 4), "control characters"),
         ((X, ["\ud800"] * 4), "control characters"),
         ((X, ["x" * 1001] * 4), "longer than 1,000 characters"),
@@ -49,6 +79,18 @@ def test_labels_are_names_or_integers() -> None:
         ((np.float32(3), [1]), "no row dimension"),
         ((X, [1] * 4, "more"), "cannot read data|pairs"),
         (3, "cannot read data of type int"),
+        ((item for item in [(X[0], 1)]), "cannot read data of type generator: give .* a map-style torch Dataset"),
+        (DataLoader(TensorDataset(torch.zeros(4, 3), torch.arange(4))), "give the dataset behind it, loader.dataset"),
+        ("rows.csv", r"'rows.csv' is a path: read the file first.*read_data\(path\)"),
+        (Path("rows.csv"), "is a path"),
+        (X, r"inputs \(ndarray of shape \[4, 3\]\) and no labels"),
+        (torch.zeros(4, 3), "no labels"),
+        ([X, np.arange(4)], r"item 0 is a ndarray.*give them as a tuple"),
+        ({"x": X}, r"a dict \(of 'x'\)"),
+        (Table(("a", "b", "kind"), X), r"which column holds the labels: give \(table\[features\], table\[label\]\)"),
+        ([{"image": X[0], "label": 1}], r"item 0 is a dict with 'image', 'label'. Give inputs and labels apart"),
+        ([(X[0], 1, "id")], "item 0 is a tuple of 3"),
+        ((Frame(age=[1.0], city=["Rome"], born=[np.datetime64("2020-01-01")]), [1]), "the columns 'city', 'born' are"),
         ([(X[0], 1), (X[0][:2], 1)], "do not stack"),
         ([X[0], X[1]], r"\(input, label\) pairs"),
     ],
@@ -56,3 +98,39 @@ def test_labels_are_names_or_integers() -> None:
 def test_what_cannot_be_learned_from(data: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         as_rows(data, task="")
+
+
+def test_a_column_of_labels_is_taken_as_labels() -> None:
+    for labels in (np.array([[0], [1], [0], [1]]), torch.tensor([[0], [1], [0], [1]]), [[0], [1], [0], [1]]):
+        assert [label.name for label in as_rows((X, labels), task="").labels] == [0, 1, 0, 1]
+    assert [label.name for label in as_rows((X, Frame(kind=[0, 1, 0, 1])), task="").labels] == [0, 1, 0, 1]
+
+
+class Augmented(Dataset[Any]):
+    """Rows that are mirrored at random as they are read, as torchvision's transforms do."""
+
+    def __init__(self, chance: float, *, labels: bool = False) -> None:
+        self._rows, self._draw = np.arange(400.0).reshape(100, 4), np.random.default_rng(0)
+        self._chance, self._labels = chance, labels
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        mirrored = self._draw.random() < self._chance
+        row = torch.tensor(self._rows[number])
+        return (row.flip(0) if mirrored and not self._labels else row), int(mirrored and self._labels)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_rows_that_change_when_they_are_read_again_are_refused(labels: bool) -> None:
+    with pytest.raises(DataError, match=r"another one when it is read again.*augmentation into the model"):
+        as_rows(Augmented(0.5, labels=labels), task="")
+    assert len(as_rows(Augmented(0.0), task="")) == 100
+
+
+def test_items_with_nan_and_several_inputs_are_steady() -> None:
+    items = [({"a": torch.tensor([float(i)]), "b": np.array([i])}, "x") for i in range(3)]
+    assert set(as_rows(items, task="").inputs) == {"a", "b"}
+    with pytest.raises(DataError, match="NaN"):  # and not that they change
+        as_rows([(np.array([np.nan]), 1)], task="")

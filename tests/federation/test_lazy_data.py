@@ -106,6 +106,13 @@ def test_other_rows_at_the_second_asking_are_the_ones_learned(tmp_path: Path) ->
     assert_same(fed, never)
 
 
+def test_rows_that_a_function_changes_at_random_are_refused(tmp_path: Path) -> None:
+    fed, (x, y), draw = new(tmp_path / "run"), three()["north"], np.random.default_rng(0)
+    with pytest.raises(DataError, match=r"'north' are others when they are asked for again.*augmentation"):
+        fed.learn({"north": lambda: (x + draw.normal(size=x.shape).astype(np.float32), y)})
+    assert fed.clients == ()
+
+
 def test_forgotten_rows_stay_away(tmp_path: Path) -> None:
     fed, data = new(tmp_path / "run"), three()
     fed.learn(data)

@@ -60,7 +60,7 @@ def test_an_absent_client_is_known_and_its_model_stays(run: Path) -> None:
 def test_a_request_that_waits_for_its_client_says_so(run: Path) -> None:
     reopen(run).submit("north", classes=["a"])
     place = away(run)
-    with pytest.raises(AbsentClientError, match=r"1 requests wait for north.*bring it back"):
+    with pytest.raises(AbsentClientError, match=r"1 request waits for north.*bring it back"):
         reopen(run).settle()
     assert any("folder is not here" in what for what in status(run).todo)
     shutil.move(place, run / "clients" / "north")

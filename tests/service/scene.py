@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +34,11 @@ class Scene:
         certs: an authority's folder.
         transcript: whether the server keeps one.
         service: settings of the service.
+
+    Attributes:
+        calls: methods and paths of all calls so far.
+        lies: other answers than the honest ones, by path.
+        gates: the next call with a method waits until its event is set.
     """
 
     def __init__(self, folder: Path, certs: Path, *, transcript: bool = True, **service: Any) -> None:
@@ -47,6 +53,7 @@ class Scene:
         self._wanted = {"signed": True, "probabilities": False, **service}
         self.calls: list[str] = []
         self.lies: dict[str, Lie] = {}
+        self.gates: dict[str, threading.Event] = {}
         self.url = ""
         self.start()
         self.rows = data()
@@ -60,6 +67,9 @@ class Scene:
             async def noted(scope: Any, receive: Any, send: Any) -> None:
                 if scope["type"] == "http":
                     self.calls.append(f"{scope['method']} {scope['path']}")
+                    gate = self.gates.pop(scope["method"], None)
+                    while gate is not None and not gate.is_set():
+                        await asyncio.sleep(0.01)
                 lie = self.lies.get(scope.get("path", ""))
                 await app(scope, receive, send if lie is None else _lying(send, lie))
 

@@ -121,11 +121,11 @@ class Everybody:
 
     travels = True
 
-    def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
-        return self.links[client].upload(client, shard, statement, digest=digest)
+    def upload(self, client: str, shard: Path, statement: Statement, **how: Any) -> Accepted:
+        return self.links[client].upload(client, shard, statement, **how)
 
-    def withdraw(self, client: str, statement: Statement) -> None:
-        self.links[client].withdraw(client, statement)
+    def withdraw(self, client: str, statement: Statement, **how: Any) -> None:
+        self.links[client].withdraw(client, statement, **how)
 
     def standing(self, client: str) -> Standing:
         return self.links[client].standing(client)

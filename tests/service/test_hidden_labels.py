@@ -42,7 +42,7 @@ def test_the_same_bits_as_in_one_process(server: Running, tmp_path: Path, mode: 
         assert set(answers(north, rows["north"][0])) <= set(NAMES)
         at_home = north.predict("north", rows["north"][0], at_home=True)
         assert at_home == list(fed.predict("north", rows["north"][0]))
-        assert north.predict_proba("north", rows["north"][0][:2]).shape == (2, len(NAMES))
+        assert north.predict_proba("north", rows["north"][0][:2], at_home=True).shape == (2, len(NAMES))
         for other in ("south", "west"):  # stopped, and out of reach
             shutil.move(tmp_path / "homes" / other, tmp_path / f"away-{other}")
         for step in ({"classes": ["measles"]}, {"samples": []}, {"everything": True}):

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from splitting.zoo import Gated, Lstm, ResNet, bert, images, mlp, text, vectors, vgg
 from splitwiper.errors import CutError, DataError, InputError
-from splitwiper.splitting import legal_cuts, split
+from splitwiper.splitting import CutWarning, legal_cuts, split
 
 
 class Base(nn.Module):
@@ -238,6 +238,43 @@ def test_the_head_must_be_known() -> None:
         split(TwoHeads(), "stem", vectors(1), head="outt")
     with pytest.raises(CutError, match="the head 'stem' lies before it"):
         split(TwoHeads(), "stem", vectors(1), head="stem")
+
+
+def test_a_model_without_a_linear_layer() -> None:
+    with pytest.raises(CutError, match=r"has no Linear layer; its output layer must be one"):
+        split(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten()), "0", images(1))
+
+
+class Probabilities(Base):
+    def __init__(self, squash: Any, *, only_evaluating: bool = False) -> None:
+        super().__init__()
+        self.squash, self.only_evaluating = squash, only_evaluating
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.out(self.mid(self.stem(x)))
+        return scores if self.training and self.only_evaluating else self.squash(scores)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (Probabilities(nn.Softmax(dim=1)), r"ends in a softmax \(module 'squash'\).*raw scores \(logits\)"),
+        (Probabilities(nn.Sigmoid()), r"ends in a sigmoid \(module 'squash'\)"),
+        (Probabilities(torch.sigmoid_), r"ends in a sigmoid \(in Probabilities.forward\)"),
+        (Probabilities(lambda x: F.softmax(x, dim=1)), r"ends in a softmax \(in Probabilities.forward\)"),
+        (Probabilities(nn.Softmax(dim=1), only_evaluating=True), "ends in a softmax"),
+    ],
+)
+def test_outputs_that_are_no_raw_scores_are_warned_of(model: nn.Module, words: str) -> None:
+    with pytest.warns(CutWarning, match=words):
+        halves = split(model, "stem", vectors(1))
+    assert "take that layer off" in str(halves)
+
+
+def test_what_only_looks_like_a_squashed_output() -> None:
+    """Softmax of its own logarithm is itself, and a gate is no output. Warnings are errors here."""
+    assert split(Probabilities(nn.LogSoftmax(dim=1)), "stem", vectors(1)).warnings == ()
+    assert split(Probabilities(lambda x: x * torch.sigmoid(x)), "stem", vectors(1)).warnings == ()
 
 
 def test_inputs_are_checked() -> None:

@@ -37,16 +37,16 @@ def audit(
     The whole ledger and all shards are downloaded; each shard must carry its
     site's own signature, and be of a site that the auditor has a key of: a server
     could make one up, which shows only with keys that the sites themselves gave
-    (without 'sites', that is told to be unchecked). The server half is recomputed, wholly or in a random
-    choice of epochs, and compared bit for bit. What came out is signed with the
-    auditor's key and sent to the server, whose certificates carry it from then
-    on. Exit codes are those of 'splitwiper verify'.
+    (without 'sites', that is told to be unchecked). The server half is recomputed,
+    wholly or in a random choice of epochs, and compared bit for bit. What came out
+    is signed with the auditor's key and sent to the server, whose certificates
+    carry it from then on. Exit codes are those of 'splitwiper verify'.
 
     The file:
       name = "tuv"                         # as the certificate has it
       url = "https://splitwiper.example.org:8443"
       certs = "certs/tuv"                  # what 'splitwiper certs auditor' made
-      sites = "site-keys"                  # NAME.pem of every site: its request-key.pub.pem
+      sites = "site-keys"                  # NAME.pem, the key of every site
       [model]                              # as the federation agreed on it
 
     Example:

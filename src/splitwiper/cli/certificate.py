@@ -178,7 +178,8 @@ def _list(opened: Home, listed: Sequence[Ticket], *, as_json: bool) -> None:
 def _chosen(listed: Sequence[Ticket], text: str) -> str:
     fitting = [one for one in listed if text and one.id.startswith(text)]
     if len(fitting) != 1:
-        raise NotFoundError(f"{len(fitting)} tickets start with {text!r}: 'splitwiper certificate SITE' lists them.")
+        many = f"{len(fitting)} tickets start" if fitting else "no ticket starts"
+        raise NotFoundError(f"{many} with {text!r}: 'splitwiper certificate SITE' lists them.")
     if fitting[0].state != "settled":
         raise NotFoundError(f"ticket {text!r} is {fitting[0].state}: there is a certificate once it is settled.")
     return fitting[0].id

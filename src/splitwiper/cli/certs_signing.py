@@ -52,7 +52,7 @@ def signing(
     Example:
       splitwiper certs signing store
       splitwiper certs signing store --rotate
-      splitwiper certs signing store --revoke 5f0c2a91 --reason "laptop stolen" --from 214
+      splitwiper certs signing store --revoke 5f0c2a91 --reason stolen --from 214
     """
     from splitwiper.service.certificate import Keyring
     from splitwiper.store import ServerTree

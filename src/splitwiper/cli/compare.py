@@ -42,7 +42,7 @@ def compare(
     commit: Annotated[str, typer.Option("--commit", help="Written into the results.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a list, one object per system, only.")] = False,
 ) -> None:
-    r"""Train systems side by side, forget, and say what it cost whom.
+    """Train systems side by side, forget, and say what it cost whom.
 
     Each system learns from the same clients, forgets the same rows, and is
     metered the same way. With --out, results are JSON lines in FOLDER, and what
@@ -53,18 +53,18 @@ def compare(
 
     where a part of the file reads:
 
-      \[compare]
+      [compare]
       seeds = 3
       level = "class"        # or "sample", with delta = 0.5; or "client"
       membership = {shadow = 0.4}
 
-      \[\[compare.systems]]
+      [[compare.systems]]
       kind = "splitwiper"    # vanilla, u-shaped, splitfed-v1, splitfed-v2, sisa
 
-      \[\[compare.systems]]
+      [[compare.systems]]
       kind = "vanilla"
       schedule = "turns"     # or "interleaved"
-      unlearning = \["retraining", {method = "gradient-ascent", epochs = 2}]
+      unlearning = ["retraining", {method = "gradient-ascent", epochs = 2}]
 
     Split learning also takes aggregate ("rows", "mean"), synchronise ("none",
     "average"), momentum ("kept", "fresh") and start ("pretrained", "scratch");

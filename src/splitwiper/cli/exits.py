@@ -18,9 +18,11 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from splitwiper.cli.show import errors, line
+from splitwiper.cli.show import errors, line, to_json
+from splitwiper.cli.wording import translated
 from splitwiper.errors import (
     BusyError,
+    ConfigError,
     ForkError,
     IdentityError,
     InputError,
@@ -69,12 +71,12 @@ TABLE = """Exit codes:
    12  the server cannot be reached, or fails: try again later
   130  interrupted or declined; nothing acknowledged is lost
 """
-_TRANSLATED = (
-    ("everything=True", "--everything"),
-    ("label=", "--label "),
-    ("begin anew.", "begin anew (--with, --anew)."),
+_EXTRAS = {"transformers": "text", "tokenizers": "text", "zstandard": "zstd", "dp_accounting": "plus"}
+_EXTRAS |= dict.fromkeys(
+    ("cryptography", "fastapi", "starlette", "pydantic", "uvicorn", "httptools", "httpx", "prometheus_client"),
+    "service",
 )
-"""What the library's remedies are called on the command line."""
+"""Packages that not every installation has, and the extra that installs each."""
 GO_ON = "Nothing acknowledged is lost: run the same command again and it goes on from there."
 
 _P = ParamSpec("_P")
@@ -101,9 +103,7 @@ def words(problem: Exception) -> str:
                 text = f"{problem.filename}: {text}. Check the path and your rights to it."
             else:
                 text = f"the output could not be written: {text}. Make room, or send it elsewhere."
-    for library, here in _TRANSLATED:
-        text = text.replace(library, here)
-    return text
+    return translated(text)
 
 
 def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -111,24 +111,40 @@ def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(command)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        as_json = bool(kwargs.get("as_json"))
         try:
             return command(*args, **kwargs)
         except SplitWiperError as problem:
-            _tell("error", words(problem))
-            raise typer.Exit(exit_code(problem)) from problem
+            code, text, kind = exit_code(problem), words(problem), type(problem).__name__
+            raise _told(code, text, kind, as_json=as_json) from problem
         except BrokenPipeError:
             raise
         except OSError as problem:
             if not problem.filename and problem.errno not in OUTPUT:
                 raise
-            _tell("error", words(problem))
-            raise typer.Exit(STORE) from problem
+            raise _told(STORE, words(problem), "OSError", as_json=as_json) from problem
+        except ModuleNotFoundError as problem:
+            if (extra := _EXTRAS.get((problem.name or "").partition(".")[0])) is None:
+                raise
+            text = (
+                f"this command needs the package {problem.name}, which is not installed: pip install "
+                f"'splitwiper[{extra}]' (in a clone: pip install '.[{extra}]')."
+            )
+            raise _told(exit_code(ConfigError()), text, "ConfigError", as_json=as_json) from problem
         except KeyboardInterrupt as stop:
-            _tell("interrupted", str(stop) or GO_ON)
-            raise typer.Exit(INTERRUPTED) from stop
+            raise _told(INTERRUPTED, str(stop) or GO_ON, "interrupted", as_json=as_json) from stop
 
     run.__doc__ = _flowing(inspect.cleandoc(command.__doc__ or ""))
     return run
+
+
+def _told(code: int, text: str, kind: str, *, as_json: bool) -> typer.Exit:
+    """Tell an error on standard error, as a sentence or as one JSON object, and return what leaves with its code."""
+    if as_json:
+        typer.echo(to_json({"error": {"kind": kind, "message": text, "exit_code": code}}), err=True)
+    else:
+        _tell("interrupted" if kind == "interrupted" else "error", text)
+    return typer.Exit(code)
 
 
 def _flowing(text: str) -> str:

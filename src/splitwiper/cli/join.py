@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from splitwiper.cli.exits import when_interrupted
 from splitwiper.cli.opening import look_here
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.unlearn import Classes, Everything, Json, ReceiptFile, Samples, Yes, confirm
-from splitwiper.errors import ConfigError, InputError, nearest
+from splitwiper.errors import ConfigError, InputError, NotFoundError, RequestError, nearest
 
 if TYPE_CHECKING:
     from splitwiper.config import ClientConfig
@@ -41,7 +41,9 @@ def join(
     anew: Annotated[
         bool, typer.Option("--anew", help="Give up an agreement that somebody never came to; begin one with --with.")
     ] = False,
-    patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to wait for the others.")] = 600.0,
+    patience: Annotated[
+        float, typer.Option("--patience", min=0, help="Seconds to wait for the others, and for a server that is away.")
+    ] = 600.0,
     as_json: Json = False,
 ) -> None:
     """Join a server, pre-train on one's own rows, and send activations once.
@@ -64,7 +66,7 @@ def join(
 
     Example:
       splitwiper join north.toml --home sites/north
-      splitwiper join north.toml --home sites/north --group ward.group --with south --with west
+      splitwiper join north.toml --home sites/north --group ward.key --with south
     """
     from splitwiper.data.files import read_data
     from splitwiper.service.home import join as make
@@ -81,17 +83,27 @@ def join(
         rows = read_data(config.parent / files["data"], label=files.get("label") or None)
         opened = make(home, settings, client, invitation=secret, progress=bars)
         try:
-            added = opened.learn(rows, gathering=gathering)
+            added = opened.learn(rows, gathering=gathering, patience=patience, told=_trying_again(patience))
         finally:
             opened.close()
     if as_json:
         show.emit({"home": home, "name": settings.name, "url": settings.url, "added": added})
         return
-    show.line(show.output(), f"{settings.name} has joined {settings.url}: {show.count(added.new)} rows learned from.")
+    rows_told = f"learned from {show.plural(added.new, 'row')}"
+    if added.new == 0:
+        rows_told = "no new rows"
+    if added.refused:
+        rows_told += f"; {show.plural(added.refused, 'row')} refused, because forgotten rows stay forgotten"
+    show.line(show.output(), f"{settings.name} has joined {settings.url}: {rows_told}.")
 
 
 def _told(text: str) -> None:
     show.line(show.errors(), text)
+
+
+def _trying_again(patience: float) -> Callable[[str], None]:
+    """Say what is wrong with the server, and that it is tried again."""
+    return lambda text: _told(f"{text} Trying again for up to {patience:.0f} seconds.")
 
 
 def group(
@@ -145,7 +157,8 @@ def forget(
         raise InputError("name one thing to forget: --class, --sample or --everything.")
     if everything and not yes:
         confirm(f"All that was ever sent from {home} will be forgotten. This cannot be undone.")
-    with Bars(quiet=as_json) as bars, when_interrupted("What was named is suppressed. " + _AGAIN):
+    advice = f"What was suppressed stays suppressed: 'splitwiper forget {home}' finishes the request."
+    with Bars(quiet=as_json) as bars, when_interrupted(advice):
         opened = Home(home, bars)
         ticket, estimate = "", None
         try:
@@ -154,13 +167,13 @@ def forget(
                 estimate = opened.estimate()
                 if not as_json:
                     _tell_cost(estimate)
-                ticket = opened.forget(classes=chosen, samples=samples or None, everything=everything)
-            opened.settle(
-                patience=patience,
-                told=lambda text: show.line(show.errors(), f"{text} Trying again for up to {patience:.0f} seconds."),
-            )
-            found = opened.await_receipt(ticket, patience=patience) if ticket else None
+                ticket = _asked(opened, chosen, samples or None, everything)
+            opened.settle(patience=patience, told=_trying_again(patience))
             proofs = _proofs(opened, ticket, patience)
+            if not ticket and (receipt or certificate):  # those of the request that was interrupted
+                ticket = _one_finished(opened, proofs)
+                proofs = proofs or {ticket: opened.certificate(ticket)}
+            found = opened.await_receipt(ticket, patience=patience) if ticket else None
             trouble = opened.client.trouble()
         finally:
             opened.close()
@@ -188,15 +201,51 @@ def forget(
     leave(proofs.values())
 
 
+def _asked(opened: Home, classes: list[str | int] | None, samples: list[int] | None, everything: bool) -> str:
+    """Suppress rows and make the request; returns its ticket."""
+    try:
+        return opened.forget(classes=classes, samples=samples, everything=everything)
+    except RequestError as problem:
+        waiting = opened.client.tree.requests("open", "sent")
+        if not waiting:
+            raise
+        raise RequestError(
+            f"{problem} A request is waiting already (ticket {waiting[-1]['ticket'][:8]}): if it is this one, finish "
+            f"it with 'splitwiper forget {opened.path}'."
+        ) from problem
+
+
 def _proofs(opened: Home, ticket: str, patience: float) -> dict[str, Certified]:
     """The certificate of a request; without one, of all settled requests that the site has no certificate of yet."""
     if ticket:
+        opened.await_receipt(ticket, patience=patience)
         return {ticket: opened.certificate(ticket)}
     settled = {one.id for one in opened.requests() if one.state == "settled"}
     for one in opened.client.tree.requests("open", "sent", "done"):  # the site's own list: a server may lose some
         if one["ticket"] not in settled:
             opened.await_receipt(one["ticket"], patience=patience)
     return opened.certificates(missing=True)
+
+
+def _one_finished(opened: Home, proofs: Mapping[str, Certified]) -> str:
+    """The request whose receipt and certificate are wanted where none was named: the one that was finished just now.
+
+    Raises:
+        InputError: several were.
+        NotFoundError: the site has made no request.
+    """
+    if len(proofs) > 1:
+        raise InputError(
+            f"{len(proofs)} requests were finished, and their certificates are kept in "
+            f"{opened.kept_certificate('x').parent}; --certificate and --receipt take one. 'splitwiper certificate "
+            f"{opened.path} TICKET --out FILE' writes one of them: {', '.join(ticket[:8] for ticket in proofs)}."
+        )
+    if proofs:
+        return next(iter(proofs))
+    settled = [one.id for one in opened.requests() if one.state == "settled"]
+    if not settled:
+        raise NotFoundError(f"{opened.path} has asked to forget nothing: name a --class, --sample or --everything.")
+    return settled[-1]
 
 
 def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
@@ -206,7 +255,7 @@ def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
         return
     seconds = estimate["training_seconds"]
     took = f"which took {show.seconds(seconds)} last" if seconds is not None else "for the first time"
-    waiting = f", together with {estimate['waiting']} requests that wait" if estimate["waiting"] else ""
+    waiting = f", together with {show.plural(estimate['waiting'], 'waiting request')}" if estimate["waiting"] else ""
     show.line(
         show.errors(),
         f"The server re-trains{waiting}, {took}. No other client is contacted. It is due within "

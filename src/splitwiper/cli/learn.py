@@ -36,7 +36,7 @@ def learn(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    r"""Learn from clients' data files, in a new run or one that is there.
+    """Learn from clients' data files, in a new run or one that is there.
 
     Running it again changes nothing; new rows and clients are added. Rows that
     were forgotten are refused if they come back. Data files are .npz (arrays
@@ -51,7 +51,7 @@ def learn(
       seed = 1
       model.factory = "splitwiper.models:mlp"
       model.args = {inputs = 4, outputs = 3}
-      model.inputs = {x = "float32\[4]"}
+      model.inputs = {x = "float32[4]"}
       model.at = "stem"
       model.head = "head"
       clients.north = {data = "north.csv", test = "north-test.csv"}

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,8 +66,13 @@ def predict(
     """
     if out is not None and (out.suffix.lower() not in (".csv", ".json") or not out.parent.is_dir()):
         raise InputError(f"cannot write to {out}: give a .csv or .json file in a folder that exists.")
-    with Bars(quiet=as_json) as bars, when_interrupted("Predicting changes nothing: run it again."):
+    with (
+        Bars(quiet=as_json) as bars,
+        when_interrupted("Predicting changes nothing: run it again."),
+        ExitStack() as ends,
+    ):
         federation = _opened(run, bars)
+        ends.callback(getattr(federation, "close", lambda: None))  # a site has a connection
         bars("reading data", 0, 0)
         found = _predict(
             federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba, at_home=at_home
@@ -137,9 +143,11 @@ def _predict(
         bars(f"{client}: predicting", start, count)
         part = slice(start, start + ROWS)
         rows = {name: array[part] for name, array in inputs.items()} if isinstance(inputs, dict) else inputs[part]
-        predictions += federation.predict(client, rows, at_home=at_home)
         if proba:
-            probabilities += federation.predict_proba(client, rows, at_home=at_home).tolist()
+            both = federation.predict_both(client, rows, at_home=at_home)
+            predictions, probabilities = predictions + both.names, probabilities + both.probabilities.tolist()
+        else:
+            predictions += federation.predict(client, rows, at_home=at_home)
     found: dict[str, Any] = {"run": federation.path, "client": client, "predictions": predictions}
     if proba:
         found |= {"labels": [label._asdict() for label in federation.labels], "probabilities": probabilities}

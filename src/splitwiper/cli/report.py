@@ -134,7 +134,7 @@ def _print(collected: Collected, told: dict[str, Any]) -> None:
             f"{collected.scale}' first, or name another --scale or --results.",
         )
     there = sum(1 for one in told["experiments"] if one["done"])
-    show.line(screen, f"{there} of {len(told['experiments'])} experiments have results at scale {collected.scale}.")
+    show.line(screen, f"Experiments with results at scale {collected.scale}: {there} of {len(told['experiments'])}.")
     if told["readmes"]:
         show.line(screen, f"READMEs that changed: {len(told['readmes'])}.")
     show.line(screen, f"Page: {told['page']}")

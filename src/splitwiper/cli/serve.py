@@ -19,7 +19,7 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="In place of the file's own.", show_default=False)] = "",
     port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="In place of the file's own.")] = None,
 ) -> None:
-    r"""Serve clients over HTTPS: take shards, train, predict, forget.
+    """Serve clients over HTTPS: take shards, train, predict, forget.
 
     Clients open all connections and are known by their certificates ('splitwiper
     certs' makes them). Training runs in a process beside the service. The file has

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from splitwiper import formats
+from splitwiper.cli.wording import translated
 
 if TYPE_CHECKING:
     from splitwiper.federation import Verification
@@ -91,7 +92,7 @@ def size(value: int) -> str:
 
 def plural(number: int, word: str) -> str:
     """A count with its noun."""
-    return formats.plural(number, word).replace("\xa0", " ")
+    return formats.counted(number, word)
 
 
 def count(value: int) -> str:
@@ -131,12 +132,15 @@ def verdict(console: Console, found: Verification | Checked) -> None:
     console.print(
         table(
             ("verified", "outcome", "detail"),
-            ((getattr(c, "subject", c.what), Text(c.outcome, STYLES[c.outcome]), c.detail) for c in found.checks),
+            (
+                (getattr(c, "subject", c.what), Text(c.outcome, STYLES[c.outcome]), translated(c.detail))
+                for c in found.checks
+            ),
         )
     )
     console.print()
     line(
         console,
         Text(f"{found.outcome.replace('_', ' ').capitalize()}: ", STYLES[found.outcome]),
-        f"{found.reason.removesuffix('.')}.",
+        f"{translated(found.reason.removesuffix('.'))}.",
     )

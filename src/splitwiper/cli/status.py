@@ -10,6 +10,7 @@ import typer
 from splitwiper.cli import show
 from splitwiper.cli.unlearn import Json, Run
 from splitwiper.errors import AbsentClientError, NotFoundError, nearest
+from splitwiper.formats import counted
 
 if TYPE_CHECKING:
     from splitwiper.federation import Status
@@ -87,7 +88,7 @@ def _print(found: Status) -> None:
     start += ", labels are hidden" if found.hidden else ""
     start += ", by a warm start: not exact" if found.exact is False else ""
     show.line(out, f"Model:  {MODEL[found.model]}{start}")
-    show.line(out, f"Ledger: {show.count(found.ledger)} entries, head {found.head}")
+    show.line(out, f"Ledger: {counted(found.ledger, 'entry', 'entries')}, head {found.head}")
     if found.work:
         show.line(out, f"Work:   {found.work}")
     out.print()

@@ -100,10 +100,18 @@ def confirm(what: str) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def settle(run: Run, as_json: Json = False) -> None:
+def settle(
+    run: Run,
+    resend: Annotated[
+        list[str] | None,
+        typer.Option("--resend", metavar="CLIENT", help="Have a client send its shard again. May be repeated."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Settle all open requests with one re-training.
 
-    Also finishes whatever was interrupted.
+    Also finishes whatever was interrupted. Where the server's copy of a client's
+    shard, or the client's half, is damaged, --resend has it computed again.
 
     Example:
       splitwiper unlearn runs/ward north --class bird --submit-only
@@ -112,6 +120,8 @@ def settle(run: Run, as_json: Json = False) -> None:
     """
     with Bars(quiet=as_json) as bars:
         federation = open_run(run, bars)
+        for name in resend or ():
+            federation.reupload(name)
         settled = federation.settle()
         state = federation.status().model
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -12,6 +13,7 @@ from splitwiper.cache import to_device
 from splitwiper.client.embed import BATCH
 from splitwiper.client.local_net import Embedder, Normaliser, features_of
 from splitwiper.config import ClientConfig
+from splitwiper.data.datasets import spread
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
 from splitwiper.numerics import device_at_hand
@@ -22,8 +24,9 @@ from splitwiper.wire import Column
 def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module, columns: Sequence[Column]) -> None:
     """Refuse rows with labels outside the closed set, or that the client half cannot take.
 
-    Every row is tried. That is done where the client trains, except for rows with integers that may be places in a
-    table: a place that is not there is an error on the CPU, and the end of the process on a GPU.
+    Some rows are tried, where the client trains; whether they fit is a matter of shapes. Of integers that may be places
+    in a table every row is tried, on the CPU: a place that is not there is an error there, and the end of the process
+    on a GPU.
 
     Raises:
         DataError: naming what does not fit.
@@ -41,14 +44,16 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
     device = torch.device("cpu") if looked_up else device_at_hand(config.device)
     embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
     with torch.inference_mode(), isolated_rng(Stream(0, "probe")):
-        for start in range(0, len(rows), BATCH):
-            part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in rows.inputs.items()}
+        places = np.arange(len(rows)) if looked_up else np.array(spread(len(rows), BATCH))
+        for start in range(0, len(places), BATCH):
+            tried = places[start : start + BATCH]
+            part = {name: torch.from_numpy(array[tried]) for name, array in rows.inputs.items()}
             try:
                 boundary = embedder(to_device(part, device))
             except (RuntimeError, ValueError, TypeError, IndexError) as problem:
                 raise DataError(
-                    f"client {client!r}: the client half cannot take rows of {shown}; between rows {start} and "
-                    f"{start + BATCH} it says: {problem}."
+                    f"client {client!r}: the client half cannot take rows of {shown}{_wanted(rows, half)}; between "
+                    f"rows {tried[0]} and {tried[-1]} it says: {problem}."
                 ) from problem
     features_of(boundary)
     for column in columns:
@@ -58,3 +63,15 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
                 f"client {client!r}: from rows of {shown} its half sends {column.name} of shape {list(got)}, "
                 f"the cut needs {column}."
             )
+
+
+def _wanted(rows: Rows, half: nn.Module) -> str:
+    """Say what rows the half was made for, where it is known and differs."""
+    wanted = getattr(half, "row_shapes", ())
+    given = [array.shape[1:] for array in rows.inputs.values()]
+    if not wanted or list(wanted) == given:
+        return ""
+    if len(given) == len(wanted) == 1 and len(given[0]) == len(wanted[0]) == 1:
+        names = ", ".join(rows.features[:12]) + ("…" if len(rows.features) > 12 else "")
+        return f": they have {given[0][0]} columns{f' ({names})' if names else ''}, the model takes {wanted[0][0]}"
+    return f"; the model was cut for rows of shape {', '.join(str(list(shape)) for shape in wanted)}"

@@ -36,6 +36,7 @@ from splitwiper.errors import (
     SplitWiperError,
     TrainingError,
 )
+from splitwiper.formats import counted
 from splitwiper.loop import Pausing, finish
 from splitwiper.masking.codebook import Codebook
 from splitwiper.privacy import Spending
@@ -78,15 +79,15 @@ class Client(ClientContext):
         Raises:
             DataError: rows that do not fit the earlier ones, the half, or the closed set of labels.
         """
-        check_rows(rows, client=self.name, config=self.config, half=self._half, columns=self._columns)
         self.holdings.check(rows)
+        check_rows(rows, client=self.name, config=self.config, half=self._half, columns=self._columns)
 
     def unforgotten(self, rows: Rows, book: Codebook) -> set[Label]:
         """The labels of rows, but those the codebook lacks and whose rows were all forgotten: they will be refused."""
         odd = [n for n, label in enumerate(rows.labels) if label not in book.codes]
         if not odd:
             return set(rows.labels)
-        gone, macs = self.tree.suppressed(), row_macs(rows, self._key())
+        gone, macs = self.tree.suppressed(), row_macs(self.holdings.arranged(rows), self._key())
         return set(rows.labels) - {rows.labels[n] for n in odd} | {rows.labels[n] for n in odd if macs[n] not in gone}
 
     # --- forgetting ----------------------------------------------------------------------------------------
@@ -171,20 +172,22 @@ class Client(ClientContext):
             CorruptError: the server knows of requests this folder does not: it is an older copy, and rows that were
                 forgotten may be in it.
         """
-        if lost := self.tree.unheard(self._link.tickets(self.name)):  # the server is an older copy: ask again
+        told = self._link.tickets(self.name)
+        if lost := self.tree.unheard(told):  # the server is an older copy: ask again
             self.tree.ask_again(lost)
-        unknown = self.unknown_tickets()
+        unknown = self.tree.unknown(told)
+        many = counted(len(unknown), "request")
         if unknown and self._link.travels and any(True for _ in self.holdings.surviving()):
             raise CorruptError(
-                f"the server has {len(unknown)} requests of client {self.name!r} that its folder does not know, the "
-                f"last with ticket {unknown[-1].id[:40]!r}. If this folder is an older copy, forgotten rows may be in "
-                "it: restore a newer copy. If it is not, the server made them up: nothing is sent to it or erased here."
+                f"the server has {many} of client {self.name!r} that its folder does not know, the last with ticket "
+                f"{unknown[-1].id[:40]!r}. If this folder is an older copy, forgotten rows may be in it: restore a "
+                "newer copy. If it is not, the server made them up: nothing is sent to it or erased here."
             )
         if unknown and unknown[-1].level != "client":
             raise CorruptError(
-                f"the folder of client {self.name!r} is older than what the server knows: {len(unknown)} requests to "
-                "forget are not in it, so forgotten rows may be. Restore a newer copy, or remove the folder and forget "
-                "the whole client (everything=True), then learn again the rows that may stay."
+                f"the folder of client {self.name!r} is older than what the server knows, which has {many} to forget "
+                "that the folder lacks, so forgotten rows may be in it. Restore a newer copy. Only if there is none: "
+                "move the folder away, forget the whole client (everything=True), and learn again rows that may stay."
             )
         for ticket in unknown:
             everything = [value for value, _ in self.holdings.surviving()]
@@ -255,8 +258,9 @@ class Client(ClientContext):
             statement = self.statement(tickets, salt=salt)
             if written is not None:
                 self.tree.sending(shard_commitment(bytes.fromhex(salt), written), tickets)
-            with self.tree.book.change():  # a process that lost its lease must not bring old rows back
-                accepted = self._link.upload(self.name, outgoing, statement, digest=written)
+            # a process that lost its lease must not bring old rows back; others may forget while bytes travel
+            fence = self.tree.book.change
+            accepted = self._link.upload(self.name, outgoing, statement, digest=written, fence=fence)
         except (DataError, TrainingError, CorruptError) as problem:
             if tickets:  # what is left cannot be trained on or sent, but what is to be forgotten goes all the same
                 self._withdraw(tickets)
@@ -277,8 +281,8 @@ class Client(ClientContext):
     def _withdraw(self, tickets: Sequence[str]) -> None:
         if self._link.travels:
             self.tree.sending("", tickets)
-        with self.tree.book.change():  # nobody takes over between the fence and the server's word
-            self._link.withdraw(self.name, self.statement(tickets, coded=False))
+        statement = self.statement(tickets, coded=False)
+        self._link.withdraw(self.name, statement, fence=self.tree.book.change)
 
     def _train(self, recipe: training.Recipe, slices: Mapping[int, Shard]) -> Pausing[dict[str, Tensor]]:
         """The frozen half: the one at hand if it was computed from exactly these rows, else a new one."""
@@ -381,7 +385,7 @@ class Client(ClientContext):
                 f"client {self.name!r} has no trained half: it holds no rows, was forgotten while its folder was away, "
                 "or its work was interrupted. Call learn or settle."
             )
-        named = fitting(inputs, f"client {self.name!r}", self.holdings)
+        named = fitting(inputs, f"client {self.name!r}", self.holdings, features=self.holdings.features)
         path, remedy = self.tree.root / "half" / half[0].file, f"`reupload({self.name!r})` computes it again"
         state, recipe = load_state(path, half[0].digest, remedy=remedy), self._recipe()
         if at_home is not None:

@@ -9,7 +9,8 @@
 | cover rows, and rows of a code (noise, reading `mean`) | `masking.plan`, row counts | all surviving rows |
 | row order, batches, steps of the schedule | `content.rows_digest`, row counts | the slices a stage has seen |
 
-Everything else that shapes training (settings, first weights, the key) is fixed in the context.
+Everything else that shapes training (settings, first weights, the key, the order of a table's named columns) is
+fixed in the context.
 """
 
 from __future__ import annotations

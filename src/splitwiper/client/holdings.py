@@ -44,6 +44,7 @@ class Holdings:
         self._tree = tree
         self._config = config
         self._name = tree.root.name
+        self._checked: tuple[object, dict[int, Shard]] | None = None
 
     # --- what rows look like -------------------------------------------------------------------------------
 
@@ -66,6 +67,26 @@ class Holdings:
         """Names, dtypes and shapes of one row's inputs; empty before the first row."""
         return columns_in(self._spec()["columns"])
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of a table's columns in the order that rows are kept in; empty where they have none.
+
+        The order is that of the first table, and is part of the client's context from then on, like its key: it is
+        kept when those rows are forgotten.
+        """
+        return tuple(map(str, parsed(self._tree.book.meta("features") or "[]")))
+
+    def arranged(self, rows: Rows) -> Rows:
+        """Return rows with their columns in the order of the earlier ones, where both have names.
+
+        Raises:
+            DataError: the columns are others.
+        """
+        order = self.features
+        if not (rows.features and order) or (not self.columns and set(rows.features) != set(order)):
+            return rows
+        return rows.arranged(order, f"client {self._name!r}")
+
     def _earlier_forms(self) -> list[tuple[Column, ...]]:
         """The columns that rows had before all of them were forgotten, once for every time that happened."""
         kept = parsed(self._tree.book.meta("earlier_inputs") or "[]")
@@ -73,16 +94,36 @@ class Holdings:
 
     # --- looking -------------------------------------------------------------------------------------------
 
-    def slices(self) -> dict[int, Shard]:
-        """The slice files, opened and checked; rows on the suppression list may still be in them."""
+    def slices(self, *, again: bool = False) -> dict[int, Shard]:
+        """The slice files, opened and checked; rows on the suppression list may still be in them.
+
+        Checking reads every byte, so it is done once for as long as neither the records nor the files change.
+
+        Args:
+            again: check all the same.
+        """
         records = self._tree.slices()
+        if not again and self._checked is not None and self._checked[0] == self._marks(records):
+            return dict(self._checked[1])
         while True:
             try:
-                return self._opened(records)
+                marks, opened = self._marks(records), self._opened(records)
             except CorruptError:
                 if (now := self._tree.slices()) == records:
                     raise
                 records = now  # another process rewrote them meanwhile
+            else:
+                self._checked = marks, opened
+                return dict(opened)
+
+    def _marks(self, records: Mapping[int, FileRecord]) -> object:
+        """What tells slice files apart without reading them."""
+        marks = []
+        for number, record in records.items():
+            path = self._tree.root / "slices" / record.file
+            found = path.lstat() if path.exists() else None
+            marks.append((number, record, found and (found.st_ino, found.st_size, found.st_mtime_ns)))
+        return marks
 
     def _opened(self, records: Mapping[int, FileRecord]) -> dict[int, Shard]:
         out = {}
@@ -116,7 +157,7 @@ class Holdings:
             CorruptError: naming the slice that is not what it should be.
         """
         gone = self._tree.suppressed()
-        for number, part in self.slices().items():
+        for number, part in self.slices(again=True).items():
             inputs = {column.name: part.columns[column.name] for column in self.columns}
             labels = tuple(part.labels[code] for code in part.codes)
             macs = row_macs(Rows(inputs, self.call, labels), key)
@@ -133,6 +174,7 @@ class Holdings:
         Raises:
             DataError: naming what does not fit.
         """
+        rows = self.arranged(rows)
         if self.columns and (self.call, self.columns) != (rows.call, rows.columns):
             raise DataError(
                 f"client {self._name!r}: rows are {', '.join(map(str, rows.columns))}, earlier ones were "
@@ -141,6 +183,7 @@ class Holdings:
 
     def add(self, rows: Rows, key: bytes) -> Added:
         """Take rows in, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
+        rows = self.arranged(rows)
         macs = row_macs(rows, key)
         suppressed, slices = self._tree.suppressed(), self.slices()
         for columns in self._earlier_forms():
@@ -176,7 +219,9 @@ class Holdings:
                     [rows.labels[i] for i in here],
                 ),
             )
-        self._tree.put_slices(changed, inputs=json.dumps(spec))
+        named = {"features": json.dumps(rows.features)} if rows.features else {}
+        self._checked = None  # or what is open would keep erased files on the disk
+        self._tree.put_slices(changed, inputs=json.dumps(spec), **named)
 
     # --- taking out ----------------------------------------------------------------------------------------
 
@@ -188,4 +233,5 @@ class Holdings:
             if any(m.tobytes() in gone for m in np.asarray(part.columns[MAC_COLUMN])):
                 changed[number] = rewrite_slice(self._tree.root / "slices", self.columns, part, without=gone)
         if changed:
+            self._checked = None
             self._tree.put_slices(changed)

@@ -17,6 +17,7 @@ from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder
 from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.data.rows import as_inputs
+from splitwiper.data.tables import arranged, names_of
 from splitwiper.errors import DataError
 from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.privacy import ByContent, protect, row_contents, secure_stream
@@ -47,7 +48,8 @@ def answers(
         group: rows of a typical label, for noise that is scaled to it.
     """
     told = [ask(sent) for sent in _sendings(recipe, state, inputs, columns, group)]
-    return Scores(told[0].labels, torch.cat([answer.logits for answer in told]), told[0].codebook)
+    only = any(answer.labels_only for answer in told)
+    return Scores(told[0].labels, torch.cat([a.logits for a in told]), told[0].codebook, labels_only=only)
 
 
 def answers_at_home(
@@ -121,9 +123,8 @@ def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, witho
     chances = hiding.mode.unmask(torch.softmax(told.logits.double(), dim=1), inputs, book)
     labels = [label for label in book.labels if label not in without]
     chosen = chances[:, [number for number, label in enumerate(book.labels) if label not in without]]
-    return Scores(
-        tuple(labels), (chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1e-30)).clamp(min=1e-30).log().float()
-    )
+    logits = (chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1e-30)).clamp(min=1e-30).log().float()
+    return Scores(tuple(labels), logits, labels_only=told.labels_only)
 
 
 class Form(Protocol):
@@ -140,8 +141,14 @@ class Form(Protocol):
         ...
 
 
-def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
+def fitting(inputs: Any, whose: str, form: Form, *, features: Sequence[str] = ()) -> dict[str, Array]:
     """Inputs in the order and form that somebody learned from.
+
+    Args:
+        inputs: what to predict on.
+        whose: who learned, for messages.
+        form: what the rows looked like.
+        features: the names of a table's columns, in their order; empty where they had none.
 
     Raises:
         DataError: naming what does not fit.
@@ -150,11 +157,20 @@ def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
     columns = form.columns
     learned = f"it learned from {', '.join(map(str, columns))} ({form.call})"
     if call != form.call or set(named) != {c.name for c in columns}:
+        if isinstance(inputs, tuple) and form.call == "one":
+            raise DataError(f"{whose}: give the inputs alone, not a tuple of {len(inputs)}: labels are predicted.")
         raise DataError(f"{whose}: inputs are {sorted(named)} ({call}), {learned}.")
     out = {}
+    given_names = names_of(inputs)
     for column in columns:
         given = named[column.name]
+        if given_names and features:
+            given = arranged(given, given_names, features, whose)
         if given.shape[1:] != column.shape:
+            if given.shape == column.shape:
+                raise DataError(f"{whose}: this is one row without a dimension that counts rows: give x[None].")
+            if given.ndim == 2 and len(column.shape) == 1:
+                raise DataError(f"{whose}: rows have {given.shape[1]} columns, it learned from {column.shape[0]}.")
             shape = list(given.shape[1:])
             raise DataError(f"{whose}: {column.name} has rows of shape {shape}, {learned}.")
         with np.errstate(all="ignore"):

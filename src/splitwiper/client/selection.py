@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 
@@ -37,6 +37,8 @@ def select(
         RequestError: nothing, or more than one thing, was named, or what was named is not held.
     """
     name = tree.root.name
+    if not isinstance(everything, bool):
+        raise RequestError(f"everything = {everything!r} must be True or False.")
     if (classes is not None) + (samples is not None) + everything != 1:
         raise RequestError("say what to forget: classes=[…], samples=[…] or everything=True, and only one of them.")
     if samples is not None:
@@ -58,18 +60,27 @@ def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Seque
     except TypeError:  # no list, or of something that is no label
         wanted = {}
     if isinstance(classes, str) or not wanted:
-        raise RequestError(f"classes = {classes!r} must be a list of at least one label.")
+        hint = f": classes=[{classes!r}]" if isinstance(classes, str | int) else ""
+        raise RequestError(f"classes = {classes!r} must be a list of at least one label{hint}.")
     out: list[str | int] = []
     for label in wanted:
         if label not in held or isinstance(label, bool | float):  # True and 1.0 would find the class 1
             known = ", ".join(sorted(map(repr, held))) or "nothing"
-            hint = nearest(str(label), map(str, held))
+            hint = _other_kind(label, held) or nearest(str(label), map(str, held))
             raise RequestError(
                 f"client {name!r} holds no rows of class {label!r}; it holds {known}.{hint} "
                 "Rows already forgotten are not listed."
             )
         out.append(label)
     return out
+
+
+def _other_kind(label: object, held: Iterable[str | int]) -> str:
+    """Point to a label that reads the same and is an integer where a text was given, or the reverse."""
+    for known in held:
+        if str(known) == str(label):
+            return f" Labels are {'integers' if isinstance(known, int) else 'texts'} here: classes=[{known!r}]."
+    return ""
 
 
 def _of_samples(name: str, held: Sequence[bytes], samples: Sequence[int]) -> list[bytes]:

@@ -73,6 +73,9 @@ def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> 
             hint = nearest(key, names) or f" Known keys: {', '.join(names)}."
             raise ConfigError(f"unknown key {where + key!r}.{hint}")
         built[key] = _coerce(hints[key], value, where + key)
+    for f in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if f.name not in built and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{where}{f.name} is missing.")
     return kind(**built)
 
 

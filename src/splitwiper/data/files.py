@@ -13,10 +13,11 @@ from tokenize import TokenError
 
 import numpy as np
 
+from splitwiper.data.tables import Table
 from splitwiper.errors import DataError, nearest
 from splitwiper.wire.columns import Array
 
-Inputs = Array | dict[str, Array]
+Inputs = Array | Table | dict[str, Array]
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _PREFIX = "inputs."
 
@@ -40,7 +41,7 @@ def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, li
         column = _column(file, header, label) if label is not None else len(header) - 1
         if len(header) < 2:
             raise DataError(f"{file} has the column {header[0]!r} alone; give at least one feature and the labels.")
-        return _numbers(file, header, lines, labels=column), [_name(file, n, cells[column]) for n, cells in lines]
+        return _table(file, header, lines, labels=column), [_name(file, n, cells[column]) for n, cells in lines]
     if label is not None:
         raise DataError(f"{file}: a label column ({label!r}) is for .csv files; an .npz file names its array 'labels'.")
     with _opened(file) as arrays:
@@ -60,7 +61,7 @@ def read_inputs(path: str | Path, *, label: str | None = None) -> Inputs:
     file = Path(path)
     if _kind(file) == ".csv":
         header, lines = _read_csv(file)
-        return _numbers(file, header, lines, labels=None if label is None else _column(file, header, label))
+        return _table(file, header, lines, labels=None if label is None else _column(file, header, label))
     with _opened(file) as arrays:
         return _inputs(file, arrays)
 
@@ -189,8 +190,6 @@ def _read_csv(file: Path) -> tuple[list[str], Lines]:
         raise DataError(f"{file}: the columns are separated by something else than commas; save it with commas.")
     if twice := [name for place, name in enumerate(header) if name in header[:place]]:
         raise DataError(f"{file}: two columns are called {twice[0]!r}; give each its own name.")
-    if all(_is_number(name) for name in header):
-        raise DataError(f"{file}: the first line holds numbers ({', '.join(header[:3])}…); give the columns names.")
     for number, cells in lines[1:]:
         if len(cells) != len(header):
             raise DataError(
@@ -206,8 +205,26 @@ def _column(file: Path, header: Sequence[str], name: str) -> int:
     return header.index(name)
 
 
-def _numbers(file: Path, header: Sequence[str], lines: Lines, *, labels: int | None) -> Array:
+def _table(file: Path, header: Sequence[str], lines: Lines, *, labels: int | None) -> Table:
     kept = [place for place in range(len(header)) if place != labels]
+    names = tuple(header[place] for place in kept)
+    if all(map(_is_number, header)) or (all(map(_is_number, names)) and not _are_counted(names)):
+        shown = ", ".join(names[:3]) + ("…" if len(names) > 3 else "")
+        raise DataError(
+            f"{file}: the first line holds numbers ({shown}), not names; add a line that names the columns."
+        )
+    return Table(names, _numbers(file, header, lines, kept, labels=labels))
+
+
+def _are_counted(names: Sequence[str]) -> bool:
+    """Whether names are whole numbers that follow one another: programs name columns like that, and rows are not."""
+    if len(names) < 2 or not all(map(_INTEGER.fullmatch, names)):
+        return False
+    numbers = [int(name) for name in names]
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def _numbers(file: Path, header: Sequence[str], lines: Lines, kept: Sequence[int], *, labels: int | None) -> Array:
     rows = [[cells[place] for place in kept] for _, cells in lines]
     try:
         return np.array(rows, dtype=np.str_).astype(np.float32)

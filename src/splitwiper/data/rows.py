@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from splitwiper.data.datasets import check_inputs, collect
+from splitwiper.data.labels import as_labels
+from splitwiper.data.tables import Table, arranged, check_numbers, names_of
 from splitwiper.errors import DataError
+from splitwiper.formats import counted
 from splitwiper.wire import Column, Label
 from splitwiper.wire.columns import DTYPES, Array
 
@@ -30,6 +35,8 @@ class Rows:
     call: str
     """'one': a single tensor; 'args': positional; 'kwargs': by keyword."""
     labels: tuple[Label, ...]
+    features: tuple[str, ...] = ()
+    """The names of a table's columns; empty where they have none."""
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -38,6 +45,21 @@ class Rows:
     def columns(self) -> tuple[Column, ...]:
         """Names, dtypes and shapes of one row."""
         return tuple(Column(n, _NAMES[a.dtype], a.shape[1:]) for n, a in self.inputs.items())
+
+    def arranged(self, features: Sequence[str], whose: str) -> Rows:
+        """Return the same rows with their named columns in another order.
+
+        Raises:
+            DataError: the columns are others.
+        """
+        inputs = {name: arranged(array, self.features, features, whose) for name, array in self.inputs.items()}
+        return dataclasses.replace(self, inputs=inputs, features=tuple(features))
+
+    @property
+    def packed(self) -> Any:
+        """The inputs as the model takes them; those of a table keep the names of its columns."""
+        given = pack(self.inputs, self.call)
+        return Table(self.features, given) if self.features else given
 
 
 def pack(inputs: Mapping[str, Any], call: str) -> Any:
@@ -56,24 +78,21 @@ def as_rows(data: Data, *, task: str) -> Rows:
     """
     if isinstance(data, tuple) and len(data) == 2:
         inputs, labels = data
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        inputs, labels = _collect(data)
     else:
-        raise DataError(
-            f"cannot read data of type {type(data).__name__}: give (inputs, labels) or a map-style torch Dataset."
-        )
+        inputs, labels = collect(data)
     named, call = as_inputs(inputs)
-    names = _labels(_listed(labels), task)
+    names = as_labels(labels, task)
     lengths = {name: len(array) for name, array in named.items()} | {"labels": len(names)}
     if len(set(lengths.values())) > 1:
         raise DataError(f"inputs and labels have different numbers of rows: {lengths}.")
     if not names:
         raise DataError("the data has no rows; leave the client out until it has some.")
-    return Rows(named, call, names)
+    return Rows(named, call, names, names_of(inputs))
 
 
 def as_inputs(inputs: Any) -> tuple[dict[str, Array], str]:
     """Inputs by name, and how the model takes them."""
+    check_inputs(inputs)
     if isinstance(inputs, Mapping):
         named, call = {str(k): _array(inputs[k], str(k)) for k in sorted(inputs, key=str)}, "kwargs"
     elif isinstance(inputs, tuple):
@@ -86,6 +105,7 @@ def as_inputs(inputs: Any) -> tuple[dict[str, Array], str]:
 
 
 def _array(values: Any, what: str) -> Array:
+    check_numbers(values, what)
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.dtype == np.float64:  # torch's own default width, as torch.tensor would make it
         with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused below
@@ -101,57 +121,7 @@ def _array(values: Any, what: str) -> Array:
     if not finite.all():
         bad = np.flatnonzero(~finite)
         raise DataError(
-            f"{what} have NaN or infinite values in {len(bad)} rows (first: row {bad[0]}); "
+            f"{what} have NaN or infinite values in {counted(len(bad), 'row')} (first: row {bad[0]}); "
             "drop those rows or fill the values in."
         )
     return array
-
-
-def _listed(labels: Any) -> Sequence[Any]:
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().numpy()
-    if isinstance(labels, np.ndarray):
-        if labels.ndim != 1:
-            raise DataError(f"labels have shape {list(labels.shape)}; give one label per row.")
-        return list(labels.tolist())
-    return list(labels)
-
-
-def _labels(values: Sequence[Any], task: str) -> tuple[Label, ...]:
-    plain = {v for v in values if type(v) in (str, int)}
-    known = {v: _label(v, task) for v in plain}  # few, and repeated
-    return tuple(known[v] if type(v) in (str, int) else _label(v, task) for v in values)
-
-
-def _label(value: Any, task: str) -> Label:
-    if isinstance(value, Tensor | np.generic):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise DataError(f"label {value!r} is neither a name nor an integer; convert labels with astype(int) or str.")
-    label = Label(task, value)
-    if label.fault:
-        raise DataError(label.fault)
-    return label
-
-
-def _collect(data: Any) -> tuple[Any, list[Any]]:
-    items = [data[i] for i in range(len(data))]
-    if not items:
-        raise DataError("the data has no rows; leave the client out until it has some.")
-    if any(not isinstance(item, tuple | list) or len(item) != 2 for item in items):
-        raise DataError("a dataset's items must be (input, label) pairs.")
-    first = items[0][0]
-    try:
-        if isinstance(first, Mapping):
-            inputs: Any = {k: np.stack([_plain(x[k]) for x, _ in items]) for k in first}
-        elif isinstance(first, tuple):
-            inputs = tuple(np.stack([_plain(x[k]) for x, _ in items]) for k in range(len(first)))
-        else:
-            inputs = np.stack([_plain(x) for x, _ in items])
-    except (ValueError, KeyError, IndexError) as problem:
-        raise DataError(f"the dataset's items do not stack into rows of one shape ({problem}).") from problem
-    return inputs, [label for _, label in items]
-
-
-def _plain(value: Any) -> Array:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)

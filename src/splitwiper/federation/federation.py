@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from splitwiper.client import Added, Client
+from splitwiper.client import Added, Client, scoring
 from splitwiper.client.embed import Sending
+from splitwiper.client.scoring import Predicted, Probabilities
 from splitwiper.config import Config, from_dict, read_toml
-from splitwiper.data.rows import Data, as_rows, pack
+from splitwiper.data.rows import Data, as_rows
 from splitwiper.errors import (
     AbsentClientError,
     BusyError,
@@ -39,11 +37,11 @@ from splitwiper.federation.folder import (
 )
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
-from splitwiper.federation.members import HANDED, Members
+from splitwiper.federation.members import FEATURES, HANDED, Members
 from splitwiper.federation.opening import check_halves, check_settings
 from splitwiper.federation.reconcile import reconcile
 from splitwiper.federation.retrace import Traced, retrace
-from splitwiper.federation.sources import Reader, Source, check_names
+from splitwiper.federation.sources import Reader, Source, by_client, check_names
 from splitwiper.federation.status import Status, status
 from splitwiper.federation.verify import Verification, verify
 from splitwiper.masking.codebook import Codebook
@@ -153,8 +151,11 @@ class Federation:
                 source = self.path / "clients" / name / kept
                 if source.exists():
                     files.write_bytes(target / "clients" / name / kept, read_bytes(source))
-            if (sealed := self._client(name).tree.sealed_codebook()) is not None:
+            tree_here = self._client(name).tree
+            if (sealed := tree_here.sealed_codebook()) is not None:
                 files.write_bytes(target / "clients" / name / HANDED, sealed)
+            if features := tree_here.book.meta(FEATURES):
+                files.write_bytes(target / "clients" / name / FEATURES, features.encode())
         make(target, self.halves, self.config, tree.initial(), tree.client_initial(), run=tree.book.meta("run"))
         twin = Federation(target, self.halves, progress=self._progress)
         for said in tree.posted(topic := tree.topic()):
@@ -196,7 +197,9 @@ class Federation:
         """
         check_devices(self.config)
         check_noise(self.config.client.noise)
-        pairs = list(datasets.items() if isinstance(datasets, Mapping) else datasets)
+        pairs = by_client(datasets)
+        if not isinstance(tasks, Mapping | None):
+            raise InputError(f"tasks = {tasks!r} must name the task of each client: {{'north': 'species'}}.")
         check_names([name for name, _ in pairs], known=self.clients)
         tasks = tasks or {}
         sources = {name: Reader(data, client=name, task=tasks.get(name, "")) for name, data in pairs}
@@ -333,7 +336,7 @@ class Federation:
         book = self._members.codebook()
         return (book.labels if book else model.labels) if model else ()
 
-    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> Probabilities:
         """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
         Args:
@@ -341,14 +344,11 @@ class Federation:
             x: the inputs.
             at_home: fetch the server half and compute here, so that nothing about the inputs is sent.
         """
-        scores = self._scores(client, x, at_home)
-        known = {label: number for number, label in enumerate(scores.labels)}
-        out = np.zeros((len(scores.logits), len(self.labels)), np.float32)
-        chances = torch.softmax(scores.logits.float(), dim=1).numpy()
-        for column, label in enumerate(self.labels):
-            if label in known:
-                out[:, column] = chances[:, known[label]]
-        return out
+        return scoring.probabilities(self._scores(client, x, at_home), self.labels)
+
+    def predict_both(self, client: str, x: Any, *, at_home: bool = False) -> Predicted:
+        """Labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice."""
+        return scoring.predicted(self._scores(client, x, at_home), self._client(client).task, self.labels)
 
     def predict(self, client: str, x: Any, *, at_home: bool = False) -> list[str | int]:
         """The most likely label of the client's own task for each input.
@@ -365,12 +365,7 @@ class Federation:
         return read_undisturbed(lambda: asking.scores(x, at_home=half), asking.tree.book, self._server.tree.book)
 
     def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
-        asking, scores = self._client(client), self._scores(client, x, at_home)
-        mine = [i for i, label in enumerate(scores.labels) if label.task == asking.task]
-        if not mine:
-            raise NotFoundError(f"no label of task {asking.task!r} is left: nobody holds rows of it.")
-        best = scores.logits[:, mine].argmax(dim=1).tolist()
-        return [scores.labels[mine[i]] for i in best]
+        return scoring.best(self._scores(client, x, at_home), self._client(client).task)
 
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
@@ -379,9 +374,9 @@ class Federation:
     def _answers(self, test_sets: Mapping[str, Data]) -> dict[str, tuple[tuple[Label, ...], tuple[Label, ...]]]:
         """True and predicted labels, by client."""
         out = {}
-        for name, data in test_sets.items():
+        for name, data in by_client(test_sets):
             rows = as_rows(data, task=self._client(name).task)
-            out[name] = (tuple(rows.labels), tuple(self._predict(name, pack(rows.inputs, rows.call))))
+            out[name] = (tuple(rows.labels), tuple(self._predict(name, rows.packed)))
         return out
 
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
@@ -440,6 +435,8 @@ class Federation:
             receipt = Receipt.load(receipt) if is_there(Path(receipt)) else self.receipt(str(receipt))
         if not isinstance(receipt, Receipt | None):
             raise InputError(f"verify takes a receipt, its file or its ticket, not {type(receipt).__name__}.")
+        if not isinstance(head, Head | str | None):
+            raise InputError(f"head = {head!r} must be a ledger's head, as `head` gives it, or its text.")
         return verify(
             self._server,
             self._client,

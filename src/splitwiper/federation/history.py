@@ -11,6 +11,7 @@ from typing import Any
 
 from splitwiper.config import config_digest
 from splitwiper.errors import CorruptError, NotFoundError, StoreError
+from splitwiper.formats import counted
 from splitwiper.seeding import mac
 from splitwiper.server import Server
 from splitwiper.store import ServerTree, ledger, tickets
@@ -58,7 +59,8 @@ def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | 
     except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:  # of another kind
         raise Altered(f"a record cannot be read: {problem}") from problem
     seen = f", and grew from the heads that were seen by {', '.join(sorted(heads))}" if heads else ""
-    return f"{len(entries)} entries lead to these tickets, receipts, shards and model{seen}"
+    lead = f"{counted(len(entries), 'entry leads', 'entries lead')}"
+    return f"{lead} to these tickets, receipts, shards and model{seen}"
 
 
 def _check_heads(entries: Sequence[Mapping[str, Any]], heads: Mapping[str, Head]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from splitwiper.server import Server
 from splitwiper.store import files
 from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Spent, Standing, Statement, Ticket
+from splitwiper.wire.link import Fence
 from splitwiper.wire.transfer import carry, check_transfer
 
 
@@ -35,24 +37,35 @@ class InProcessLink:
 
     travels = False
 
-    def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
+    def upload(
+        self,
+        client: str,
+        shard: Path,
+        statement: Statement,
+        *,
+        digest: str | None = None,
+        fence: Fence = nullcontext,
+    ) -> Accepted:
         """Hand over a shard, compressed on its way if so configured. The server takes the digest itself."""
         if self._transfer == "none":
             self.charge(client, statement.spent + Spent(bytes_up=shard.stat().st_size))
-            return self._server.upload(client, shard, statement)
+            with fence():
+                return self._server.upload(client, shard, statement)
         arrived = self._server.tree.root / "incoming" / files.owned_name("sent")
         try:
             with files.atomic_file(arrived) as file:
                 travelled = carry(shard, file, self._transfer)
             self.charge(client, statement.spent + Spent(bytes_up=travelled))
-            return self._server.upload(client, arrived, statement, travelled=travelled)
+            with fence():
+                return self._server.upload(client, arrived, statement, travelled=travelled)
         finally:
             arrived.unlink(missing_ok=True)
 
-    def withdraw(self, client: str, statement: Statement) -> None:
+    def withdraw(self, client: str, statement: Statement, *, fence: Fence = nullcontext) -> None:
         """Erase the client's shard."""
         self.charge(client, statement.spent)
-        self._server.withdraw(client, statement)
+        with fence():
+            self._server.withdraw(client, statement)
 
     def standing(self, client: str) -> Standing:
         """Say whether the client's shard was erased without its doing."""

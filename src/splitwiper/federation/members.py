@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
@@ -43,6 +44,8 @@ from splitwiper.wire import Label
 
 HANDED = "codebook"
 """Where a twin finds the codebook its client is to join with."""
+FEATURES = "features"
+"""Where a twin finds the order of the columns that its client is to keep tables in, as JSON."""
 
 
 class Members:
@@ -85,7 +88,9 @@ class Members:
             InputError: it joined with another client half.
         """
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise NotFoundError(f"there is no client {name!r}: names have letters, digits, '.', '_' and '-' alone.")
+            raise NotFoundError(
+                f"there is no client {reprlib.repr(name)}: names have letters, digits, '.', '_' and '-' alone."
+            )
         if not self.has_joined(name) and not self.server.tree.knows(name):
             raise NotFoundError(f"there is no client {name!r}.{nearest(name, self.everybody())}")
         half = self._halves.client_for(name)
@@ -167,6 +172,7 @@ class Members:
         if not self.has_joined(name):
             if self.server.tree.shard(name) is not None:
                 self.client(name)  # raises: the server holds its shard, but its folder is gone
+            features = self._folder / name / FEATURES
             tree.create(
                 config=to_toml(self.config.client),
                 initial=self._first_weights(name),
@@ -177,10 +183,12 @@ class Members:
                     "config": config_digest(self.config.client, seed=self.config.seed),
                     "federation": self.federation,
                     "model": self._identity(self._halves.client_for(name)),
+                    **({FEATURES: read_bytes(features).decode()} if features.exists() else {}),
                 },
                 group=self._group(name) if self.config.client.masking.is_on else None,
                 key=seeded_key(self.config.seed, name) if self.config.client.keys == "seeded" else None,
             )
+            files.erase(features)
             handed = self._folder / name / HANDED
             if handed.exists():
                 client = self.client(name)

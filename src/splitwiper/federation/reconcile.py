@@ -20,6 +20,7 @@ from splitwiper.errors import (
 from splitwiper.federation.agreeing import agree
 from splitwiper.federation.members import Members
 from splitwiper.federation.sources import NAME
+from splitwiper.formats import counted
 from splitwiper.loop import Pausing
 from splitwiper.store import exclusion, ledger
 from splitwiper.wire import Receipt
@@ -72,8 +73,9 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
     waiting = [t for t in server.tree.tickets() if t.state == "accepted" and t.client in absent]
     if waiting and named is None and not receipts:
         missing = ", ".join(sorted({t.client for t in waiting}))
+        many = counted(len(waiting), "request waits", "requests wait")
         raise AbsentClientError(
-            f"{len(waiting)} requests wait for {missing}, whose folder is not here: bring it back and settle again, or "
+            f"{many} for {missing}, whose folder is not here: bring it back and settle again, or "
             "forget the whole client (everything=True), which needs only the server."
         )
     return receipts

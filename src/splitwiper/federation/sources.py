@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+import numpy as np
+from torch import Tensor
 from torch.utils.data import Dataset
 
+from splitwiper.data.datasets import RANDOM, spread
 from splitwiper.data.rows import Data, Rows, as_rows
 from splitwiper.errors import DataError, SplitWiperError
+from splitwiper.wire import Label
 
 Source = Data | Callable[[], Data]
 """Data, or a function without arguments that returns it."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a client may be called."""
+
+
+def by_client(datasets: Any) -> list[tuple[str, Any]]:
+    """Return clients' names and their data.
+
+    Raises:
+        DataError: it is something else than data by client name; the message shows how to give it.
+    """
+    how = "give data by client name: {'north': (inputs, labels)}"
+    if isinstance(datasets, Mapping):
+        return list(datasets.items())
+    if not isinstance(datasets, Iterable) or isinstance(datasets, str | bytes | Dataset | np.ndarray | Tensor):
+        raise DataError(f"a {type(datasets).__name__} does not say whose data it is: {how}.")
+    pairs = list(datasets)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise DataError(f"a {type(datasets).__name__} must hold pairs of a client's name and its data: {how}.")
+    return [(name, data) for name, data in pairs]
 
 
 def check_names(names: Iterable[str], *, known: Iterable[str]) -> None:
@@ -46,6 +69,7 @@ class Reader:
         self.task = task
         self._client = client
         self._source: Rows | Callable[[], Data]
+        self._before: tuple[tuple[Label, ...], list[bytes]] | None = None
         if isinstance(source, tuple | Dataset) or not callable(source):
             self._source = as_rows(source, task=task)
         else:
@@ -60,7 +84,8 @@ class Reader:
         """The rows; a function is called every time.
 
         Raises:
-            DataError: the function raised, or the data cannot be learned from.
+            DataError: the function raised, the data cannot be learned from, or was changed at random since the last
+                time.
         """
         if isinstance(self._source, Rows):
             return self._source
@@ -73,4 +98,16 @@ class Reader:
                 f"the data of client {self._client!r} cannot be read: {type(problem).__name__}: {problem}. See to its "
                 "source and learn again."
             ) from problem
-        return as_rows(data, task=self.task)
+        return self._steady(as_rows(data, task=self.task))
+
+    def _steady(self, rows: Rows) -> Rows:
+        """Refuse what a function returns if it is the same rows as before, changed at random; other rows may come."""
+        some = spread(len(rows))
+        now = rows.labels, [b"".join(array[n].tobytes() for array in rows.inputs.values()) for n in some]
+        if self._before is not None and self._before[0] == now[0] and self._before[1] != now[1]:
+            raise DataError(
+                f"the rows of client {self._client!r} are others when they are asked for again, under the same labels. "
+                f"{RANDOM}"
+            )
+        self._before = now
+        return rows

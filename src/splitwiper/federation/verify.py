@@ -29,6 +29,7 @@ from splitwiper.errors import (
     TrainingError,
 )
 from splitwiper.federation.history import Altered, check_history, heads_of
+from splitwiper.formats import counted
 from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
@@ -457,5 +458,6 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
         return Check(what, "state", "mismatch", "the recomputed losses are not those that are recorded")
     rows = sum(record.rows for record in shards)
     taken = len(shards) - min(recomputed, len(shards))
+    of = f"{counted(rows, 'row')} of {counted(len(shards), 'shard')}"
     as_held = f", {taken} of them taken as the server holds them" if taken else ""
-    return Check(what, "state", "exact", f"server half recomputed from {rows} rows of {len(shards)} shards{as_held}")
+    return Check(what, "state", "exact", f"server half recomputed from {of}{as_held}")

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from splitwiper.config import Config, ModelConfig, from_dict, read_toml, to_toml
-from splitwiper.errors import ConfigError, InputError, nearest
+from splitwiper.errors import ConfigError, CorruptError, InputError, nearest
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
 from splitwiper.service.identity.folders import write_changed
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import Halves
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerTree, files
 
 MODEL = "model.toml"
 """The model's settings, kept in the store so that whoever has it can recompute."""
@@ -76,6 +76,7 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
     halves = build_halves(settings.config)
     tree = ServerTree(root)
     if not (root / "server.db").exists():
+        _refuse_used(root)
         _make(tree, halves, settings)
     made = _remembered(halves, settings)
     del made["run"]  # drawn anew for every store
@@ -87,6 +88,20 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
             f"{root} was made with other settings ({', '.join(odd)}): bring them back, or give another folder."
         )
     return halves
+
+
+def _refuse_used(root: Path) -> None:
+    """Make no new store over what is left of another.
+
+    Raises:
+        CorruptError: its database is gone.
+    """
+    for name in ("shards", "models", "epochs", "certificates"):
+        if files.listed(root / name):
+            raise CorruptError(
+                f"{root / 'server.db'} is missing, and {root / name} holds files of a store: restore a backup of the "
+                "whole folder. A new store takes an empty one."
+            )
 
 
 def _remembered(halves: Halves, settings: ServerSettings) -> dict[str, str]:

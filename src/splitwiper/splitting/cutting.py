@@ -54,6 +54,10 @@ def split(
         >>> list(halves.client.state_dict()), halves.server.head_name
         (['0.weight', '0.bias'], '2')
     """
+    if not isinstance(model, nn.Module):
+        raise CutError(f"the model is a {type(model).__name__}; give an nn.Module")
+    if not isinstance(at, str):
+        raise CutError(f"at={at!r} must be the dotted name of a module, such as 'layer1' or '0'")
     with torch.inference_mode(False):
         bench = Workbench(model, example, shared=shared, allow_data_dependent=allow_data_dependent, head=head)
         if at not in bench.modules or not at:
@@ -67,15 +71,18 @@ def split(
         except CutError as error:
             raise CutError(f"cannot cut after {at!r}: {error}.{bench.suggest(at)}") from error
         client, server = build(model, plan)
-    for note in plan.notes:
+    notes = (*plan.notes, *bench.squashed())
+    for note in notes:
         warnings.warn(note, CutWarning, stacklevel=2)
-    return Halves(client, server, at, plan.boundary, warnings=plan.notes, flops=plan.flops)
+    return Halves(client, server, at, plan.boundary, warnings=notes, flops=plan.flops)
 
 
 def _check_head(bench: Workbench, head: str | None) -> None:
     linear = [name for name, module in bench.modules.items() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise CutError("the model has no Linear layer; its output layer must be one: one score for each label")
     if bench.head is None:
-        raise CutError(f"no single output layer was found; pass head= with one of {', '.join(linear) or 'none'}")
+        raise CutError(f"no single output layer was found; pass head= with one of {', '.join(linear)}")
     if bench.head not in linear:
         raise CutError(f"head={head!r} is no Linear layer of the model.{nearest(bench.head, linear)}")
 

@@ -14,7 +14,7 @@ from splitwiper.errors import CutError, DataError
 from splitwiper.heads import empty_linear
 from splitwiper.splitting.ghosts import RUN, ClientRun, Reached, Running, ServerRun, haunt
 from splitwiper.splitting.plan import Plan
-from splitwiper.splitting.specs import TensorSpec
+from splitwiper.splitting.specs import Ghost, TensorSpec
 from splitwiper.splitting.trace import states_of
 from splitwiper.splitting.trees import leaves, named_inputs
 
@@ -60,6 +60,12 @@ class ClientHalf(_Planned):
     Calling it with the model's own arguments returns a dict of tensors by boundary name, in boundary order, with
     rows in dimension 0.
     """
+
+    @property
+    def row_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of one row of each input tensor, as the example had it."""
+        ghosts = [leaf for _, leaf in leaves(self._plan.inputs) if isinstance(leaf, Ghost)]
+        return tuple(ghost.shape(1)[1:] for ghost in ghosts)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Compute what crosses the cut."""

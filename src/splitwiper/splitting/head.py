@@ -9,6 +9,27 @@ from torch import nn
 from splitwiper.splitting.trace import Seen, Trace
 from splitwiper.splitting.trees import leaves
 
+_SQUASHING = {"_softmax": "softmax", "softmax": "softmax", "sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
+"""Operations that no raw score comes out of. After a logarithm of softmax, softmax changes nothing."""
+
+
+def _outputs(trace: Trace) -> set[int]:
+    """The storages of the model's logits: of what it returns so named, or of all that it returns."""
+    outputs = [(path, leaf.key) for path, leaf in leaves(trace.output) if isinstance(leaf, Seen)]
+    return {key for path, key in outputs if path[-1:] == ("logits",)} or {key for _, key in outputs}
+
+
+def squashing(trace: Trace, modules: Mapping[str, nn.Module]) -> set[tuple[str, str]]:
+    """Return what the model ends in where that is a softmax or a sigmoid: its kind, and the module that computes it."""
+    targets, names = _outputs(trace), {call.frame: call.name for call in trace.calls}
+    found = set()
+    for op in trace.ops:
+        kind = _SQUASHING.get(op.name.removeprefix("aten::").rstrip("_"))
+        if kind and op.writes & targets:
+            name = names.get(op.frame, "")
+            found.add((kind, f"module {name!r}" if name else f"in {type(modules['']).__name__}.forward"))
+    return found
+
 
 def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
     """The linear layer that makes the output, or the last one whose result reaches it.
@@ -16,9 +37,7 @@ def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
     Returns:
         Its name; None when there is none, or when several make parts of the output.
     """
-    outputs = [(path, leaf.key) for path, leaf in leaves(trace.output) if isinstance(leaf, Seen)]
-    logits = [key for path, key in outputs if path[-1:] == ("logits",)]
-    targets = set(logits or [key for _, key in outputs])
+    targets = _outputs(trace)
     layers = [
         (call.name, call.output.key)
         for call in trace.calls

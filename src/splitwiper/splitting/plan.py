@@ -204,17 +204,17 @@ def _notes(model: nn.Module, pairs: Sequence[Pair], at: str, findings: Findings,
     modules = dict(model.named_modules())
     early = {call.name for pair in pairs for call in returned_by(pair.low, calls_of(pair.low, at)[0])}
     kinds = (
-        ("dropout", "chance", nn.modules.dropout._DropoutNd),
-        ("batch normalisation", "the other rows of its batch", nn.modules.batchnorm._BatchNorm),
+        ("dropout", "chance", "move it behind the cut", nn.modules.dropout._DropoutNd),
+        ("batch normalisation", "the other rows of its batch", "use group norm", nn.modules.batchnorm._BatchNorm),
     )
     notes = []
-    for word, cause, kind in kinds:
+    for word, cause, remedy, kind in kinds:
         names = [name for name in modules if name in early and isinstance(modules[name], kind)]
         if names:
             notes.append(
                 f"the client half has {word} ({', '.join(names[:3])}{', ...' if names[3:] else ''}): in training "
                 f"mode a row's activation depends on {cause}; it belongs on the server half. "
-                "Unlearning stays exact; to be rid of it, cut earlier or use group norm"
+                f"Unlearning stays exact; to avoid this, cut earlier or {remedy}"
             )
     if findings.draws and not notes:
         notes.append("the client half draws random numbers in training mode; that belongs on the server half")

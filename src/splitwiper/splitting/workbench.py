@@ -10,7 +10,7 @@ from torch import nn
 
 from splitwiper.errors import CutError, InputError, nearest
 from splitwiper.splitting.halves import build
-from splitwiper.splitting.head import find_head
+from splitwiper.splitting.head import find_head, squashing
 from splitwiper.splitting.legality import judge
 from splitwiper.splitting.plan import Pair, Plan, make_plan
 from splitwiper.splitting.trace import trace
@@ -72,6 +72,16 @@ class Workbench:
                 raise CutError(f"shared={name!r} is no input of the example ({inputs}).{nearest(name, known)}")
             found |= names
         return found
+
+    def squashed(self) -> list[str]:
+        """Return a warning for each softmax or sigmoid that the model ends in."""
+        found = {ending for pair in self._pairs for ending in squashing(pair.low, self.modules)}
+        return [
+            f"the model ends in a {kind} ({where}): its outputs must be raw scores (logits), because training and "
+            "predict_proba apply softmax to them. It learns badly from scores that are squashed already; take that "
+            "layer off"
+            for kind, where in sorted(found)
+        ]
 
     def canonical(self, at: str) -> str:
         """The first name of the module called ``at``; modules may be registered under several."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -51,6 +52,8 @@ class Scores:
     """The name of the codebook that the model's labels are codes of; empty where labels are not hidden."""
     model: str = ""
     """The server's commitment to the model that answered."""
+    labels_only: bool = False
+    """Whether the server named the most likely label alone: the scores of all others say nothing."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ class ModelCopy:
     """The server's commitment to it."""
     salt: str = ""
     """What opens that commitment, in hex."""
+
+
+Fence = Callable[[], AbstractContextManager[object]]
+"""Makes a context that is entered only while the caller holds its lease, and in which nobody can take it over."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,15 @@ class Link(Protocol):
     travels: bool
     """Whether shards go over a network: clients then say what they were when they wrote them."""
 
-    def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
+    def upload(
+        self,
+        client: str,
+        shard: Path,
+        statement: Statement,
+        *,
+        digest: str | None = None,
+        fence: Fence = nullcontext,
+    ) -> Accepted:
         """Hand over a shard; it replaces the client's earlier one, which is erased.
 
         Args:
@@ -94,11 +109,12 @@ class Link(Protocol):
             shard: the file.
             statement: what the client says with it.
             digest: of the file, if it was taken when the file was written.
+            fence: held for the one moment that decides whether this shard or another process's comes last.
         """
         ...
 
-    def withdraw(self, client: str, statement: Statement) -> None:
-        """Erase the client's shard; nothing replaces it."""
+    def withdraw(self, client: str, statement: Statement, *, fence: Fence = nullcontext) -> None:
+        """Erase the client's shard; nothing replaces it. Arguments are those of `upload`."""
         ...
 
     def standing(self, client: str) -> Standing:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from service.certificate.forging import branches, changed, flip, leaves, signed, statement_of, with_payload
+from splitwiper.service.audit import Audited
 from splitwiper.service.certificate import (
     Envelope,
     Keyring,
@@ -20,6 +21,7 @@ from splitwiper.service.certificate import (
     opening,
 )
 from splitwiper.service.certificate.canonical import LIMIT, dumps
+from splitwiper.service.home import Certified
 
 STRANGER = SigningKey(bytes(range(32)))
 
@@ -45,6 +47,14 @@ def test_with_the_store_it_is_recomputed(master) -> None:
     told = [check.what for check in found.checks]
     assert {"store", "ledger", "server", "client north"} <= set(told[4:])
     assert "bit for bit" in found.reason
+
+
+def test_a_check_is_as_true_as_what_it_found(master) -> None:
+    held = check(master.certificate, master.trusted)
+    failed = check(master.certificate, [STRANGER.public])
+    assert held and not failed and failed.outcome != "holds"
+    assert Certified(master.certificate, held) and not Certified(master.certificate, failed)
+    assert Audited(held) and not Audited(failed)
 
 
 def test_a_superseded_one_is_a_statement_about_the_past(issued) -> None:

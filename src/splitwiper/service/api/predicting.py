@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from splitwiper.errors import DataError, NotFoundError, SplitWiperError, WithdrawnError
+from splitwiper.formats import counted
 from splitwiper.server import Server
 from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.receiving import received
@@ -111,8 +112,8 @@ def check_serving(server: Server, service: Service) -> None:
         return
     if waiting := service.overrides.stopping(server.tree.waiting()):
         raise WithdrawnError(
-            f"the model is withdrawn: {len(waiting)} requests to forget are being carried out. It answers again when "
-            "it has forgotten."
+            f"the model is withdrawn while {counted(len(waiting), 'request is', 'requests are')} carried out. It "
+            "answers again when it has forgotten."
         )
 
 

@@ -57,6 +57,10 @@ class Audited:
     received: int = 0
     attested: bool = False
 
+    def __bool__(self) -> bool:
+        """Whether all that was looked at is right."""
+        return self.checked.holds
+
     def caught(self, forged: int) -> float:
         """The probability that a server is caught that forged so many epochs; 0 where nothing was recomputed."""
         return detection(self.of, len(self.epochs), min(forged, self.of)) if self.of else 0.0

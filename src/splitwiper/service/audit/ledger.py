@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from splitwiper.errors import CorruptError, MismatchError
+from splitwiper.formats import counted
 from splitwiper.seeding import mac
 from splitwiper.service.audit.shapes import ShardShape
 from splitwiper.service.certificate.findings import Finding
@@ -57,7 +58,7 @@ def shard_findings(
     if odd := sorted(held ^ played.shards.keys()):
         yield Finding("manifest", "mismatch", f"the ledger and the manifest disagree on a shard of {', '.join(odd)}")
     else:
-        yield Finding("manifest", "holds", f"it has the {len(held)} shards that the ledger leads to, and no others")
+        yield Finding("manifest", "holds", f"its {counted(len(held), 'shard')} and the ledger's are the same")
     if known is None:
         detail = "no keys of sites are given (sites = FOLDER), so a site that the server made up would not show"
         yield Finding("sites", "unchecked", detail)
@@ -90,7 +91,7 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
         other = f"the key that signed it, {entry.key[:16]}, is not the one that the auditor has of this site"
         return Finding(what, "mismatch", other)
     whose = "its site's key" if known is not None else "the key that the ledger has of its site,"
-    told = f"{shard.rows} rows, signed with {whose} {entry.key[:16]}"
+    told = f"{counted(shard.rows, 'row')}, signed with {whose} {entry.key[:16]}"
     if known is None and (number := played.dropped.get(shard.client)):
         told += f"; the operator dropped the key before it (entry {number}): ask the site whether this is its own"
     return Finding(what, "holds", told)

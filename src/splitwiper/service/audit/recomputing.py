@@ -9,6 +9,7 @@ from torch import Tensor
 
 from splitwiper.errors import ConfigError, DataError, TrainingError
 from splitwiper.federation.verify import differing
+from splitwiper.formats import counted
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server.training import first_state
@@ -80,7 +81,8 @@ def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
     if labels != model.labels or state_digest(trained.state) != model.digest:
         return Recomputed([Finding(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
     rows = sum(record.rows for record in server.tree.shards())
-    told = f"recomputed from {rows} rows of {len(server.tree.shards())} signed shards, all {len(every)} epochs"
+    of = counted(len(server.tree.shards()), "signed shard")
+    told = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
     return Recomputed([Finding(_WHAT, "exact", f"{told}: equal, bit for bit")], every)
 
 

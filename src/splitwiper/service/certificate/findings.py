@@ -55,6 +55,10 @@ class Checked:
         """Whether everything that was looked at is right."""
         return self.outcome in ("holds", "exact")
 
+    def __bool__(self) -> bool:
+        """Whether it holds: a check that failed is not true."""
+        return self.holds
+
     @property
     def exact(self) -> bool:
         """Whether it was recomputed from the store and is equal, bit for bit."""

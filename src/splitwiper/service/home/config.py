@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from splitwiper.config import ModelConfig
+from splitwiper.config import ModelConfig, from_dict, read_toml
 from splitwiper.config.settings import bounded
-from splitwiper.errors import ConfigError
+from splitwiper.errors import ConfigError, NotFoundError
 from splitwiper.service.calls.config import CallerConfig
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
@@ -35,6 +35,23 @@ class HomeConfig(CallerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         bounded(self, "spot_check", 0, high=1.0)
+
+
+def read_site(folder: Path) -> HomeConfig:
+    """Read what a site's folder says of itself.
+
+    Raises:
+        NotFoundError: it is no site's folder.
+        ConfigError: the file is damaged; the message names it.
+    """
+    path = folder / FILE
+    if not path.exists():
+        raise NotFoundError(f"there is no client's site in {folder}: join first ('splitwiper join').")
+    values = read_toml(path)
+    try:
+        return from_dict(HomeConfig, values)
+    except ConfigError as problem:
+        raise ConfigError(f"{path}: {problem} Restore the file from a backup of the folder.") from problem
 
 
 def check_name(folder: Path, config: HomeConfig) -> None:

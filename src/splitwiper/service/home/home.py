@@ -10,14 +10,14 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
-import torch
 
-from splitwiper.client import Added, Client
+from splitwiper.client import Added, Client, scoring
+from splitwiper.client.scoring import Predicted, Probabilities
 from splitwiper.config import ClientConfig, Config, from_dict, read_toml
 from splitwiper.data.rows import as_rows
 from splitwiper.errors import (
@@ -40,8 +40,9 @@ from splitwiper.service.certificate.issuing import to_bytes
 from splitwiper.service.certificate.log import shows
 from splitwiper.service.certificate.restoring import Restored
 from splitwiper.service.home.agreeing import Gathering, Side
-from splitwiper.service.home.config import FILE, HomeConfig, connect
+from splitwiper.service.home.config import check_name, connect, read_site
 from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.home.patience import Patience
 from splitwiper.service.home.proof import held_finding, model_finding, own_findings, prediction_finding
 from splitwiper.service.home.served import ModelWatch
 from splitwiper.service.home.witnessing import Witnessing
@@ -61,6 +62,10 @@ class Certified:
 
     envelope: dict[str, Any]
     checked: Checked
+
+    def __bool__(self) -> bool:
+        """Whether the certificate holds."""
+        return self.checked.holds
 
 
 class _Accepted:
@@ -94,11 +99,8 @@ class Home:
     """
 
     def __init__(self, folder: Path, progress: Progress | None = None) -> None:
-        path = folder / FILE
-        if not path.exists():
-            raise NotFoundError(f"there is no client's home in {folder}: join first.")
         self.folder = folder
-        self.config = from_dict(HomeConfig, read_toml(path))
+        self.config = read_site(folder)
         client = from_dict(ClientConfig, read_toml(folder / self.config.name / "config.toml"))
         self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model, client=client))
         if identity(self.halves.client) != self._tree().book.meta("model"):
@@ -149,8 +151,10 @@ class Home:
             again: also if it is known to be registered: an operator may have dropped it since.
 
         Raises:
+            ConfigError: the certificate is another client's.
             ForbiddenError: another key is registered in its name.
         """
+        check_name(self.folder, self.config)  # the certificate may have been replaced since the site joined
         tree, key = self._tree(), self.own_key.public.id
         if again or tree.book.meta("registered") != key:
             self.pin()  # nothing is sent to a server whose ledger is another one by now
@@ -159,29 +163,40 @@ class Home:
 
     # --- learning and forgetting ---------------------------------------------------------------------------
 
-    def learn(self, data: Source, *, gathering: Gathering | None = None) -> Added:
+    def learn(
+        self,
+        data: Source,
+        *,
+        gathering: Gathering | None = None,
+        patience: float = 0.0,
+        told: Callable[[str], None] | None = None,
+    ) -> Added:
         """Take rows in, pre-train, and send the shard; where labels are hidden, agree on them with the others first.
 
         Args:
             data: the rows.
             gathering: with whom, and how long to wait for them; who has the codebook needs nobody.
+            patience: seconds to try again while the server cannot be reached.
+            told: hears what is wrong meanwhile.
 
         Raises:
+            UnreachableError: the server could not be reached for so long. Learn the same rows again, and it goes on.
             AbsentClientError: the others did not come. Rows are kept; learn them again, and it goes on.
             DataError: labels that the others have not agreed on; nothing is kept.
             ForbiddenError: an operator has evicted this site.
             TrainingError: the server has set aside what this site sent. Rows are kept.
         """
-        self.register(again=True)
+        trying = Patience(patience, told)
+        trying(lambda: self.register(again=True))
         client, rows = self.client, as_rows(data() if callable(data) else data, task=self.config.task)
         side = Side(client, self.link) if client.config.masking.is_on else None
         if side is not None:
-            side.check(rows)
-        added = client.add(rows)
+            trying(partial(side.check, rows))
+        added = trying(lambda: client.add(rows))
         if side is not None:
-            side.agree(gathering or Gathering())
-        client.sync()
-        self.keys()
+            trying(partial(side.agree, gathering or Gathering()))
+        trying(client.sync)
+        trying(self.keys)
         self.witnessing.try_exchange()
         if trouble := client.trouble():
             raise (ForbiddenError if client.tree.book.meta("evicted") else TrainingError)(trouble)
@@ -216,20 +231,12 @@ class Home:
         Raises:
             UnreachableError: the server could not be reached for so long. Rows stay suppressed; call it again.
         """
-        end, wait, last = time.monotonic() + patience, 0.5, ""
-        while True:
-            try:
-                self.register()
-                self.client.sync()
-                return
-            except (UnreachableError, BusyError) as problem:
-                if time.monotonic() + wait > end:
-                    raise
-                if told and str(problem) != last:
-                    last = str(problem)
-                    told(last)
-                time.sleep(wait)
-                wait = min(2 * wait, 30.0)
+
+        def attempt() -> None:
+            self.register()
+            self.client.sync()
+
+        Patience(patience, told, (UnreachableError, BusyError))(attempt)
 
     def await_receipt(self, ticket: str, *, patience: float = 600.0) -> Receipt:
         """Wait until a request is settled.
@@ -417,20 +424,25 @@ class Home:
             x: the inputs.
             at_home: fetch the server half and compute here, so that nothing about the inputs is sent.
         """
-        scores = self._scores(client, x, at_home)
-        mine = [place for place, label in enumerate(scores.labels) if label.task == self.config.task]
-        if not mine:
-            raise NotFoundError(f"no label of task {self.config.task!r} is left: nobody holds rows of it.")
-        return [scores.labels[mine[best]].name for best in scores.logits[:, mine].argmax(dim=1).tolist()]
+        return [label.name for label in scoring.best(self._scores(client, x, at_home), self.config.task)]
 
-    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> Probabilities:
         """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
-        A server that names the most likely label alone makes them 1 and 0.
+        Raises:
+            InputError: the server names the most likely label alone; with `at_home`, they are computed here.
+        """
+        return self.predict_both(client, x, at_home=at_home).probabilities
+
+    def predict_both(self, client: str, x: Any, *, at_home: bool = False) -> Predicted:
+        """Labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice.
+
+        Raises:
+            InputError: the server names the most likely label alone; with `at_home`, they are computed here.
         """
         scores = self._scores(client, x, at_home)
         self.labels = scores.labels
-        return torch.softmax(scores.logits.float(), dim=1).numpy()
+        return scoring.predicted(scores, self.config.task, scores.labels)
 
     def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
         if client != self.config.name:

@@ -9,11 +9,11 @@ from typing import Any
 
 from safetensors.torch import load
 
-from splitwiper.config import ClientConfig, Config, config_digest, to_toml
-from splitwiper.errors import InputError
+from splitwiper.config import ClientConfig, Config, config_digest, from_dict, read_toml, to_toml
+from splitwiper.errors import ConfigError, InputError
 from splitwiper.federation.build import build_halves
 from splitwiper.seeding import seeded_key
-from splitwiper.service.home.config import FILE, HomeConfig, check_name, connect
+from splitwiper.service.home.config import FILE, HomeConfig, check_name, connect, read_site
 from splitwiper.service.home.home import Home, Progress
 from splitwiper.service.home.invited import first_key, take_key
 from splitwiper.splitting import Halves, identity, libraries
@@ -39,10 +39,12 @@ def join(
         progress: told of long work.
 
     Raises:
-        ConfigError: labels are to be hidden, and there is no secret; or there is one, and they are not.
+        ConfigError: labels are to be hidden, and there is no secret; or there is one, and they are not. The folder is
+            another client's, or joined with other settings.
         InputError: the client's half is not what the federation was made with.
     """
     if (folder / FILE).exists():
+        _keep_up(folder, config, client)
         home = Home(folder, progress)
         if invitation is not None:
             take_key(home.client, invitation)
@@ -77,6 +79,38 @@ def join(
     home = Home(folder, progress)
     home.register()
     return home
+
+
+def _keep_up(folder: Path, config: HomeConfig, client: ClientConfig) -> None:
+    """Take over where the server is and how to call it; refuse settings that a site cannot change after joining.
+
+    Raises:
+        ConfigError: naming the first that differs.
+    """
+    joined = read_site(folder)
+    wanted = dataclasses.replace(config, seed=joined.seed)
+    fixed: dict[str, tuple[Any, Any]] = {"name": (joined.name, wanted.name), "task": (joined.task, wanted.task)}
+    fixed["[model]"] = joined.model, wanted.model
+    fixed["[client]"] = from_dict(ClientConfig, read_toml(folder / joined.name / "config.toml")), client
+    for what, (before, now) in fixed.items():
+        if before != now:
+            told = (
+                f"{what} = {now!r}, and {folder} joined with {before!r}"
+                if isinstance(before, str)
+                else (f"{what} is not what {folder} joined with: {_differing(before, now)}")
+            )
+            raise ConfigError(f"{told}. Set it as it was, or join in a new folder.")
+    if wanted != joined:
+        files.write_bytes(folder / FILE, to_toml(wanted).encode())
+
+
+def _differing(before: Any, now: Any) -> str:
+    """The first setting that differs."""
+    for field in dataclasses.fields(before):
+        old, new = getattr(before, field.name), getattr(now, field.name)
+        if old != new:
+            return f"{field.name} was {old!r}, and is {new!r} now"
+    return ""
 
 
 def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:

@@ -8,6 +8,7 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
@@ -28,9 +29,10 @@ from splitwiper.service.home.own_key import OwnKey
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
 from splitwiper.wire.codecs import LARGEST
+from splitwiper.wire.link import Fence
 
 _PIECE = 1 << 20
-UNLIKELY = -30.0
+_UNLIKELY = -30.0
 """The logit of labels that the server did not name the most likely one."""
 _SOON = 3.0
 """Seconds for what is nice to know."""
@@ -108,30 +110,41 @@ class HttpsLink(Calls):
     # --- the protocol --------------------------------------------------------------------------------------
 
     @_readable
-    def upload(self, client: str, shard: Path, statement: Statement, *, digest: str | None = None) -> Accepted:
+    def upload(
+        self,
+        client: str,
+        shard: Path,
+        statement: Statement,
+        *,
+        digest: str | None = None,
+        fence: Fence = nullcontext,
+    ) -> Accepted:
         """Hand over a shard; after an interruption it goes on where it was.
+
+        The number in the statement decides which of two shards is the later one, and is drawn within the fence: a
+        process that lost its lease draws none, and what it still sends is refused. Nothing is held while bytes travel.
 
         Raises:
             DataError: the server does not take it, or has not what was sent.
         """
         file = _File(shard, shard.stat().st_size, digest or file_digest(shard))
-        begun = self._begun(client, file, statement)
+        begun = self._begun(client, file, statement, fence)
         try:
-            return self._finished(file, begun)
+            return self._finished(file, begun, fence)
         except errors.DataError:
             if not begun["offset"]:
                 raise
         except errors.NotFoundError:  # it was given up meanwhile, or the answer to finishing it was lost
             pass
-        return self._finished(file, self._begun(client, file, statement))  # once more, from nothing
+        return self._finished(file, self._begun(client, file, statement, fence), fence)  # once more, from nothing
 
-    def _begun(self, client: str, file: _File, statement: Statement) -> dict[str, Any]:
-        signed = self._signed(client, file.digest, statement)
+    def _begun(self, client: str, file: _File, statement: Statement, fence: Fence) -> dict[str, Any]:
+        signed = self._signed(client, file.digest, statement, fence)
         announced = {"size": file.size, "mark": file.digest, "statement": _plain(statement), **signed}
         begun: dict[str, Any] = self._call("POST", "/v1/uploads", json=announced).json()
         return begun
 
-    def _finished(self, file: _File, begun: Mapping[str, Any]) -> Accepted:
+    def _finished(self, file: _File, begun: Mapping[str, Any], fence: Fence) -> Accepted:
         """Send what is not there yet, and have the server take it."""
         place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
         start = time.perf_counter()
@@ -146,7 +159,8 @@ class HttpsLink(Calls):
                     "kept there: send it again, and it goes on."
                 )
         self.timings["sent"] = time.perf_counter() - start
-        done = self._call("POST", f"{place}/finish", json={"digest": file.digest}, timeout=None).json()
+        with fence() if self._signer is None else nullcontext():  # without numbers, what is finished last counts
+            done = self._call("POST", f"{place}/finish", json={"digest": file.digest}, timeout=None).json()
         if done["digest"] != file.digest:
             raise errors.DataError(f"{self.url} says that it has another shard than was sent: tell its operator.")
         return Accepted(done["digest"], done["generation"])
@@ -165,9 +179,11 @@ class HttpsLink(Calls):
             return there
 
     @_readable
-    def withdraw(self, client: str, statement: Statement) -> None:
+    def withdraw(self, client: str, statement: Statement, *, fence: Fence = nullcontext) -> None:
         """Erase the client's shard."""
-        self._call("POST", "/v1/withdraw", json={**_plain(statement), **self._signed(client, "", statement)})
+        signed = self._signed(client, "", statement, fence)
+        with fence() if self._signer is None else nullcontext():
+            self._call("POST", "/v1/withdraw", json={**_plain(statement), **signed})
 
     @_readable
     def standing(self, client: str) -> Standing:
@@ -192,11 +208,13 @@ class HttpsLink(Calls):
         """Return the largest absolute value of an activation that the server accepts."""
         return float(self.federation().get("largest_value", LARGEST))
 
-    def _signed(self, client: str, digest: str, statement: Statement) -> dict[str, Any]:
+    def _signed(self, client: str, digest: str, statement: Statement, fence: Fence) -> dict[str, Any]:
         """What the site's key signs about a shard, with a number that neither this server had, nor one before it."""
         if self._signer is None:
             return {}
-        serial = self._signer.next_serial(int(self._call("GET", "/v1/site-key").json()["serial"]))
+        told = int(self._call("GET", "/v1/site-key").json()["serial"])
+        with fence():
+            serial = self._signer.next_serial(told)
         return {"signed": self._signer.sign_shard(client, digest, statement, serial=serial)}
 
     def register(self, client: str) -> None:
@@ -269,10 +287,11 @@ class HttpsLink(Calls):
         labels, found = _labels(answer), load(answer.content)
         logits = found.get("logits")
         if logits is None:
-            logits = torch.full((len(found["best"]), len(labels)), UNLIKELY)
+            logits = torch.full((len(found["best"]), len(labels)), _UNLIKELY)
             logits.scatter_(1, found["best"].long()[:, None], 0.0)
         headers = answer.headers
-        return Scores(labels, logits, headers.get("X-Codebook", ""), headers.get("X-Model", ""))
+        only = "logits" not in found
+        return Scores(labels, logits, headers.get("X-Codebook", ""), headers.get("X-Model", ""), labels_only=only)
 
     def model(self, client: str) -> ModelCopy:
         """Fetch the server half."""

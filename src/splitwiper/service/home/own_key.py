@@ -18,7 +18,7 @@ from splitwiper.wire.commitments import shard_commitment
 
 FILE, PUBLIC = "request-key.pem", "request-key.pub.pem"
 SERIAL = "shard-serial"
-"""The number of the last statement about a shard; a file, because the site's book is held while a shard is sent."""
+"""The number of the last statement about a shard; a file, because the site's book is held while it is drawn."""
 
 
 class OwnKey:

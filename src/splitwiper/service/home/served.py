@@ -24,7 +24,6 @@ from splitwiper.errors import MismatchError, NotFoundError
 from splitwiper.numerics import reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.service.certificate.log import Head, shows
-from splitwiper.service.home.link import UNLIKELY
 from splitwiper.splitting import ServerHalf
 from splitwiper.wire import Column, ModelCopy, Scores
 from splitwiper.wire.codecs import unpack
@@ -214,9 +213,8 @@ class ModelWatch:
             here = half.logits(unpack(one, self._columns, self._codec)).float().cpu()[0]
         there = scores.logits[row].float()
         margin = _MARGIN * (1.0 + float(here.abs().max()))
-        given = bool(((there != 0.0) & (there != UNLIKELY)).any())  # outputs, and not the most likely label alone
         far = float(here.max() - here[int(there.argmax())]) > margin
-        if far or (given and not torch.allclose(here, there, rtol=0.0, atol=margin)):
+        if far or (not scores.labels_only and not torch.allclose(here, there, rtol=0.0, atol=margin)):
             raise MismatchError(f"the server's answer is not that of the model it commits to. {_ADVICE}")
 
 

@@ -1,0 +1,68 @@
+"""What a client makes of scores: the most likely label of its own task, and probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from splitwiper.errors import InputError, NotFoundError
+from splitwiper.wire import Label, Scores
+
+Probabilities = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions for some rows.
+
+    Attributes:
+        names: the most likely label of each row.
+        labels: what the columns of the probabilities stand for.
+        probabilities: rows × labels.
+    """
+
+    names: list[str | int]
+    labels: tuple[Label, ...]
+    probabilities: Probabilities
+
+
+def best(scores: Scores, task: str) -> list[Label]:
+    """Return the most likely label of a task for each row.
+
+    Raises:
+        NotFoundError: no label of the task is left.
+    """
+    mine = [place for place, label in enumerate(scores.labels) if label.task == task]
+    if not mine:
+        raise NotFoundError(f"no label of task {task!r} is left: nobody holds rows of it.")
+    return [scores.labels[mine[place]] for place in scores.logits[:, mine].argmax(dim=1).tolist()]
+
+
+def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:
+    """Return the probability of each label for each row; 0 for a label that the scores do not have.
+
+    Raises:
+        InputError: the server named the most likely label alone.
+    """
+    if scores.labels_only:
+        raise InputError(
+            "the server answers with the most likely label alone, so there are no probabilities. Compute them here, "
+            "from a copy of the server half (at_home=True), or ask its operator for 'probabilities = true'."
+        )
+    known = {label: number for number, label in enumerate(scores.labels)}
+    chances = torch.softmax(scores.logits.float(), dim=1).numpy()
+    out = np.zeros((len(scores.logits), len(labels)), np.float32)
+    for column, label in enumerate(labels):
+        if label in known:
+            out[:, column] = chances[:, known[label]]
+    return out
+
+
+def predicted(scores: Scores, task: str, labels: Sequence[Label]) -> Predicted:
+    """Return both, of one answer."""
+    chances = probabilities(scores, labels)
+    return Predicted([label.name for label in best(scores, task)], tuple(labels), chances)

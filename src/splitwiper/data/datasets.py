@@ -1,0 +1,131 @@
+"""Read a map-style dataset into memory: items are stacked, and some are read twice to see that they stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from splitwiper.errors import DataError
+from splitwiper.wire.columns import Array
+
+TWICE = 64
+"""Items of a dataset that are read twice, at most."""
+RANDOM = (
+    "Rows must be the same each time they are read: forgotten ones are recognised by their content when they come "
+    "back. Give the rows without random changes, and put augmentation into the model, behind the cut (see "
+    "splitwiper.models.ShiftFlip)."
+)
+
+
+def check_kind(data: Any) -> None:
+    """Refuse what is no dataset of pairs, and say how to make one of it.
+
+    Raises:
+        DataError: it is something else that people have at hand.
+    """
+    kind = type(data).__name__
+    if isinstance(data, DataLoader):
+        raise DataError("a DataLoader draws batches in its own order: give the dataset behind it, loader.dataset.")
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        raise DataError(f"{str(data)!r} is a path: read the file first, splitwiper.data.files.read_data(path).")
+    if hasattr(data, "columns") and not isinstance(data, Mapping):
+        raise DataError(
+            f"a whole table ({kind}) does not say which column holds the labels: give (table[features], table[label])."
+        )
+    if isinstance(data, Mapping):
+        raise DataError(f"a dict (of {_keys(data)}) is not data of one client: give (inputs, labels).")
+    if isinstance(data, np.ndarray | Tensor):
+        raise DataError(f"there are inputs ({kind} of shape {list(data.shape)}) and no labels: give (inputs, labels).")
+    if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        raise DataError(f"cannot read data of type {kind}: give (inputs, labels) or a map-style torch Dataset.")
+
+
+def check_inputs(inputs: Any) -> None:
+    """Refuse inputs that are no arrays, and say how to get some.
+
+    Raises:
+        DataError: they are a path, a dataset or nothing.
+    """
+    if isinstance(inputs, str) or hasattr(inputs, "__fspath__"):
+        raise DataError(f"{str(inputs)!r} is a path: read the file first, splitwiper.data.files.read_inputs(path).")
+    if inputs is None or isinstance(inputs, DataLoader | Dataset):
+        kind = type(inputs).__name__
+        raise DataError(f"inputs are a {kind}: give an array or a tensor with rows in dimension 0.")
+
+
+def collect(data: Any) -> tuple[Any, list[Any]]:
+    """Return the inputs and labels of all items.
+
+    Raises:
+        DataError: no items, items that are not pairs or have different shapes, or that differ when read again.
+    """
+    check_kind(data)
+    items = [data[i] for i in range(len(data))]
+    if not items:
+        raise DataError("the data has no rows; leave the client out until it has some.")
+    for number, item in enumerate(items):
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise DataError(f"a dataset's items must be (input, label) pairs; item {number} is {_about(item)}")
+    _check_steady(data, items)
+    first = items[0][0]
+    try:
+        if isinstance(first, Mapping):
+            inputs: Any = {k: np.stack([_plain(x[k]) for x, _ in items]) for k in first}
+        elif isinstance(first, tuple):
+            inputs = tuple(np.stack([_plain(x[k]) for x, _ in items]) for k in range(len(first)))
+        else:
+            inputs = np.stack([_plain(x) for x, _ in items])
+    except (ValueError, KeyError, IndexError) as problem:
+        raise DataError(f"the dataset's items do not stack into rows of one shape ({problem}).") from problem
+    return inputs, [label for _, label in items]
+
+
+def spread(count: int, most: int = TWICE) -> list[int]:
+    """Return some positions out of `count`, the first and the last included.
+
+    >>> spread(5, 3), spread(2, 3)
+    ([0, 2, 4], [0, 1])
+    """
+    return sorted(set(np.linspace(0, count - 1, min(count, most)).astype(int).tolist()))
+
+
+def _check_steady(data: Any, items: list[Any]) -> None:
+    """Read some items again: random augmentation would make each a new row every time."""
+    for number in spread(len(items)):
+        if not _same(items[number], data[number]):
+            raise DataError(f"item {number} of the dataset is another one when it is read again. {RANDOM}")
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    a, b = _plain(one), _plain(other)
+    if a.dtype.hasobject or b.dtype.hasobject:
+        return True  # refused below, where the message says why
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _about(item: Any) -> str:
+    """Say what an item is instead of a pair, and what to do."""
+    if isinstance(item, Mapping):
+        return (
+            f"a dict with {_keys(item)}. Give inputs and labels apart: (np.stack([row[INPUT] for row in data]), "
+            "[row[LABEL] for row in data])."
+        )
+    if isinstance(item, tuple | list):
+        return f"a {type(item).__name__} of {len(item)}: leave out what is neither input nor label."
+    return f"a {type(item).__name__}. Where inputs and labels are two arrays, give them as a tuple: (inputs, labels)."
+
+
+def _keys(mapping: Mapping[Any, Any]) -> str:
+    return ", ".join(map(repr, list(mapping)[:6])) + ("…" if len(mapping) > 6 else "")
+
+
+def _plain(value: Any) -> Array:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)

@@ -1,0 +1,96 @@
+"""Bring labels into one form, a name or an integer for each row, and say what is wrong where they are neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from splitwiper.errors import DataError
+from splitwiper.formats import counted
+from splitwiper.wire import Label
+from splitwiper.wire.columns import Array
+
+_ONE = "give one label per row"
+
+
+def as_labels(labels: Any, task: str) -> tuple[Label, ...]:
+    """Return one label for each row.
+
+    Args:
+        labels: names or integers: an array, a tensor, a column of a table or a list.
+        task: what they belong to.
+
+    Raises:
+        DataError: several values per row, fractions, truth values, missing labels.
+    """
+    values = _listed(labels)
+    plain = {v for v in values if type(v) in (str, int)}
+    known = {v: _label(v, task) for v in plain}  # few, and repeated
+    others = [v for v in values if type(v) not in (str, int)]
+    if any(isinstance(v, float | np.floating) for v in others):
+        raise DataError(_about_floats([float(v) for v in others if isinstance(v, float | np.floating)]))
+    return tuple(known[v] if type(v) in (str, int) else _label(v, task) for v in values)
+
+
+def _listed(labels: Any) -> Sequence[Any]:
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().numpy()
+    if hasattr(labels, "columns"):  # a table; a list of it would be a list of its columns' names
+        labels = np.asarray(labels)
+    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+        raise DataError(f"labels are {labels!r}, a single {type(labels).__name__}; {_ONE}.")
+    if isinstance(labels, np.ndarray):
+        return list(_flat(labels).tolist())
+    values = [v.detach().cpu().numpy() if isinstance(v, Tensor) else v for v in labels]
+    if values and all(isinstance(v, list | tuple | np.ndarray) and np.ndim(v) for v in values):
+        try:
+            return list(_flat(np.array(values)).tolist())
+        except ValueError as problem:
+            raise DataError(f"the rows have different numbers of labels ({problem}); {_ONE}.") from problem
+    return [v.item() if isinstance(v, np.ndarray) and v.ndim == 0 else v for v in values]
+
+
+def _flat(array: Array) -> Array:
+    """Labels in one dimension; a column of them is taken as that."""
+    if array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1):
+        return array.reshape(-1)
+    about = f"labels have shape {list(array.shape)}; {_ONE}"
+    if array.ndim == 2 and array.dtype.kind in "biuf" and np.isin(array, (0, 1)).all():
+        if (array.sum(axis=1) == 1).all():
+            raise DataError(f"{about}. These look one-hot: give labels.argmax(axis=1).")
+        raise DataError(f"{about}. Rows with several labels (multi-label classification) are not supported.")
+    raise DataError(f"{about}. SplitWiper learns to tell labels apart; several targets per row are not supported.")
+
+
+def _about_floats(values: Sequence[float]) -> str:
+    """Say why floats are not labels: classes written as floats, or the targets of a regression."""
+    if missing := sum(v != v for v in values):
+        return f"labels are missing (NaN) in {counted(missing, 'row')}; drop these rows or fill the labels in."
+    if all(v.is_integer() for v in values):
+        return (
+            f"labels are floats, such as {values[0]}. SplitWiper learns to tell labels apart: if these number classes, "
+            "give them as integers; if they are measured values, that is regression, which is not supported."
+        )
+    fraction = next(v for v in values if not v.is_integer())
+    return (
+        f"labels are floats, such as {fraction}: SplitWiper classifies; regression is not supported. Classes are names "
+        "or integers."
+    )
+
+
+def _label(value: Any, task: str) -> Label:
+    if isinstance(value, Tensor | np.generic):
+        value = value.item()
+    if value is None:
+        raise DataError("a label is None: drop the rows without a label, or fill it in.")
+    if isinstance(value, bool):
+        raise DataError(f"label {value!r} is a truth value; give names, or 0 and 1 (labels.astype(int)).")
+    if not isinstance(value, str | int):
+        raise DataError(f"label {value!r} ({type(value).__name__}) is neither a name nor an integer.")
+    label = Label(task, value)
+    if label.fault:
+        raise DataError(label.fault)
+    return label

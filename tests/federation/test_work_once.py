@@ -1,0 +1,109 @@
+"""What a client does once where it could do it several times: read its rows, ask for its tickets, try new rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from federation.runs import FEATURES, halves, settings, three
+from splitwiper import ClientConfig, Federation
+from splitwiper.client import check_rows
+from splitwiper.client import holdings as holdings_module
+from splitwiper.client.embed import BATCH
+from splitwiper.data.rows import as_rows
+from splitwiper.errors import CorruptError, DataError
+from splitwiper.store import files
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Federation:
+    fed = Federation(tmp_path / "run", halves(), settings(slices=3))
+    fed.learn(three())
+    return fed
+
+
+def test_slices_are_read_once_until_they_change(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, digest = Counter[Path](), files.file_digest
+
+    def counted(path: Path) -> str:
+        read[path] += 1
+        return digest(path)
+
+    monkeypatch.setattr(holdings_module.files, "file_digest", counted)
+    client = fed._client("north")
+    held = client.holdings
+    before = {record.file for record in client.tree.slices().values()}
+    for _ in range(3):
+        assert len(held.ids()) == 30 and len(client.labels()) == 3 and client.choose(classes=["cat"]).macs
+    assert {path.name for path in read} == before and set(read.values()) == {1}
+    client.forget(client.choose(classes=["bird"]))
+    client.sync()
+    assert len(held.ids()) == 20  # new files are read, and those before are gone
+    assert all(not (client.tree.root / "slices" / name).exists() for name in before)
+    held.audit(client._key())  # who verifies reads all of them again
+    newest = {record.file for record in client.tree.slices().values()}
+    assert all(read[path] >= 2 for path in read if path.name in newest)
+
+
+def test_a_slice_that_is_damaged_meanwhile_is_noticed(fed: Federation) -> None:
+    client = fed._client("north")
+    assert client.holdings.ids()
+    path = next((client.tree.root / "slices").iterdir())
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(CorruptError, match="restore it from a backup"):
+        client.holdings.ids()
+
+
+def test_tickets_are_asked_for_once(fed: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, asked = fed._client("north"), list[str]()
+    link, tickets = client._link, client._link.tickets
+    monkeypatch.setattr(link, "tickets", lambda name: asked.append(name) or tickets(name), raising=False)
+    client.sync()
+    assert asked == ["north"]
+
+
+class Counting(nn.Module):
+    """A client half that counts the rows it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.rows = nn.Linear(FEATURES, 4), list[int]()
+
+    def __deepcopy__(self, _: object) -> Counting:
+        return self
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        self.rows.append(len(x))
+        return {"activation": self.layer(x.float())}
+
+
+def test_rows_are_tried_on_a_bounded_sample() -> None:
+    x = np.zeros((5 * BATCH, FEATURES), np.float32)
+    half, columns = Counting(), ()
+    check_rows(as_rows((x, [0] * len(x)), task=""), client="n", config=ClientConfig(), half=half, columns=columns)
+    assert sum(half.rows) == BATCH
+    whole = Counting()  # integers may be places in a table
+    rows = as_rows((x.astype(np.int64), [0] * len(x)), task="")
+    check_rows(rows, client="n", config=ClientConfig(), half=whole, columns=columns)
+    assert sum(whole.rows) == len(x)
+
+
+def test_every_place_in_a_table_is_tried() -> None:
+    class Lookup(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(5, 4)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"activation": self.table(x).flatten(1)}
+
+    x = np.zeros((3 * BATCH, 2), np.int64)
+    x[BATCH + 3, 1] = 5
+    rows = as_rows((torch.from_numpy(x), [0] * len(x)), task="")
+    with pytest.raises(DataError, match=f"between rows {BATCH} and {2 * BATCH - 1}"):
+        check_rows(rows, client="n", config=ClientConfig(), half=Lookup(), columns=())
