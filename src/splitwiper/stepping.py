@@ -8,11 +8,9 @@ steps in Python, or keeps tensors from one step to the next: such a net belongs 
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,6 +18,7 @@ from torch.nn import functional
 from splitwiper.cache import CODE, Parts
 from splitwiper.config import Recipe
 from splitwiper.errors import DataError, TrainingError
+from splitwiper.seeding import cpu_generators, same_generators, set_cpu_generators
 
 _log = logging.getLogger("splitwiper")
 _lost = 0
@@ -210,13 +209,13 @@ class Step:
         Without it the first epoch of a training would differ from the same epoch computed anywhere else.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._net.buffers()]
-        noise, drawn = torch.cuda.get_rng_state(self._device), _cpu_generators()
+        noise, drawn = torch.cuda.get_rng_state(self._device), cpu_generators()
 
         def undo() -> None:
             for buffer, before in buffers:
                 buffer.copy_(before)
             torch.cuda.set_rng_state(noise, self._device)
-            _set_cpu_generators(drawn)
+            set_cpu_generators(drawn)
 
         return undo
 
@@ -226,7 +225,7 @@ class Step:
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(graphs.values())).pool() if graphs else None
         global _lost
-        noise, drawn = torch.cuda.get_rng_state(self._device), _cpu_generators()
+        noise, drawn = torch.cuda.get_rng_state(self._device), cpu_generators()
         try:
             # only this thread is recorded: the one that reads ahead goes on copying
             with torch.cuda.graph(
@@ -241,8 +240,8 @@ class Step:
             _log.warning("%s: the step cannot be captured in a CUDA graph, and runs eagerly (%s).", self._what, problem)
             self._graphs = None
             return
-        if not _same(drawn, _cpu_generators()):  # the graph would replay one draw for ever
-            _set_cpu_generators(drawn)
+        if not same_generators(drawn, cpu_generators()):  # the graph would replay one draw for ever
+            set_cpu_generators(drawn)
             _log.warning("%s: the net draws random numbers on the CPU, so steps run eagerly.", self._what)
             self._graphs = None
             return
@@ -264,23 +263,6 @@ def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:
     if layout is torch.contiguous_format:
         strides = (row, height * width, width, 1)
     return maps.contiguous(memory_format=layout).as_strided(maps.shape, strides)
-
-
-def _cpu_generators() -> tuple[Any, Any, Tensor]:
-    """Where the CPU's generators stand: Python's, NumPy's and torch's."""
-    return random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-
-def _set_cpu_generators(drawn: tuple[Any, Any, Tensor]) -> None:
-    """Put the CPU's generators back to where they stood."""
-    random.setstate(drawn[0])
-    np.random.set_state(drawn[1])
-    torch.set_rng_state(drawn[2])
-
-
-def _same(one: tuple[Any, Any, Tensor], other: tuple[Any, Any, Tensor]) -> bool:
-    arrays = all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
-    return one[0] == other[0] and arrays and torch.equal(one[2], other[2])
 
 
 def _restore(device: torch.device, noise: Tensor) -> None:

@@ -14,7 +14,8 @@ from splitwiper.client.local_net import Embedder, Normaliser, features_of
 from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
-from splitwiper.numerics import device_at_hand
+from splitwiper.exclusive import give_way
+from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.wire import Column
 
@@ -40,8 +41,10 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
     looked_up = wide or any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in half.modules())
     device = torch.device("cpu") if looked_up else device_at_hand(config.device)
     embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
-    with torch.inference_mode(), isolated_rng(Stream(0, "probe")):
+    pinned = reproducible(device, config.threads, config.numerics)
+    with pinned, torch.inference_mode(), isolated_rng(Stream(0, "probe")):
         for start in range(0, len(rows), BATCH):
+            give_way()
             part = {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in rows.inputs.items()}
             try:
                 boundary = embedder(to_device(part, device))

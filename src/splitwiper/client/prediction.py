@@ -146,8 +146,8 @@ def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
     Raises:
         DataError: naming what does not fit.
     """
-    named, call = as_inputs(inputs)
     columns = form.columns
+    named, call = as_inputs(inputs, wide=any(column.dtype == "F64" for column in columns))
     learned = f"it learned from {', '.join(map(str, columns))} ({form.call})"
     if call != form.call or set(named) != {c.name for c in columns}:
         raise DataError(f"{whose}: inputs are {sorted(named)} ({call}), {learned}.")

@@ -55,6 +55,7 @@ from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerTree, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
+from splitwiper.switches import set_aside
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
@@ -98,6 +99,7 @@ class Federation:
         NotFoundError: there is no run, and nothing to make one of.
     """
 
+    @set_aside()
     def __init__(
         self,
         path: str | Path,
@@ -140,6 +142,7 @@ class Federation:
 
     # --- making and opening --------------------------------------------------------------------------------
 
+    @set_aside()
     def twin(self, path: str | Path) -> Federation:
         """A new, empty federation with the same context: settings, first weights, client keys and codebook.
 
@@ -173,6 +176,7 @@ class Federation:
 
     # --- learning ------------------------------------------------------------------------------------------
 
+    @set_aside()
     def learn(
         self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
@@ -199,7 +203,10 @@ class Federation:
         pairs = list(datasets.items() if isinstance(datasets, Mapping) else datasets)
         check_names([name for name, _ in pairs], known=self.clients)
         tasks = tasks or {}
-        sources = {name: Reader(data, client=name, task=tasks.get(name, "")) for name, data in pairs}
+        sources = {
+            name: Reader(data, client=name, task=tasks.get(name, ""), wide=self._members.is_wide(name))
+            for name, data in pairs
+        }
         book, labels = self._members.codebook(), set[Label]()
         for name, source in sources.items():
             self._members.check(name, rows := source.rows(), source.task, book)
@@ -234,6 +241,7 @@ class Federation:
 
     # --- unlearning ----------------------------------------------------------------------------------------
 
+    @set_aside()
     def unlearn(
         self,
         client: str,
@@ -254,6 +262,7 @@ class Federation:
             raise BusyError(f"{told}. But {problem}") from problem
         return self.receipt(ticket.id)
 
+    @set_aside()
     def submit(
         self,
         client: str,
@@ -282,6 +291,7 @@ class Federation:
         self._link.charge(client, asking.take_spent())
         return next(t for t in self._server.tickets(client) if t.id == request.ticket)
 
+    @set_aside()
     def settle(self) -> tuple[Receipt, ...]:
         """Settle all open requests with one re-training. Only the clients that asked, and the server, work.
 
@@ -292,6 +302,7 @@ class Federation:
         self._link.begin()
         return self._with_privacy(reconcile(self._members))
 
+    @set_aside()
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
         """Have all clients agree on a new codebook, and send their rows again under its codes.
 
@@ -319,6 +330,7 @@ class Federation:
         """What each client spent in the last learn or unlearn (submit and settle), and in predictions since."""
         return {name: self._link.spent.get(name, Spent()) for name in self.clients}
 
+    @set_aside()
     def reupload(self, client: str) -> None:
         """Have a client send its shard again, say because the server's copy was damaged."""
         self._client(client).reupload()
@@ -333,6 +345,7 @@ class Federation:
         book = self._members.codebook()
         return (book.labels if book else model.labels) if model else ()
 
+    @set_aside()
     def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
@@ -360,10 +373,12 @@ class Federation:
         """
         return [label.name for label in self._predict(client, x, at_home)]
 
+    @set_aside()
     def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
         asking, half = self._client(client), self.halves.server if at_home else None
         return read_undisturbed(lambda: asking.scores(x, at_home=half), asking.tree.book, self._server.tree.book)
 
+    @set_aside()
     def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
         asking, scores = self._client(client), self._scores(client, x, at_home)
         mine = [i for i, label in enumerate(scores.labels) if label.task == asking.task]
@@ -372,6 +387,7 @@ class Federation:
         best = scores.logits[:, mine].argmax(dim=1).tolist()
         return [scores.labels[mine[i]] for i in best]
 
+    @set_aside()
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
         return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
@@ -380,10 +396,11 @@ class Federation:
         """True and predicted labels, by client."""
         out = {}
         for name, data in test_sets.items():
-            rows = as_rows(data, task=self._client(name).task)
+            rows = as_rows(data, task=self._client(name).task, wide=self._members.is_wide(name))
             out[name] = (tuple(rows.labels), tuple(self._predict(name, pack(rows.inputs, rows.call))))
         return out
 
+    @set_aside()
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
         """Score each client's whole network after every epoch of the server's training, which is done once more.
 
@@ -427,6 +444,7 @@ class Federation:
         """The ledger's present head. Kept outside the run, it shows later whether the ledger only grew from it."""
         return ledger.head(self._server.tree.book)
 
+    @set_aside()
     def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
         """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 
