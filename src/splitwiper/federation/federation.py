@@ -31,6 +31,7 @@ from splitwiper.federation.agreeing import agree as agree_on_labels
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, score
 from splitwiper.federation.folder import (
+    FINISHED,
     agree,
     check_devices,
     make,
@@ -117,7 +118,7 @@ class Federation:
             GroupKey.of(invitation, federation="")  # too short a secret is told before anything is made
         self.path = Path(path)
         self._progress = progress
-        stored = self.path / "federation.toml"
+        stored = self.path / FINISHED
         if stored.exists():
             self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
             prepare(self.config.client.numerics, self.config.server.numerics)
@@ -129,7 +130,9 @@ class Federation:
             prepare(self.config.client.numerics, self.config.server.numerics)
             check_devices(self.config)
             self.halves = halves or build_halves(self.config)
-            make(self.path, self.halves, self.config, self.halves.server.state_dict(), self.halves.client.state_dict())
+            first = self.halves.server.state_dict(), self.halves.client.state_dict()
+            if not make(self.path, self.halves, self.config, *first):  # another process was faster
+                self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
             warn_of_seeds(self.config)
         tree = ServerTree(self.path / "server")
         with suppress(SealError):
@@ -158,7 +161,9 @@ class Federation:
                     files.write_bytes(target / "clients" / name / kept, read_bytes(source))
             if (sealed := self._client(name).tree.sealed_codebook()) is not None:
                 files.write_bytes(target / "clients" / name / HANDED, sealed)
-        make(target, self.halves, self.config, tree.initial(), tree.client_initial(), run=tree.book.meta("run"))
+        first = tree.initial(), tree.client_initial()
+        if not make(target, self.halves, self.config, *first, run=tree.book.meta("run")):
+            refuse_used(target)
         twin = Federation(target, self.halves, progress=self._progress)
         for said in tree.posted(topic := tree.topic()):
             twin._server.post(said.sender, topic, said.place, said.body)
