@@ -26,6 +26,7 @@ The tree::
     │   ├── FailingError                     it was reached, and cannot do its work: no room, a damaged store
     │   └── SlowError                        it was reached, and what was sent came too slowly
     ├── TrainingError         (RuntimeError) training ran and went wrong
+    │   └── ResourceError                    not for what it was given: memory ran out, or the like
     ├── ForkError             (RuntimeError) the server shows another ledger than it did before
     │   └── RestoredError                    because its operator restored a backup, and says so
     └── MismatchError         (RuntimeError) the server's answer is not what it committed to
@@ -137,6 +138,10 @@ class SlowError(UnreachableError):
 
 class TrainingError(SplitWiperError, RuntimeError):
     """Training ran and went wrong."""
+
+
+class ResourceError(TrainingError):
+    """Training lacked memory; nothing is wrong with what it was given, and trying again may work."""
 
 
 class ForkError(SplitWiperError, RuntimeError):

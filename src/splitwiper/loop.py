@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from splitwiper.cache import Cache
 from splitwiper.config import Recipe
-from splitwiper.errors import BusyError, TrainingError
+from splitwiper.errors import BusyError, ResourceError, TrainingError
 from splitwiper.exclusive import give_way, other_threads
 from splitwiper.feeding import Feed, feed_for
 from splitwiper.numerics import pick_device, reproducible, undisturbed
@@ -140,7 +140,7 @@ def training(
     try:
         return (yield from run(resident=False))
     except torch.OutOfMemoryError as problem:
-        raise TrainingError(
+        raise ResourceError(
             f"{what}: the GPU's memory is full even with batches streamed from disk ({problem}). Lower batch "
             f"({recipe.batch}) in a new run, or use another GPU."
         ) from problem

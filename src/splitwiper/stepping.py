@@ -8,6 +8,7 @@ steps in Python, or keeps tensors from one step to the next: such a net belongs 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.nn import functional
 
 from splitwiper.cache import CODE, Parts
 from splitwiper.config import Recipe
-from splitwiper.errors import DataError, TrainingError
+from splitwiper.errors import DataError, ResourceError, TrainingError
 from splitwiper.seeding import cpu_generators, same_generators, set_cpu_generators
 
 _log = logging.getLogger("splitwiper")
@@ -177,7 +178,7 @@ class Step:
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False):
             logits = self._logits(self._decode(parts), len(codes))
             loss = functional.cross_entropy(logits.float(), codes)
-        loss.backward()
+        self._backward(loss, len(codes))
         if recipe.clip:
             nn.utils.clip_grad_norm_(self._net.parameters(), recipe.clip)
         self._optimizer.step()
@@ -201,7 +202,15 @@ class Step:
                 self._net.to(memory_format=self._layout)  # type: ignore[call-overload]
                 self.load(kept)  # the optimiser's tensors follow the layout
                 return self._logits(tensors, rows)
-            raise TrainingError(f"{self._what}: a batch of {rows} rows could not be computed ({problem}).") from problem
+            raise _explained(self._what, rows, problem) from problem
+
+    def _backward(self, loss: Tensor, rows: int) -> None:
+        try:
+            loss.backward()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as problem:
+            raise _explained(self._what, rows, problem) from problem
 
     def _undoing(self) -> Callable[[], None]:
         """How to take back what a forward pass that fails on the way has changed: buffers, and what it drew.
@@ -246,6 +255,15 @@ class Step:
             self._graphs = None
             return
         self._graphs, self._lost = {**graphs, size: graph}, _lost
+
+
+def _explained(what: str, rows: int, problem: Exception) -> TrainingError:
+    """Return the error for a batch that could not be computed: for want of memory, or for good."""
+    if re.search(r"alloc\w* memory|not enough memory|out of memory", str(problem)):
+        return ResourceError(
+            f"{what}: there is not enough memory ({problem}). Free some, and call learn or settle again."
+        )
+    return TrainingError(f"{what}: a batch of {rows} rows could not be computed ({problem}).")
 
 
 def laid_out(tensors: Mapping[str, Tensor], layout: torch.memory_format) -> dict[str, Tensor]:

@@ -33,6 +33,7 @@ from splitwiper.errors import (
     CorruptError,
     DataError,
     NotFoundError,
+    ResourceError,
     SplitWiperError,
     TrainingError,
 )
@@ -238,7 +239,9 @@ class Client(ClientContext):
             with self.tree.book.change():  # a process that lost its lease must not bring old rows back
                 accepted = self._link.upload(self.name, outgoing, statement, digest=written)
         except (DataError, TrainingError, CorruptError) as problem:
-            if tickets:  # what is left cannot be trained on or sent, but what is to be forgotten goes all the same
+            # what is left cannot be trained on or sent, but what is to be forgotten goes all the same; unless the rows
+            # are not the reason, and trying again may work
+            if tickets and not (isinstance(problem, ResourceError) or problem is self._of_callback):
                 self._withdraw(tickets)
                 self._stuck(tickets, problem)
             raise

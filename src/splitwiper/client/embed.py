@@ -17,7 +17,7 @@ from splitwiper.client.fitted import Spread
 from splitwiper.client.hiding import Survivors, plan_for
 from splitwiper.client.local_net import Embedder, features_of
 from splitwiper.client.pretrain import Recipe, thaw
-from splitwiper.errors import DataError, TrainingError
+from splitwiper.errors import DataError, ResourceError
 from splitwiper.exclusive import give_way, other_threads
 from splitwiper.loop import TRIES, disturbed
 from splitwiper.masking.plan import Plan, plain
@@ -215,7 +215,7 @@ class Sending:
                     others = embedder(to_device(self._rows.inputs(plan.other[block][blended]), device))
                     boundary = _blended(boundary, others, blended, plan.share[block][blended])
             except torch.OutOfMemoryError as problem:
-                raise TrainingError(
+                raise ResourceError(
                     f"client {recipe.name!r}, embedding: the GPU's memory is full ({problem}). Free some, and call "
                     "learn or settle again."
                 ) from problem

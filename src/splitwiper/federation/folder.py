@@ -96,7 +96,10 @@ def _make(
         server = {name: t for name, t in server.items() if not name.startswith(f"{halves.server.head_name}.")}
     for name in sorted(_FOLDERS):
         files.make_folder(path / name)
-    ServerTree(path / "server").create(
+    tree = ServerTree(path / "server")
+    for suffix in ("", "-journal"):  # of a making that was interrupted: its ledger would say twice how it began
+        files.erase(tree.book.path.with_name(f"{tree.book.path.name}{suffix}"))
+    tree.create(
         config=to_toml(config.server),
         initial=server,
         client_initial=client,
