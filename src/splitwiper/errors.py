@@ -26,7 +26,8 @@ The tree::
     │   ├── FailingError                     it was reached, and cannot do its work: no room, a damaged store
     │   └── SlowError                        it was reached, and what was sent came too slowly
     ├── TrainingError         (RuntimeError) training ran and went wrong
-    │   └── UntrainableError                 because of the rows: loss or weights are not finite, or a layer failed
+    │   ├── UntrainableError                 because of the rows: loss or weights are not finite, or a layer failed
+    │   └── ResourceError                    not for what it was given: memory ran out, or the like
     ├── ForkError             (RuntimeError) the server shows another ledger than it did before
     │   └── RestoredError                    because its operator restored a backup, and says so
     └── MismatchError         (RuntimeError) the server's answer is not what it committed to
@@ -142,6 +143,10 @@ class TrainingError(SplitWiperError, RuntimeError):
 
 class UntrainableError(TrainingError):
     """These rows cannot be trained on: the loss or the weights stopped being finite, or a layer failed on them."""
+
+
+class ResourceError(TrainingError):
+    """Training lacked memory; nothing is wrong with what it was given, and trying again may work."""
 
 
 class ForkError(SplitWiperError, RuntimeError):

@@ -20,6 +20,15 @@ def empty_linear(inputs: int, outputs: int, *, bias: bool, dtype: torch.dtype) -
     return nn.Linear(inputs, outputs, bias=bias, device="meta", dtype=dtype).to_empty(device="cpu")
 
 
+def linear(inputs: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> nn.Linear:
+    """Return a linear layer initialised as torch does it, but from a generator that nobody else can draw from."""
+    layer = empty_linear(inputs, outputs, bias=True, dtype=dtype)
+    bound = 1 / math.sqrt(inputs) if inputs else 0.0
+    nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+    nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    return layer
+
+
 def head_for(
     labels: Sequence[Label],
     *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -20,11 +20,13 @@ from torch import Tensor, nn
 
 from splitwiper.cache import Cache
 from splitwiper.config import Recipe
-from splitwiper.errors import TrainingError, UntrainableError
-from splitwiper.feeding import feed_for
-from splitwiper.numerics import pick_device, reproducible
-from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.errors import BusyError, ResourceError, UntrainableError
+from splitwiper.exclusive import give_way, other_threads
+from splitwiper.feeding import Feed, feed_for
+from splitwiper.numerics import pick_device, reproducible, undisturbed
+from splitwiper.seeding import Stream, isolated_rng, same_state
 from splitwiper.stepping import State, Step
+from splitwiper.wire.columns import Array
 
 OnEpoch = Callable[[int, int, float], None]
 """Called after each epoch with (epochs done, epochs in all, mean loss)."""
@@ -36,6 +38,8 @@ Pausing = Generator[None, None, _T]
 """Work that pauses now and then, so that other work can go on meanwhile, and returns a result."""
 _GRAPHS_FROM = 12
 """Steps from which capturing CUDA graphs pays."""
+TRIES = 6
+"""Times that something is computed beside other threads before giving up."""
 _log = logging.getLogger("splitwiper")
 
 
@@ -136,7 +140,7 @@ def training(
     try:
         return (yield from run(resident=False))
     except torch.OutOfMemoryError as problem:
-        raise TrainingError(
+        raise ResourceError(
             f"{what}: the GPU's memory is full even with batches streamed from disk ({problem}). Lower batch "
             f"({recipe.batch}) in a new run, or use another GPU."
         ) from problem
@@ -180,14 +184,13 @@ def _epochs(
         # batches of equal size, give or take one: no straggler of a single row for batch norm to stumble over; sorted
         # within, since the order in a batch means nothing to training and much to reading
         batches = [np.sort(part) for part in np.array_split(order.permutation(len(rows)), count)]
-        # epoch by epoch, so that what on_epoch draws shifts nothing
-        with reproducible(device, recipe.threads, recipe.numerics), torch.cuda.stream(lane), isolated_rng(noise):
-            before = _drawn(device)
-            step.total.zero_()
-            for number, parts in enumerate(feed.epoch(batches)):
-                step(parts, recipe.lr * schedule(recipe.schedule, (epoch * count + number) / (epochs * count)))
-            if lane and not torch.equal(before, _drawn(device)):
-                lane.synchronize()  # the GPU has one generator: whoever draws from it finishes first
+        rates = [recipe.lr * schedule(recipe.schedule, (epoch * count + n) / (epochs * count)) for n in range(count)]
+        watched = lane is None and other_threads()
+        compute = partial(_epoch, step, feed, batches, rates, noise, recipe, device, lane, watched=watched)
+        if watched:
+            _until_certain(step, compute, what)
+        else:
+            compute()
         yield
         if lane:
             lane.synchronize()
@@ -205,6 +208,72 @@ def _epochs(
             on_epoch(epoch + 1, epochs, mean)
     net.eval()
     return tuple(losses)
+
+
+def _epoch(
+    step: Step,
+    feed: Feed,
+    batches: Sequence[Array],
+    rates: Sequence[float],
+    noise: Stream,
+    recipe: Recipe,
+    device: torch.device,
+    lane: torch.cuda.Stream | None,
+    *,
+    watched: bool,
+) -> bool:
+    """Compute one epoch; whether it is certain, if that is watched, that no other thread got at numbers or settings.
+
+    Global state is held for an epoch at most, so that what callbacks do to it shifts nothing.
+    """
+    with (
+        reproducible(device, recipe.threads, recipe.numerics),
+        torch.cuda.stream(lane),
+        isolated_rng(noise) as draws,
+    ):
+        before = _drawn(device)
+        step.total.zero_()
+        try:
+            for parts, rate in zip(feed.epoch(batches), rates, strict=True):
+                step(parts, rate)
+                give_way()
+        except RuntimeError:
+            if not watched or undisturbed(device, recipe.numerics):
+                raise
+            return False
+        if lane and not torch.equal(before, _drawn(device)):
+            lane.synchronize()  # the GPU has one generator: whoever draws from it finishes first
+        return not watched or (undisturbed(device, recipe.numerics) and not draws.any())
+
+
+def _until_certain(step: Step, compute: Callable[[], bool], what: str) -> None:
+    """Compute an epoch beside threads of the caller's, which may draw from the generators or move torch's switches.
+
+    Whether the numbers that were drawn meanwhile were the net's own, nobody can see: so the epoch is computed until two
+    results agree. A net that draws nothing is computed once.
+
+    Raises:
+        BusyError: no two of them do.
+    """
+    start, last = step.state(), None
+    for _ in range(TRIES):
+        if compute():
+            return
+        now = step.state()
+        if last is not None and same_state(now, last):
+            return
+        last = now
+        step.load(start)
+    raise disturbed(what)
+
+
+def disturbed(what: str) -> BusyError:
+    """Return the error for a result that other threads keep from being certain."""
+    return BusyError(
+        f"{what}: other threads of this program draw from the global random generators (of torch, NumPy or Python) or "
+        "change torch's settings all the time, and the net draws random numbers, too, so no result is certain. Let "
+        "them use generators of their own, or pause them, and settle."
+    )
 
 
 def _drawn(device: torch.device) -> Tensor:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from splitwiper import portable
+from splitwiper import portable, switches
 from splitwiper.errors import ConfigError
 
 NUMERICS = ("native", "portable")
@@ -24,7 +24,6 @@ _SWITCHES = re.compile(
 """Environment variables by which a user makes torch's libraries compute otherwise."""
 
 
-_FILL = "fill_uninitialized_memory"
 _asked: ContextVar[bool] = ContextVar("asked", default=False)
 """Whether a number of threads was asked for further out, as `verify` does: it holds for what is nested."""
 
@@ -75,87 +74,29 @@ def prepare(*numerics: str) -> None:
 def reproducible(device: torch.device, threads: int, numerics: str = "native") -> Iterator[None]:
     """Pin everything of torch that the bits of a result depend on and a caller may have set; restore it afterwards.
 
-    Deterministic algorithms, the number of threads (see `thread_count`), default dtype and device, the kernels that
-    compute attention, denormal numbers, no autocast, no inference mode. What cannot be pinned is in the fingerprint.
-    With 'portable' numerics the libraries are pinned, too.
+    The number of threads (see `thread_count`), and the switches in `splitwiper.switches`. What cannot be pinned is in
+    the fingerprint. With 'portable' numerics the libraries are pinned, too. One thread of a process at a time can be
+    in here (see `splitwiper.exclusive`).
 
     Raises:
         ConfigError: as `prepare`.
     """
     prepare(numerics)  # first of all: what follows computes, and torch's libraries read their switches only once
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.backends.cudnn.benchmark,
-        torch.backends.cudnn.enabled,
-        torch.get_num_threads(),
-        torch.get_default_dtype(),
-        getattr(torch.utils.deterministic, _FILL),
-    )
-    token = _asked.set(_asked.get() or bool(threads))
     if device.type == "cuda":
         torch.cuda.init()  # so that isolated_rng saves and restores the GPU's generator too
-    try:
-        torch.use_deterministic_algorithms(True)
-        setattr(torch.utils.deterministic, _FILL, False)  # a pass over memory for every new tensor
-        torch.backends.cudnn.benchmark = False
-        torch.backends.cudnn.enabled = True
-        torch.set_default_dtype(torch.float32)
-        torch.set_num_threads(thread_count(threads, numerics))
-        with (
-            _usual_switches(device),
-            portable.pinned() if numerics == "portable" else nullcontext(),
-            torch.autocast(device.type, enabled=False),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-        ):
-            yield
-    finally:
-        _asked.reset(token)
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.enabled = before[2:4]
-        torch.set_num_threads(before[4])
-        torch.set_default_dtype(before[5])
-        setattr(torch.utils.deterministic, _FILL, before[6])
-
-
-@contextmanager
-def _on_cpu_by_default() -> Iterator[None]:
-    """Make new tensors on the CPU; asking torch for that, where it does so anyway, would cost its faster kernels."""
-    before = torch.get_default_device()
-    if before.type == "cpu":
-        yield
-        return
-    torch.set_default_device(None)
-    inside = torch.get_default_device()  # the same, where the caller is inside ``with torch.device(…)``
-    try:
-        with nullcontext() if inside.type == "cpu" else torch.device("cpu"):
-            yield
-    finally:
-        if inside != before:
-            torch.set_default_device(before)
-
-
-@contextmanager
-def _usual_switches(device: torch.device) -> Iterator[None]:
-    """Have torch's switches as torch sets them, whatever the caller made of them; a GPU's are in its fingerprint."""
-    attention = torch.backends.cuda  # its switches hold for the CPU, too
-    fast = torch.backends.mha.get_fastpath_enabled()
-    flash, plain = attention.flash_sdp_enabled(), attention.math_sdp_enabled()
-    with _on_cpu_by_default():
-        flushed = not float(torch.tensor([1e-40]) / 2)
+    with switches.pinned(device), portable.pinned() if numerics == "portable" else nullcontext():
+        token, before = _asked.set(_asked.get() or bool(threads)), torch.get_num_threads()
         try:
-            torch.backends.mha.set_fastpath_enabled(True)
-            if device.type == "cpu":
-                attention.enable_flash_sdp(True)
-                attention.enable_math_sdp(True)
-            torch.set_flush_denormal(False)
+            torch.set_num_threads(thread_count(threads, numerics))
             yield
         finally:
-            torch.set_flush_denormal(flushed)
-            attention.enable_flash_sdp(flash)
-            attention.enable_math_sdp(plain)
-            torch.backends.mha.set_fastpath_enabled(fast)
+            torch.set_num_threads(before)
+            _asked.reset(token)
+
+
+def undisturbed(device: torch.device, numerics: str = "native") -> bool:
+    """Whether everything is still as `reproducible` pinned it: threads that take no turns may have changed it."""
+    return switches.still_pinned(device, portable=numerics == "portable")
 
 
 def thread_count(threads: int, numerics: str = "native") -> int:
@@ -215,8 +156,8 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
         "threads": str(thread_count(threads)),
         "world_size": "1",
         "deterministic": "true",
-        "mkldnn": str(torch.backends.mkldnn.is_available() and getattr(torch.backends.mkldnn, "enabled", True)).lower(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
+        "mkldnn": str(torch.backends.mkldnn.is_available()).lower(),
+        "matmul_precision": torch.get_float32_matmul_precision() if gpu else "highest",
         "gpu_switches": _gpu_switches() if gpu else "none",
         "environment": _environment(),
         **_hooks(),

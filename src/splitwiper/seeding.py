@@ -10,15 +10,22 @@ from __future__ import annotations
 import hashlib
 import hmac
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from splitwiper.exclusive import borrowed
+
 Part = str | int | bytes
+Generators = tuple[Any, Any, Tensor]
+"""Where Python's, NumPy's and torch's global generators stand."""
+GlobalState = tuple[Generators, list[Tensor]]
+"""The same, and the generators of all GPUs."""
 
 
 def encode(parts: Iterable[Part]) -> bytes:
@@ -80,26 +87,70 @@ class Stream:
         return np.random.Generator(np.random.Philox(key=self.number)).permutation(n)
 
 
+class Draws:
+    """What is drawn from the global generators while they are on a stream."""
+
+    def __init__(self, read: Callable[[], GlobalState]) -> None:
+        self._read, self._start = read, read()
+
+    def any(self) -> bool:
+        """Whether anybody has drawn from one of the CPU's generators."""
+        return not same_generators(self._start[0], cpu_generators())
+
+    def state(self) -> GlobalState:
+        """Where the generators stand, for `isolated_rng` to go on from."""
+        return self._read()
+
+
 @contextmanager
-def isolated_rng(stream: Stream) -> Iterator[None]:
+def isolated_rng(stream: Stream, *, after: GlobalState | None = None) -> Iterator[Draws]:
     """Run code that only knows the global generators (dropout, ``reset_parameters``) on a named stream.
 
     Python's, NumPy's and torch's global generators (CUDA's too, where it is in use) are saved, seeded from the
-    stream, and restored on the way out.
+    stream, and restored on the way out. Other threads of this program wait meanwhile (see `exclusive`).
+
+    Args:
+        stream: the stream.
+        after: where the generators stood when the stream was left; it goes on from there.
     """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=devices):
-        torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms a call
-        if devices:
-            torch.cuda.manual_seed_all(stream.number)
-        random.seed(stream.number)
-        np.random.seed(stream.number % 2**32)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+
+    def read() -> GlobalState:
+        return cpu_generators(), [torch.cuda.get_rng_state(device) for device in devices]
+
+    def write(state: GlobalState) -> None:
+        set_cpu_generators(state[0])
+        for device, kept in zip(devices, state[1], strict=True):
+            torch.cuda.set_rng_state(kept, device)
+
+    with borrowed(read, write):
+        if after is not None:
+            write(after)
+        else:
+            torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms a call
+            if devices:
+                torch.cuda.manual_seed_all(stream.number)
+            random.seed(stream.number)
+            np.random.seed(stream.number % 2**32)
+        yield Draws(read)
+
+
+def cpu_generators() -> Generators:
+    """Return where the CPU's global generators stand."""
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def set_cpu_generators(state: Generators) -> None:
+    """Put the CPU's global generators back to where they stood."""
+    random.setstate(state[0])
+    np.random.set_state(state[1])
+    torch.set_rng_state(state[2])
+
+
+def same_generators(one: Generators, other: Generators) -> bool:
+    """Whether generators stand at the same place."""
+    arrays = all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+    return one[0] == other[0] and arrays and bool((one[2].numpy() == other[2].numpy()).all())
 
 
 def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
@@ -112,3 +163,8 @@ def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None
         out.update(encode([name, str(tensor.dtype), *tensor.shape]))
         out.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
     return out.hexdigest()
+
+
+def same_state(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two states have the same tensors, bit for bit."""
+    return state_digest(one) == state_digest(other)

@@ -8,18 +8,18 @@ steps in Python, or keeps tensors from one step to the next: such a net belongs 
 from __future__ import annotations
 
 import logging
-import random
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from splitwiper.cache import CODE, Parts
 from splitwiper.config import Recipe
-from splitwiper.errors import DataError, TrainingError, UntrainableError
+from splitwiper.errors import DataError, ResourceError, TrainingError, UntrainableError
+from splitwiper.seeding import cpu_generators, same_generators, set_cpu_generators
 
 _log = logging.getLogger("splitwiper")
 _lost = 0
@@ -178,7 +178,7 @@ class Step:
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False):
             logits = self._logits(self._decode(parts), len(codes))
             loss = functional.cross_entropy(logits.float(), codes)
-        loss.backward()
+        self._backward(loss, len(codes))
         if recipe.clip:
             nn.utils.clip_grad_norm_(self._net.parameters(), recipe.clip)
         self._optimizer.step()
@@ -202,8 +202,15 @@ class Step:
                 self._net.to(memory_format=self._layout)  # type: ignore[call-overload]
                 self.load(kept)  # the optimiser's tensors follow the layout
                 return self._logits(tensors, rows)
-            kind = TrainingError if "allocate memory" in str(problem) else UntrainableError  # not the rows' fault
-            raise kind(f"{self._what}: a batch of {rows} rows could not be computed ({problem}).") from problem
+            raise _explained(self._what, rows, problem) from problem
+
+    def _backward(self, loss: Tensor, rows: int) -> None:
+        try:
+            loss.backward()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as problem:
+            raise _explained(self._what, rows, problem) from problem
 
     def _undoing(self) -> Callable[[], None]:
         """How to take back what a forward pass that fails on the way has changed: buffers, and what it drew.
@@ -211,13 +218,13 @@ class Step:
         Without it the first epoch of a training would differ from the same epoch computed anywhere else.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._net.buffers()]
-        noise, drawn = torch.cuda.get_rng_state(self._device), _cpu_generators()
+        noise, drawn = torch.cuda.get_rng_state(self._device), cpu_generators()
 
         def undo() -> None:
             for buffer, before in buffers:
                 buffer.copy_(before)
             torch.cuda.set_rng_state(noise, self._device)
-            _set_cpu_generators(drawn)
+            set_cpu_generators(drawn)
 
         return undo
 
@@ -227,7 +234,7 @@ class Step:
         graph = torch.cuda.CUDAGraph()
         pool = next(iter(graphs.values())).pool() if graphs else None
         global _lost
-        noise, drawn = torch.cuda.get_rng_state(self._device), _cpu_generators()
+        noise, drawn = torch.cuda.get_rng_state(self._device), cpu_generators()
         try:
             # only this thread is recorded: the one that reads ahead goes on copying
             with torch.cuda.graph(
@@ -242,12 +249,21 @@ class Step:
             _log.warning("%s: the step cannot be captured in a CUDA graph, and runs eagerly (%s).", self._what, problem)
             self._graphs = None
             return
-        if not _same(drawn, _cpu_generators()):  # the graph would replay one draw for ever
-            _set_cpu_generators(drawn)
+        if not same_generators(drawn, cpu_generators()):  # the graph would replay one draw for ever
+            set_cpu_generators(drawn)
             _log.warning("%s: the net draws random numbers on the CPU, so steps run eagerly.", self._what)
             self._graphs = None
             return
         self._graphs, self._lost = {**graphs, size: graph}, _lost
+
+
+def _explained(what: str, rows: int, problem: Exception) -> TrainingError:
+    """Return the error for a batch that could not be computed: for want of memory, or for good."""
+    if re.search(r"alloc\w* memory|not enough memory|out of memory", str(problem)):
+        return ResourceError(
+            f"{what}: there is not enough memory ({problem}). Free some, and call learn or settle again."
+        )
+    return UntrainableError(f"{what}: a batch of {rows} rows could not be computed ({problem}).")
 
 
 def laid_out(tensors: Mapping[str, Tensor], layout: torch.memory_format) -> dict[str, Tensor]:
@@ -265,23 +281,6 @@ def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:
     if layout is torch.contiguous_format:
         strides = (row, height * width, width, 1)
     return maps.contiguous(memory_format=layout).as_strided(maps.shape, strides)
-
-
-def _cpu_generators() -> tuple[Any, Any, Tensor]:
-    """Where the CPU's generators stand: Python's, NumPy's and torch's."""
-    return random.getstate(), np.random.get_state(), torch.get_rng_state()
-
-
-def _set_cpu_generators(drawn: tuple[Any, Any, Tensor]) -> None:
-    """Put the CPU's generators back to where they stood."""
-    random.setstate(drawn[0])
-    np.random.set_state(drawn[1])
-    torch.set_rng_state(drawn[2])
-
-
-def _same(one: tuple[Any, Any, Tensor], other: tuple[Any, Any, Tensor]) -> bool:
-    arrays = all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
-    return one[0] == other[0] and arrays and torch.equal(one[2], other[2])
 
 
 def _restore(device: torch.device, noise: Tensor) -> None:

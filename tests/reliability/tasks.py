@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reliability.stage import reopen, rows
+from reliability.stage import config, halves, reopen, rows
+from splitwiper import Federation
 from splitwiper.errors import BusyError, RequestError
 from splitwiper.store import ServerTree, files
 
@@ -50,6 +51,15 @@ def _patiently(call: Any) -> int:
         else:
             return turn
     raise AssertionError("somebody was in the way for ever")
+
+
+def make_other(run: str) -> None:
+    """Make a run with a model of other first weights, unless there is one."""
+    both = halves()
+    for half in (both.client, both.server):
+        for parameter in half.parameters():
+            parameter.data.mul_(2)
+    Federation(Path(run), both, config(slices=2)).learn({"west": rows("west", "abc")})
 
 
 def hold(run: str, sign: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -14,7 +15,7 @@ from splitwiper import Federation
 from splitwiper.errors import BusyError, FencedError
 from splitwiper.federation import status
 from splitwiper.store import book as book_module
-from splitwiper.store import files
+from splitwiper.store import files, process
 from splitwiper.store.book import Book
 from splitwiper.store.process import Process
 
@@ -150,7 +151,8 @@ def test_a_clock_that_jumped_back_locks_nobody_out(run: Path, monkeypatch: pytes
 
 def test_a_clock_that_jumped_back_does_not_unseat_a_living_neighbour(run: Path) -> None:
     reopen(run).submit("north", samples=ids_at(run, "north", DATA["north"], [0]))
-    lease(run, holder=Process.current().text, purpose="work", expires=time.time() + 365 * 86_400, token=50)
+    neighbour = Process(os.getppid(), process._started(os.getppid()), Process.current().place)
+    lease(run, holder=neighbour.text, purpose="work", expires=time.time() + 365 * 86_400, token=50)
     with pytest.raises(BusyError):
         reopen(run).settle()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from splitwiper import Config, Federation, split
 from splitwiper.errors import ConfigError, DataError, FormatError, InputError, NotFoundError, SplitWiperError
 from splitwiper.federation import status
 from splitwiper.models import mlp
+from splitwiper.store import files
 
 DATA = {"north": rows("north", "aabb")}
 
@@ -173,3 +174,20 @@ def test_settings_that_were_edited_are_noticed(table: str, name: str, side: str,
         Federation(run, halves())
     path.write_text(text, encoding="utf-8")
     assert Federation(run, halves()).verify().exact
+
+
+@pytest.mark.parametrize("name", ["server.db", "federation.toml"])
+def test_a_run_whose_making_was_interrupted_is_made_again_and_not_accused(tmp_path: Path, name: str) -> None:
+    moments = [f"{kind}:{when}" for kind in ("write", "rename", "commit") for when in ("before", "after")]
+    for number, moment in enumerate(moments):
+        run = tmp_path / str(number)
+
+        def interrupt(kind: str, path: Path, moment: str = moment) -> None:
+            if kind == moment and path.name == name:
+                raise KeyboardInterrupt
+
+        with suppress(KeyboardInterrupt), files.watch(interrupt):
+            Federation(run, halves(), config())
+        fed = Federation(run, halves(), config())
+        fed.learn({"north": rows("north", "abc")})
+        assert fed.verify().exact

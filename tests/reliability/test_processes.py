@@ -8,17 +8,23 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reliability.forker import Forker, Worker
 from reliability.stage import bits, config, halves, ids_at, place_keys, query, reopen, rows, scratch, strays
 from splitwiper import Federation
+from splitwiper.client import Client, holdings
+from splitwiper.client import client as client_module
+from splitwiper.client.selection import Choice
 from splitwiper.errors import BusyError
 from splitwiper.federation import status
+from splitwiper.server import Server
+from splitwiper.store import files
 from splitwiper.store.records import ShardRecord
 from splitwiper.store.server_tree import ServerTree
-from splitwiper.wire import Shard
+from splitwiper.wire import Request, Shard, Ticket
 
 FIRST = {"north": rows("north", "abcabc"), "south": rows("south", "abcabc")}
 
@@ -56,7 +62,6 @@ def test_two_processes_at_once(folder: Path, forker: Forker) -> None:
     ]
     results = [worker.result() for worker in workers]
     assert not any("error" in result for result in results), results
-    assert sum(result["returned"]["busy"] for result in results) > 0
     quiet = make(folder / "quiet")
     for part in parts:
         quiet.learn({"south": rows("south", "abc", part=part)})
@@ -64,6 +69,106 @@ def test_two_processes_at_once(folder: Path, forker: Forker) -> None:
     reopen(run).settle()
     assert bits(run) == bits(folder / "quiet")
     assert strays(run) == []
+    assert reopen(run).verify().exact
+
+
+@pytest.mark.parametrize("what", [{"classes": ["a"]}, {"everything": True}])
+def test_a_request_while_another_process_erases_rows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]
+) -> None:
+    """Slices are replaced at the very moment they are opened: between looking and reading, and before either."""
+    for number, function in enumerate(("file_digest", "open_shard")):
+        run = folder / f"erasing-{'-'.join(what)}-{number}"
+        fed, replaced = make(run), list[str]()
+        place = files if function == "file_digest" else holdings
+        real = getattr(place, function)
+
+        def replace(path: Path, real: Any = real, run: Path = run, replaced: list[str] = replaced, **more: Any) -> Any:
+            if path.parent.name == "slices" and not replaced:
+                replaced.append(path.name)
+                reopen(run).unlearn("north", samples=ids_at(run, "north", FIRST["north"], [1, 2]))
+                assert not path.exists()
+            return real(path, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, function, replace)
+            fed.submit("north", **what)
+        fed.settle()
+        assert replaced and "a" not in fed.rows("north").values() and fed.verify().exact
+
+
+@pytest.mark.parametrize("what", [{"classes": ["a"]}, {"everything": True}])
+def test_rows_that_another_process_adds_while_they_are_chosen_are_forgotten_with_the_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, what: dict[str, Any]
+) -> None:
+    run = folder / f"adding-{'-'.join(what)}"
+    fed, real, late = make(run), Client.forget, rows("north", "ab", part=7)
+    added: list[str] = []
+
+    def forget(client: Client, choice: Choice) -> Request:
+        if not added:
+            added.append("once")
+            assert reopen(run).learn({"north": late}).added["north"].new == 2
+        return real(client, choice)
+
+    monkeypatch.setattr(Client, "forget", forget)
+    fed.unlearn("north", **what)
+    assert added and "a" not in fed.rows("north").values()
+    assert fed.learn({"north": late}).added["north"].refused == (1 if "classes" in what else 2)
+    assert fed.verify().exact
+
+
+def test_a_request_that_another_process_answered_meanwhile_stays_answered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folder / "answered"
+    fed, real, settled = make(run), Server.submit, list[str]()
+
+    def submit(server: Server, request: Request) -> Ticket:
+        ticket = real(server, request)
+        if not settled:
+            settled.append(ticket.id)
+            reopen(run).settle()
+        return ticket
+
+    monkeypatch.setattr(Server, "submit", submit)
+    ticket = fed.submit("north", classes=["a"])
+    assert settled == [ticket.id] and ticket.state == "settled"
+    assert status(run).todo == () and fed.verify(ticket.id).exact
+
+
+def test_a_prediction_while_another_process_forgets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = folder / "predicting"
+    fed, real, forgotten = make(run), client_module.load_state, list[Path]()
+
+    def load(path: Path, *rest: Any, **more: Any) -> Any:
+        if path.parent.name == "half" and not forgotten:
+            forgotten.append(path)
+            reopen(run).unlearn("north", classes=["a"])
+            assert not path.exists()
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(client_module, "load_state", load)
+    answers = fed.predict("north", FIRST["north"][0])
+    assert forgotten and answers == reopen(run).predict("north", FIRST["north"][0])
+
+
+@pytest.mark.parametrize("step", ["mkdir", "rename", "commit"])
+def test_two_processes_make_one_run(folder: Path, forker: Forker, step: str) -> None:
+    """Whatever moment the second one comes at, it opens the first one's run, though its model has other weights."""
+    run, workers = folder / f"made-{step}", list[Worker]()
+
+    def second(kind: str, _path: Path) -> None:
+        if kind == f"{step}:after" and not workers:
+            workers.append(forker.start("make_other", run=str(run)))
+            with suppress(AssertionError):
+                workers[0].wait(0.3)  # it has to wait for us
+
+    with files.watch(second):
+        fed = Federation(run, halves(), config(slices=2))
+    answer = workers[0].result()
+    assert "error" not in answer, answer
+    fed.learn(FIRST)
     assert reopen(run).verify().exact
 
 

@@ -205,10 +205,38 @@ def test_a_lease_that_could_not_be_given_back_is_taken_up_again(book: Book) -> N
     with book.lease("second"):
         watch.__enter__()
     watch.__exit__(None, None, None)
-    assert twin(book).holder() is not None
+    assert "interrupted" in (twin(book).holder() or "")
     with twin(book).lease("third"):
         put(book, "y")
     assert names(book) == ["y"]
+
+
+@pytest.mark.parametrize("moment", ["join", "commit:before", "commit:after"])
+def test_an_interrupt_while_a_lease_is_given_back_blocks_nobody(
+    book: Book, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The process that was interrupted goes on at once, with the same database and with another one."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def at_commit(kind: str, _path: Path) -> None:
+        if kind == moment:
+            interrupt()
+
+    watch = files.watch(at_commit)
+    # as long as the traceback is kept, so are the variables in it
+    with pytest.raises(KeyboardInterrupt) as kept, book.lease("first"):
+        watch.__enter__()
+        if moment == "join":
+            monkeypatch.setattr(threading.Thread, "join", interrupt)
+    monkeypatch.undo()
+    watch.__exit__(None, None, None)
+    assert not book.is_held()
+    for next_one in (book, twin(book)):
+        with next_one.lease("second"):
+            put(next_one, f"{moment} {id(next_one)}")
+    assert kept.type is KeyboardInterrupt and len(names(book)) == 2
 
 
 def test_no_thread_outlives_its_lease(book: Book) -> None:

@@ -16,7 +16,8 @@ from splitwiper.config import ClientConfig
 from splitwiper.data.datasets import spread
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
-from splitwiper.numerics import device_at_hand
+from splitwiper.exclusive import give_way
+from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.wire import Column
 
@@ -43,9 +44,11 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
     looked_up = wide or any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in half.modules())
     device = torch.device("cpu") if looked_up else device_at_hand(config.device)
     embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
-    with torch.inference_mode(), isolated_rng(Stream(0, "probe")):
+    pinned = reproducible(device, config.threads, config.numerics)
+    with pinned, torch.inference_mode(), isolated_rng(Stream(0, "probe")):
         places = np.arange(len(rows)) if looked_up else np.array(spread(len(rows), BATCH))
         for start in range(0, len(places), BATCH):
+            give_way()
             tried = places[start : start + BATCH]
             part = {name: torch.from_numpy(array[tried]) for name, array in rows.inputs.items()}
             try:

@@ -33,6 +33,7 @@ from splitwiper.errors import (
     CorruptError,
     DataError,
     NotFoundError,
+    ResourceError,
     SplitWiperError,
     TrainingError,
 )
@@ -108,12 +109,25 @@ class Client(ClientContext):
             return select(self.tree, self.holdings, classes=classes, samples=samples, everything=everything)
 
     def forget(self, choice: Choice) -> Request:
-        """Suppress rows at once and for ever, and make the request that tells the server. `sync` does the rest."""
-        with self._timed():
-            ticket, labels = secrets.token_hex(16), self._wholly(choice.macs)
-            seconds = self.take_spent().seconds
-            committed = self.tree.forget(ticket, choice.level, choice.macs, seconds=seconds, labels=labels)
-        return Request(ticket, self.name, choice.level, committed)
+        """Suppress rows at once and for ever, and make the request that tells the server. `sync` does the rest.
+
+        Rows that came or went since they were chosen are chosen from again: a class that is forgotten is forgotten
+        with the rows that another process is adding to it.
+
+        Raises:
+            RequestError: what was named is not held any more.
+        """
+        ticket, seconds = secrets.token_hex(16), 0.0
+        while True:
+            with self._timed():
+                labels = self._wholly(choice.macs)
+                seconds += self.take_spent().seconds
+                committed = self.tree.forget(
+                    ticket, choice.level, choice.macs, seconds=seconds, labels=labels, seen=choice.seen
+                )
+                if committed is not None:
+                    return Request(ticket, self.name, choice.level, committed)
+                choice = choice.again()
 
     def _wholly(self, macs: Sequence[bytes]) -> list[bytes]:
         """HMACs of labels that no row is left of once these are gone."""
@@ -262,7 +276,9 @@ class Client(ClientContext):
             fence = self.tree.book.change
             accepted = self._link.upload(self.name, outgoing, statement, digest=written, fence=fence)
         except (DataError, TrainingError, CorruptError) as problem:
-            if tickets:  # what is left cannot be trained on or sent, but what is to be forgotten goes all the same
+            # what is left cannot be trained on or sent, but what is to be forgotten goes all the same; unless the rows
+            # are not the reason, and trying again may work
+            if tickets and not (isinstance(problem, ResourceError) or problem is self._of_callback):
                 self._withdraw(tickets)
                 self._stuck(tickets, problem)
             raise

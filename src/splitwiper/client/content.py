@@ -11,7 +11,9 @@ import hmac
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice, permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +28,8 @@ from splitwiper.wire.labels import in_order
 MAC_COLUMN = "@mac"
 _MAC = Column(MAC_COLUMN, "U8", (32,))
 _BLOCK = 4096
+_ORDERS = 720
+"""Orders of a row's inputs that are tried: all of them, up to six inputs."""
 
 
 def row_macs(rows: Rows, key: bytes) -> list[bytes]:
@@ -40,24 +44,40 @@ def row_macs(rows: Rows, key: bytes) -> list[bytes]:
     ]
 
 
-def macs_in_form(rows: Rows, columns: Sequence[Column], key: bytes) -> list[bytes | None]:
-    """The HMACs that rows would have in another form: under other names, as another dtype, in another shape.
+def macs_in_form(rows: Rows, columns: Sequence[Column], key: bytes) -> Iterator[list[bytes | None]]:
+    """Yield the HMACs that rows would have in another form: other names, order, dtypes or shapes, or other pieces.
 
-    Returns:
-        One for each row; None where its values cannot be had in that form.
+    Inputs are taken in every order: a model that takes them by position has another one than by keyword.
+
+    Yields:
+        For each order one for each row; None where its values cannot be had in that form.
     """
-    sizes = [math.prod(array.shape[1:]) for array in rows.inputs.values()]
-    if sizes != [math.prod(column.shape) for column in columns]:
-        return [None] * len(rows.labels)
-    inputs, same = {}, np.ones(len(rows.labels), bool)
-    for column, array in zip(columns, rows.inputs.values(), strict=True):
+    flat = [np.ascontiguousarray(array).reshape(len(rows.labels), -1) for array in rows.inputs.values()]
+    wanted = [math.prod(column.shape) for column in columns]
+    if sum(array.shape[1] for array in flat) != sum(wanted):
+        return
+    for order in islice(permutations(flat), _ORDERS):
+        inputs, same, start = {}, np.ones(len(rows.labels), bool), 0
+        for column, size in zip(columns, wanted, strict=True):
+            values, kept = _cast(order, start, start + size, DTYPES[column.dtype])
+            inputs[column.name] = values.reshape(len(rows.labels), *column.shape)
+            same &= kept
+            start += size
+        macs = row_macs(Rows(inputs, rows.call, rows.labels), key)
+        yield [value if fits else None for value, fits in zip(macs, same, strict=True)]
+
+
+def _cast(arrays: Sequence[Array], start: int, stop: int, dtype: Any) -> tuple[Array, Array]:
+    """Some columns of tables that lie side by side, in another dtype, and which rows keep their values in it."""
+    rows = len(arrays[0])
+    parts, same, at = [np.empty((rows, 0), dtype)], np.ones(rows, bool), 0
+    for array in arrays:
+        piece = array[:, max(0, start - at) : max(0, stop - at)]
         with np.errstate(all="ignore"):
-            cast = array.astype(DTYPES[column.dtype])
-            back = cast.astype(array.dtype)
-        same &= (back == array).reshape(len(same), -1).all(axis=1)
-        inputs[column.name] = cast.reshape(len(same), *column.shape)
-    macs = row_macs(Rows(inputs, rows.call, rows.labels), key)
-    return [mac if fits else None for mac, fits in zip(macs, same, strict=True)]
+            parts.append(piece.astype(dtype))
+            same &= (parts[-1].astype(array.dtype) == piece).all(axis=1)
+        at += array.shape[1]
+    return np.concatenate(parts, axis=1), same
 
 
 def slice_of(mac: bytes, slices: int) -> int:

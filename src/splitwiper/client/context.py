@@ -53,9 +53,22 @@ class ClientContext:
         self._half = half
         self._columns = tuple(columns)
         self._link = link
-        self._progress = progress
+        self._progress = self._wrapped(progress) if progress else None
+        self._of_callback: BaseException | None = None
         self._seconds = 0.0
         self._since: float | None = None
+
+    def _wrapped(self, progress: Progress) -> Progress:
+        """The caller's function, and a note of what it raises: that says nothing of the rows."""
+
+        def tell(what: str, done: int, total: int) -> None:
+            try:
+                progress(what, done, total)
+            except BaseException as problem:
+                self._of_callback = problem
+                raise
+
+        return tell
 
     @property
     def network(self) -> str:

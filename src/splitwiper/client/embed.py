@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -15,13 +15,15 @@ from splitwiper.cache import to_device
 from splitwiper.client.content import rows_digest
 from splitwiper.client.fitted import Spread
 from splitwiper.client.hiding import Survivors, plan_for
-from splitwiper.client.local_net import features_of
+from splitwiper.client.local_net import Embedder, features_of
 from splitwiper.client.pretrain import Recipe, thaw
-from splitwiper.errors import TrainingError
+from splitwiper.errors import ResourceError
+from splitwiper.exclusive import give_way, other_threads
+from splitwiper.loop import TRIES, disturbed
 from splitwiper.masking.plan import Plan, plain
-from splitwiper.numerics import pick_device, reproducible
+from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
-from splitwiper.seeding import Stream, isolated_rng, state_digest
+from splitwiper.seeding import GlobalState, Stream, isolated_rng, same_state, state_digest
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
 from splitwiper.wire.codecs import (
@@ -40,7 +42,7 @@ from splitwiper.wire.codecs import (
 from splitwiper.wire.columns import Array
 
 OnBatch = Callable[[str, int, int], None]
-Batches = Generator[tuple[dict[str, Tensor], Array], None, None]
+Batches = Iterator[tuple[dict[str, Tensor], Array]]
 _FEATURES = 64
 BATCH = 256
 """Rows embedded at a time. Fixed, because a row's last bits may depend on the batch it is computed in."""
@@ -63,16 +65,17 @@ def with_ranges(
     if not coded:
         return dict(state)
     spreads = {c.name: Spread(c) for c in coded}
-    with closing(Sending(recipe, state, slices).batches("fitting ranges", on_batch)) as batches:
-        for boundary, _ in batches:
+    for boundary, _ in Sending(recipe, state, slices).batches("fitting ranges", on_batch):
+        with recipe.pinned():
             for name, spread in spreads.items():
                 spread.add(boundary[name])
     out = dict(state)
-    for name, spread in spreads.items():
-        ranges = spread.ranges(recipe.config.codec)
-        if not usable(ranges, recipe.config.codec):
-            raise too_large(recipe.name, name, reach(ranges, recipe.config.codec), LARGEST)
-        out |= named({name: ranges})
+    with recipe.pinned():
+        for name, spread in spreads.items():
+            ranges = spread.ranges(recipe.config.codec)
+            if not usable(ranges, recipe.config.codec):
+                raise too_large(recipe.name, name, reach(ranges, recipe.config.codec), LARGEST)
+            out |= named({name: ranges})
     return out
 
 
@@ -111,29 +114,28 @@ def embed_into(
     sending = Sending(recipe, state, slices)
 
     def blocks() -> Iterator[tuple[Mapping[str, Array], Array]]:
-        for boundary, codes in batches:
+        for boundary, codes in sending.batches("embedding", on_batch):
             out = {}
-            for column in columns:
-                values = boundary[column.name]
-                sent = encode(values, column, codec, ranges.get(column.name))
-                if not all(bounded(part, largest) for part in ((values,) if sent is values else (values, sent))):
-                    fits = min(largest, 65504.0) if codec == "float16" else largest
-                    raise too_large(recipe.name, column.name, farthest(values), fits, codec=codec)
-                out[column.name] = sent.cpu().numpy()
+            with recipe.pinned():
+                for column in columns:
+                    values = boundary[column.name]
+                    sent = encode(values, column, codec, ranges.get(column.name))
+                    if not all(bounded(part, largest) for part in ((values,) if sent is values else (values, sent))):
+                        fits = min(largest, 65504.0) if codec == "float16" else largest
+                        raise too_large(recipe.name, column.name, farthest(values), fits, codec=codec)
+                    out[column.name] = sent.cpu().numpy()
             yield out, codes.astype(np.int32)
 
-    batches = sending.batches("embedding", on_batch)
-    with closing(batches):
-        write_shard(
-            file,
-            columns=columns,
-            rows=len(sending.plan),
-            labels=sending.labels,
-            blocks=blocks(),
-            codec=codec,
-            ranges=ranges,
-            behind=not recipe.config.noise.is_on or recipe.config.device.startswith("cuda"),
-        )
+    write_shard(
+        file,
+        columns=columns,
+        rows=len(sending.plan),
+        labels=sending.labels,
+        blocks=blocks(),
+        codec=codec,
+        ranges=ranges,
+        behind=not recipe.config.noise.is_on or recipe.config.device.startswith("cuda"),
+    )
     return sending
 
 
@@ -150,20 +152,22 @@ class Sending:
         name = (rows_digest(slices), frozen, recipe.hiding.book.id if recipe.hiding else "")
         self._secret = secure_stream(recipe.key, "upload", *name) if self._noise.is_on else None
         self.held = self._rows.labels
-        device, (threads, numerics) = pick_device(recipe.config.device), (recipe.config.threads, recipe.config.numerics)
-        with reproducible(device, threads, numerics):  # codes may follow from the rows' activations or inputs
+        with recipe.pinned():  # codes may follow from the rows' activations or inputs
             self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
 
     def batches(self, what: str, on_batch: OnBatch | None = None) -> Batches:
         """Activations, as they are sent, and label indices of every row of the shard, in order."""
-        with closing(self._activations(self.plan, what, on_batch)) as batches:
+        done = 0
+        for boundary, codes in self._activations(self.plan):
             if self._secret is None:
-                yield from batches
-                return
-            done = 0
-            for boundary, codes in batches:
-                yield self._noisy(boundary, codes, ByPlace(self._secret, done)), codes
-                done += len(codes)
+                sent = boundary
+            else:
+                with self._recipe.pinned():
+                    sent = self._noisy(boundary, codes, ByPlace(self._secret, done))
+            yield sent, codes
+            done += len(codes)
+            if on_batch:
+                on_batch(f"{self._recipe.name}: {what}", done, len(self.plan))
 
     def _noisy(self, boundary: Mapping[str, Tensor], codes: Array, place: ByPlace) -> dict[str, Tensor]:
         """A batch as it may be sent."""
@@ -195,40 +199,56 @@ class Sending:
         """A few numbers for each surviving row: a fixed, random view of its activations."""
         parts: list[Tensor] = []
         view: Tensor | None = None
-        with closing(self._activations(plain(np.zeros(len(self._rows), np.int64)), "sorting rows", None)) as batches:
-            for boundary, _ in batches:
-                flat = features_of(boundary).float().cpu()
-                if view is None:
-                    generator = Stream(self._recipe.seed, "features").generator()
-                    view = torch.randn(flat.shape[1], _FEATURES, generator=generator) / flat.shape[1] ** 0.5
-                parts.append(flat @ view)
+        for boundary, _ in self._activations(plain(np.zeros(len(self._rows), np.int64))):
+            flat = features_of(boundary).float().cpu()
+            if view is None:
+                generator = Stream(self._recipe.seed, "features").generator()
+                view = torch.randn(flat.shape[1], _FEATURES, generator=generator) / flat.shape[1] ** 0.5
+            parts.append(flat @ view)
         return torch.cat(parts).numpy()
 
-    def _activations(self, plan: Plan, what: str, on_batch: OnBatch | None) -> Batches:
+    def _activations(self, plan: Plan) -> Batches:
+        """Activations and label indices of a plan's rows. While a batch is out, the caller has its own settings."""
         recipe = self._recipe
-        device, embedder = pick_device(recipe.config.device), thaw(recipe, self._state)
-        # `drawn` is for halves that draw even when evaluating
-        with (
-            reproducible(device, recipe.config.threads, recipe.config.numerics),
-            isolated_rng(self._drawn),
-            torch.no_grad(),
-        ):
-            embedder.to(device)
-            for start in range(0, len(plan), BATCH):
-                block = slice(start, start + BATCH)
-                try:
-                    boundary = embedder(to_device(self._rows.inputs(plan.source[block]), device))
-                    if (blended := np.flatnonzero(plan.other[block] >= 0)).size:
-                        others = embedder(to_device(self._rows.inputs(plan.other[block][blended]), device))
-                        boundary = _blended(boundary, others, blended, plan.share[block][blended])
-                except torch.OutOfMemoryError as problem:
-                    raise TrainingError(
-                        f"client {recipe.name!r}, {what}: the GPU's memory is full ({problem}). Free some, and call "
-                        "learn or settle again."
-                    ) from problem
-                yield boundary, plan.codes[block]
-                if on_batch:
-                    on_batch(f"{recipe.name}: {what}", min(start + BATCH, len(plan)), len(plan))
+        device = pick_device(recipe.config.device)
+        with recipe.pinned():
+            embedder = thaw(recipe, self._state).to(device)
+        drawn: GlobalState | None = None  # for halves that draw even when evaluating
+        for start in range(0, len(plan), BATCH):
+            block = slice(start, start + BATCH)
+            boundary, drawn = self._certain(partial(self._batch, embedder, device, plan, block, drawn))
+            yield boundary, plan.codes[block]
+            give_way()
+
+    def _batch(
+        self, embedder: Embedder, device: torch.device, plan: Plan, block: slice, drawn: GlobalState | None
+    ) -> tuple[dict[str, Tensor], GlobalState, bool]:
+        """A batch's activations, where the generators stand after it, and whether nobody else can have got at it."""
+        recipe = self._recipe
+        with recipe.pinned(), isolated_rng(self._drawn, after=drawn) as draws, torch.no_grad():
+            try:
+                boundary: dict[str, Tensor] = embedder(to_device(self._rows.inputs(plan.source[block]), device))
+                if (blended := np.flatnonzero(plan.other[block] >= 0)).size:
+                    others = embedder(to_device(self._rows.inputs(plan.other[block][blended]), device))
+                    boundary = _blended(boundary, others, blended, plan.share[block][blended])
+            except torch.OutOfMemoryError as problem:
+                raise ResourceError(
+                    f"client {recipe.name!r}, embedding: the GPU's memory is full ({problem}). Free some, and call "
+                    "learn or settle again."
+                ) from problem
+            return boundary, draws.state(), undisturbed(device, recipe.config.numerics) and not draws.any()
+
+    def _certain(
+        self, compute: Callable[[], tuple[dict[str, Tensor], GlobalState, bool]]
+    ) -> tuple[dict[str, Tensor], GlobalState]:
+        """A batch's activations that no other thread has disturbed: where that is uncertain, two equal results."""
+        last: dict[str, Tensor] | None = None
+        for _ in range(TRIES):
+            boundary, drawn, certain = compute()
+            if certain or not other_threads() or (last is not None and same_state(last, boundary)):
+                return boundary, drawn
+            last = boundary
+        raise disturbed(f"client {self._recipe.name!r}, embedding")
 
 
 def _blended(ones: Mapping[str, Tensor], others: Mapping[str, Tensor], rows: Array, share: Array) -> dict[str, Tensor]:

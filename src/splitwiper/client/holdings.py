@@ -187,9 +187,8 @@ class Holdings:
         macs = row_macs(rows, key)
         suppressed, slices = self._tree.suppressed(), self.slices()
         for columns in self._earlier_forms():
-            for m, then in zip(macs, macs_in_form(rows, columns, key), strict=True):
-                if then in suppressed:  # it was forgotten when rows had that form
-                    suppressed.add(m)
+            for then in macs_in_form(rows, columns, key):  # it may have been forgotten when rows had that form
+                suppressed |= {m for m, earlier in zip(macs, then, strict=True) if earlier in suppressed}
         held = {m.tobytes() for part in slices.values() for m in np.asarray(part.columns[MAC_COLUMN])}
         fresh: dict[bytes, int] = {}  # HMAC -> row number
         for number, m in enumerate(macs):

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from splitwiper.data.rows import pack
 from splitwiper.errors import DataError
-from splitwiper.heads import head_for, rows_of
-from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.heads import head_for, linear, rows_of
+from splitwiper.seeding import Stream
 from splitwiper.splitting import call_with
 from splitwiper.wire import Label
 
@@ -73,10 +73,8 @@ class LocalNet(nn.Module):
         if before is not None:
             self.hidden = before.hidden
         else:
-            with isolated_rng(Stream(seed, "local-head", client)):
-                self.hidden = (
-                    nn.Sequential(nn.Linear(features, width, dtype=dtype), nn.ReLU()) if width else nn.Identity()
-                )
+            drawn = Stream(seed, "local-head", client).generator()
+            self.hidden = nn.Sequential(linear(features, width, drawn, dtype), nn.ReLU()) if width else nn.Identity()
         self.out: nn.Linear = head_for(
             labels,
             inputs=width or features,

@@ -153,8 +153,8 @@ def fitting(inputs: Any, whose: str, form: Form, *, features: Sequence[str] = ()
     Raises:
         DataError: naming what does not fit.
     """
-    named, call = as_inputs(inputs)
     columns = form.columns
+    named, call = as_inputs(inputs, wide=any(column.dtype == "F64" for column in columns))
     learned = f"it learned from {', '.join(map(str, columns))} ({form.call})"
     if call != form.call or set(named) != {c.name for c in columns}:
         if isinstance(inputs, tuple) and form.call == "one":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,7 +31,7 @@ from splitwiper.config import ClientConfig, config_digest
 from splitwiper.errors import DataError
 from splitwiper.loop import Pausing, state_of
 from splitwiper.loop import training as fitting
-from splitwiper.numerics import fingerprint, pick_device
+from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import Stream, encode, isolated_rng, mac
 from splitwiper.wire import Label, Shard
 from splitwiper.wire.codecs import is_range
@@ -59,6 +60,10 @@ class Recipe:
     def fingerprint(self) -> dict[str, str]:
         """The numerics of training here and now. A state made under others is not taken up again."""
         return fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)
+
+    def pinned(self) -> AbstractContextManager[None]:
+        """Compute with this recipe's device, threads and numerics, whatever the caller has set."""
+        return reproducible(pick_device(self.config.device), self.config.threads, self.config.numerics)
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,8 @@ def pretrain(
         for place in reversed(range(len(numbers) - 1)):
             kept = shelf.load(numbers[place], stage_key(recipe, rows[numbers[place]], numbers[place]))
             if kept is not None:
-                net, start = _resume(recipe, kept), place + 1
+                with recipe.pinned():
+                    net, start = _resume(recipe, kept), place + 1
                 break
     epochs = recipe.config.stage_epochs
     steps = epochs * (len(numbers) - start)
@@ -128,7 +134,8 @@ def pretrain(
         seen = [slices[i] for i in numbers[: place + 1]]
         labels = labels_present(seen)
         cache = Cache(seen, labels, names=recipe.names)
-        net = _next_net(recipe, cache, labels, net)
+        with recipe.pinned():
+            net = _next_net(recipe, cache, labels, net)
         done = (place - start) * epochs
 
         def on_epoch(epoch: int, _all: int, _loss: float, done: int = done) -> None:
@@ -148,7 +155,8 @@ def pretrain(
             checkpoint = Checkpoint(state_of(net), labels)
             if shelf is not None:
                 shelf.save(number, stage_key(recipe, rows[number], number), checkpoint)
-            net = _resume(recipe, checkpoint)  # the one way from stage to stage, whether or not one is resumed
+            with recipe.pinned():
+                net = _resume(recipe, checkpoint)  # the one way from stage to stage, whether or not one is resumed
     if net is None:
         raise DataError(f"client {recipe.name!r} has no rows to train on.")
     return state_of(net.embedder)
@@ -160,9 +168,13 @@ def operations(recipe: Recipe, slices: Mapping[int, Shard], *, after: int = -1) 
     seen = [slices[i] for i in numbers]
     labels = labels_present(seen)
     cache = Cache(seen, labels, names=recipe.names)
-    net = _next_net(recipe, cache, labels, None).eval()
     rows = min(len(cache), 8)
-    with isolated_rng(Stream(recipe.seed, "probe", recipe.name)), FlopCounterMode(display=False) as counter:
+    with (
+        recipe.pinned(),
+        isolated_rng(Stream(recipe.seed, "probe", recipe.name)),
+        FlopCounterMode(display=False) as counter,
+    ):
+        net = _next_net(recipe, cache, labels, None).eval()
         inputs, codes = cache.batch(np.arange(rows))
         functional.cross_entropy(net(inputs), codes).backward()
     passes = sum(sum(s.rows for s in seen[: place + 1]) for place, n in enumerate(numbers) if n > after)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 
 import numpy as np
@@ -12,15 +13,25 @@ from splitwiper.client.content import row_id
 from splitwiper.client.holdings import Holdings
 from splitwiper.errors import RequestError, nearest
 from splitwiper.store import ClientTree
+from splitwiper.store.client_tree import RowsSeen
 from splitwiper.wire.messages import Level
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The level of a request and the HMACs of the rows it forgets."""
+    """The rows that a request forgets.
+
+    Attributes:
+        level: what was named.
+        macs: HMACs of the rows.
+        seen: the rows that were chosen from: see `ClientTree.rows_seen`.
+        again: chooses again, once these have changed.
+    """
 
     level: Level
     macs: list[bytes]
+    seen: RowsSeen
+    again: Callable[[], Choice]
 
 
 def select(
@@ -36,22 +47,23 @@ def select(
     Raises:
         RequestError: nothing, or more than one thing, was named, or what was named is not held.
     """
-    name = tree.root.name
     if not isinstance(everything, bool):
         raise RequestError(f"everything = {everything!r} must be True or False.")
+    name, seen = tree.root.name, tree.rows_seen()
+    again = partial(select, tree, holdings, classes=classes, samples=samples, everything=everything)
     if (classes is not None) + (samples is not None) + everything != 1:
         raise RequestError("say what to forget: classes=[…], samples=[…] or everything=True, and only one of them.")
     if samples is not None:
-        return Choice("sample", _of_samples(name, [value for value, _ in holdings.surviving()], samples))
+        return Choice("sample", _of_samples(name, [value for value, _ in holdings.surviving()], samples), seen, again)
     held: dict[str | int, list[bytes]] = {}
     for value, label in holdings.surviving():
         held.setdefault(label.name, []).append(value)
     if classes is not None:
         named = _of_classes(name, held, classes)
-        return Choice("class", [m for label in named for m in held[label]])
+        return Choice("class", [m for label in named for m in held[label]], seen, again)
     if not held:
         raise RequestError(f"client {name!r} holds no rows: there is nothing to forget.")
-    return Choice("client", [m for macs in held.values() for m in macs])
+    return Choice("client", [m for macs in held.values() for m in macs], seen, again)
 
 
 def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[str | int]:

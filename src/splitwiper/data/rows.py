@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -70,8 +69,13 @@ def pack(inputs: Mapping[str, Any], call: str) -> Any:
     return values[0] if call == "one" else values
 
 
-def as_rows(data: Data, *, task: str) -> Rows:
+def as_rows(data: Data, *, task: str, wide: bool = False) -> Rows:
     """Bring data into one form and check it.
+
+    Args:
+        data: the data.
+        task: what its labels belong to.
+        wide: whether the model takes float64, which becomes float32 otherwise.
 
     Raises:
         DataError: no rows, uneven lengths, labels that are neither names nor integers, values that are not finite.
@@ -80,7 +84,7 @@ def as_rows(data: Data, *, task: str) -> Rows:
         inputs, labels = data
     else:
         inputs, labels = collect(data)
-    named, call = as_inputs(inputs)
+    named, call = as_inputs(inputs, wide=wide)
     names = as_labels(labels, task)
     lengths = {name: len(array) for name, array in named.items()} | {"labels": len(names)}
     if len(set(lengths.values())) > 1:
@@ -90,26 +94,26 @@ def as_rows(data: Data, *, task: str) -> Rows:
     return Rows(named, call, names, names_of(inputs))
 
 
-def as_inputs(inputs: Any) -> tuple[dict[str, Array], str]:
-    """Inputs by name, and how the model takes them."""
+def as_inputs(inputs: Any, *, wide: bool = False) -> tuple[dict[str, Array], str]:
+    """Inputs by name, and how the model takes them; float64 is kept if they are to be wide."""
     check_inputs(inputs)
     if isinstance(inputs, Mapping):
-        named, call = {str(k): _array(inputs[k], str(k)) for k in sorted(inputs, key=str)}, "kwargs"
+        named, call = {str(k): _array(inputs[k], str(k), wide) for k in sorted(inputs, key=str)}, "kwargs"
     elif isinstance(inputs, tuple):
-        named, call = {str(i): _array(v, f"input {i}") for i, v in enumerate(inputs)}, "args"
+        named, call = {str(i): _array(v, f"input {i}", wide) for i, v in enumerate(inputs)}, "args"
     else:
-        named, call = {"x": _array(inputs, "the inputs")}, "one"
+        named, call = {"x": _array(inputs, "the inputs", wide)}, "one"
     if not named:
         raise DataError("there are no inputs.")
     return named, call
 
 
-def _array(values: Any, what: str) -> Array:
+def _array(values: Any, what: str, wide: bool) -> Array:
     check_numbers(values, what)
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.dtype == np.float64:  # torch's own default width, as torch.tensor would make it
-        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused below
-            array = array.astype(torch.empty(0).numpy().dtype)
+    if array.dtype == np.float64 and not wide:  # whatever width torch has by default here and now
+        with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is refused below
+            array = array.astype(np.float32)
     if array.dtype.newbyteorder("=") not in _NAMES:
         raise DataError(f"{what} have dtype {array.dtype}; give one of {', '.join(str(d) for d in _NAMES)}.")
     array = array.astype(array.dtype.newbyteorder("="), copy=False)

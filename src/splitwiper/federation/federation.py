@@ -29,6 +29,7 @@ from splitwiper.federation.agreeing import agree as agree_on_labels
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, score
 from splitwiper.federation.folder import (
+    FINISHED,
     agree,
     check_devices,
     make,
@@ -53,6 +54,7 @@ from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerTree, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
+from splitwiper.switches import set_aside
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
@@ -96,6 +98,7 @@ class Federation:
         NotFoundError: there is no run, and nothing to make one of.
     """
 
+    @set_aside()
     def __init__(
         self,
         path: str | Path,
@@ -113,7 +116,7 @@ class Federation:
             GroupKey.of(invitation, federation="")  # too short a secret is told before anything is made
         self.path = Path(path)
         self._progress = progress
-        stored = self.path / "federation.toml"
+        stored = self.path / FINISHED
         if stored.exists():
             self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
             prepare(self.config.client.numerics, self.config.server.numerics)
@@ -125,7 +128,9 @@ class Federation:
             prepare(self.config.client.numerics, self.config.server.numerics)
             check_devices(self.config)
             self.halves = halves or build_halves(self.config)
-            make(self.path, self.halves, self.config, self.halves.server.state_dict(), self.halves.client.state_dict())
+            first = self.halves.server.state_dict(), self.halves.client.state_dict()
+            if not make(self.path, self.halves, self.config, *first):  # another process was faster
+                self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
             warn_of_seeds(self.config)
         tree = ServerTree(self.path / "server")
         with suppress(SealError):
@@ -138,6 +143,7 @@ class Federation:
 
     # --- making and opening --------------------------------------------------------------------------------
 
+    @set_aside()
     def twin(self, path: str | Path) -> Federation:
         """A new, empty federation with the same context: settings, first weights, client keys and codebook.
 
@@ -156,7 +162,9 @@ class Federation:
                 files.write_bytes(target / "clients" / name / HANDED, sealed)
             if features := tree_here.book.meta(FEATURES):
                 files.write_bytes(target / "clients" / name / FEATURES, features.encode())
-        make(target, self.halves, self.config, tree.initial(), tree.client_initial(), run=tree.book.meta("run"))
+        first = tree.initial(), tree.client_initial()
+        if not make(target, self.halves, self.config, *first, run=tree.book.meta("run")):
+            refuse_used(target)
         twin = Federation(target, self.halves, progress=self._progress)
         for said in tree.posted(topic := tree.topic()):
             twin._server.post(said.sender, topic, said.place, said.body)
@@ -174,6 +182,7 @@ class Federation:
 
     # --- learning ------------------------------------------------------------------------------------------
 
+    @set_aside()
     def learn(
         self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
@@ -202,7 +211,10 @@ class Federation:
             raise InputError(f"tasks = {tasks!r} must name the task of each client: {{'north': 'species'}}.")
         check_names([name for name, _ in pairs], known=self.clients)
         tasks = tasks or {}
-        sources = {name: Reader(data, client=name, task=tasks.get(name, "")) for name, data in pairs}
+        sources = {
+            name: Reader(data, client=name, task=tasks.get(name, ""), wide=self._members.is_wide(name))
+            for name, data in pairs
+        }
         book, labels = self._members.codebook(), set[Label]()
         for name, source in sources.items():
             self._members.check(name, rows := source.rows(), source.task, book)
@@ -237,6 +249,7 @@ class Federation:
 
     # --- unlearning ----------------------------------------------------------------------------------------
 
+    @set_aside()
     def unlearn(
         self,
         client: str,
@@ -257,6 +270,7 @@ class Federation:
             raise BusyError(f"{told}. But {problem}") from problem
         return self.receipt(ticket.id)
 
+    @set_aside()
     def submit(
         self,
         client: str,
@@ -285,6 +299,7 @@ class Federation:
         self._link.charge(client, asking.take_spent())
         return next(t for t in self._server.tickets(client) if t.id == request.ticket)
 
+    @set_aside()
     def settle(self) -> tuple[Receipt, ...]:
         """Settle all open requests with one re-training. Only the clients that asked, and the server, work.
 
@@ -295,6 +310,7 @@ class Federation:
         self._link.begin()
         return self._with_privacy(reconcile(self._members))
 
+    @set_aside()
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
         """Have all clients agree on a new codebook, and send their rows again under its codes.
 
@@ -322,6 +338,7 @@ class Federation:
         """What each client spent in the last learn or unlearn (submit and settle), and in predictions since."""
         return {name: self._link.spent.get(name, Spent()) for name in self.clients}
 
+    @set_aside()
     def reupload(self, client: str) -> None:
         """Have a client send its shard again, say because the server's copy was damaged."""
         self._client(client).reupload()
@@ -336,6 +353,7 @@ class Federation:
         book = self._members.codebook()
         return (book.labels if book else model.labels) if model else ()
 
+    @set_aside()
     def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> Probabilities:
         """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
@@ -360,13 +378,16 @@ class Federation:
         """
         return [label.name for label in self._predict(client, x, at_home)]
 
+    @set_aside()
     def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
         asking, half = self._client(client), self.halves.server if at_home else None
         return read_undisturbed(lambda: asking.scores(x, at_home=half), asking.tree.book, self._server.tree.book)
 
+    @set_aside()
     def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
         return scoring.best(self._scores(client, x, at_home), self._client(client).task)
 
+    @set_aside()
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
         return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
@@ -375,10 +396,11 @@ class Federation:
         """True and predicted labels, by client."""
         out = {}
         for name, data in by_client(test_sets):
-            rows = as_rows(data, task=self._client(name).task)
+            rows = as_rows(data, task=self._client(name).task, wide=self._members.is_wide(name))
             out[name] = (tuple(rows.labels), tuple(self._predict(name, rows.packed)))
         return out
 
+    @set_aside()
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
         """Score each client's whole network after every epoch of the server's training, which is done once more.
 
@@ -422,6 +444,7 @@ class Federation:
         """The ledger's present head. Kept outside the run, it shows later whether the ledger only grew from it."""
         return ledger.head(self._server.tree.book)
 
+    @set_aside()
     def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
         """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 

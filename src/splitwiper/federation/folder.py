@@ -23,6 +23,8 @@ from splitwiper.store import ServerTree, files
 from splitwiper.wire import Column
 
 _log = logging.getLogger("splitwiper")
+FINISHED = "federation.toml"
+"""The settings of a run; they are written last."""
 _FOLDERS = {"server", "clients", "pending"}
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.int32: "I32"}
 _DTYPES |= {torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
@@ -56,7 +58,7 @@ def make(
     client: Mapping[str, Tensor],
     *,
     run: str | None = None,
-) -> None:
+) -> bool:
     """Make a run folder; its configuration is written last and says that the making was finished.
 
     Args:
@@ -66,20 +68,44 @@ def make(
         server: first weights of the server half.
         client: first weights of the client half.
         run: what names the run, drawn anew unless it is that of a twin; no computation depends on it.
+
+    Returns:
+        False where another process made a run there meanwhile, and nothing was done.
     """
-    refuse_used(path)
     columns_of(halves.boundary)  # what cannot cross is told before anything is made
+    if not path.is_dir():
+        refuse_used(path)
+        files.make_folder(path)
+    with files.locked(path):
+        if (path / FINISHED).exists():
+            return False
+        refuse_used(path)
+        _make(path, halves, config, server, client, run)
+    return True
+
+
+def _make(
+    path: Path,
+    halves: Halves,
+    config: Config,
+    server: Mapping[str, Tensor],
+    client: Mapping[str, Tensor],
+    run: str | None,
+) -> None:
     if config.client.masking.is_on:  # the head is made anew for every model; its size would tell the number of labels
         server = {name: t for name, t in server.items() if not name.startswith(f"{halves.server.head_name}.")}
     for name in sorted(_FOLDERS):
         files.make_folder(path / name)
-    ServerTree(path / "server").create(
+    tree = ServerTree(path / "server")
+    for suffix in ("", "-journal"):  # of a making that was interrupted: its ledger would say twice how it began
+        files.erase(tree.book.path.with_name(f"{tree.book.path.name}{suffix}"))
+    tree.create(
         config=to_toml(config.server),
         initial=server,
         client_initial=client,
         meta=remembered(halves, config, codec=config.client.codec, run=run),
     )
-    files.write_bytes(path / "federation.toml", to_toml(config).encode())
+    files.write_bytes(path / FINISHED, to_toml(config).encode())
 
 
 def remembered(halves: Halves, config: Config, *, codec: str, run: str | None = None) -> dict[str, str]:

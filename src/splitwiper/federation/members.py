@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
@@ -106,6 +107,10 @@ class Members:
         if half not in self._identities:
             self._identities[half] = identity(half)
         return self._identities[half]
+
+    def is_wide(self, name: str) -> bool:
+        """Whether a client's half computes in float64."""
+        return any(parameter.dtype == torch.float64 for parameter in self._halves.client_for(name).parameters())
 
     def settings(self, name: str) -> str | None:
         """The digest of the settings that a client joined with, as its book remembers it."""

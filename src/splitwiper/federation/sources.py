@@ -65,13 +65,13 @@ class Reader:
     Data in memory is brought into that form once; what a function returns is not kept.
     """
 
-    def __init__(self, source: Source, *, client: str, task: str) -> None:
-        self.task = task
+    def __init__(self, source: Source, *, client: str, task: str, wide: bool = False) -> None:
+        self.task, self._wide = task, wide
         self._client = client
         self._source: Rows | Callable[[], Data]
         self._before: tuple[tuple[Label, ...], list[bytes]] | None = None
         if isinstance(source, tuple | Dataset) or not callable(source):
-            self._source = as_rows(source, task=task)
+            self._source = as_rows(source, task=task, wide=wide)
         else:
             self._source = source
 
@@ -98,7 +98,7 @@ class Reader:
                 f"the data of client {self._client!r} cannot be read: {type(problem).__name__}: {problem}. See to its "
                 "source and learn again."
             ) from problem
-        return self._steady(as_rows(data, task=self.task))
+        return self._steady(as_rows(data, task=self.task, wide=self._wide))
 
     def _steady(self, rows: Rows) -> Rows:
         """Refuse what a function returns if it is the same rows as before, changed at random; other rows may come."""

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import nn
 
 from splitwiper.errors import CutError, nearest
@@ -14,6 +13,7 @@ from splitwiper.splitting.halves import build
 from splitwiper.splitting.pair import Halves
 from splitwiper.splitting.specs import CutWarning
 from splitwiper.splitting.workbench import Workbench
+from splitwiper.switches import set_aside
 
 
 def split(
@@ -58,7 +58,7 @@ def split(
         raise CutError(f"the model is a {type(model).__name__}; give an nn.Module")
     if not isinstance(at, str):
         raise CutError(f"at={at!r} must be the dotted name of a module, such as 'layer1' or '0'")
-    with torch.inference_mode(False):
+    with set_aside():
         bench = Workbench(model, example, shared=shared, allow_data_dependent=allow_data_dependent, head=head)
         if at not in bench.modules or not at:
             known = [name for name in bench.modules if name]
@@ -100,6 +100,6 @@ def legal_cuts(model: nn.Module, example: Any, shared: Iterable[str] = ()) -> li
         >>> legal_cuts(net, torch.zeros(1, 4))
         ['0', '1']
     """
-    with torch.inference_mode(False):
+    with set_aside():
         bench = Workbench(model, example, shared=shared, allow_data_dependent=False)
         return list(bench.legal(bench.called))

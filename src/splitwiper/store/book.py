@@ -13,6 +13,7 @@ import re
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
@@ -32,7 +33,7 @@ from splitwiper.errors import (
 )
 from splitwiper.reading import check_regular
 from splitwiper.store.files import disk_full, make_folder, step, write_bytes
-from splitwiper.store.lease import Lease
+from splitwiper.store.lease import Hold, Lease
 from splitwiper.store.process import Process
 from splitwiper.store.sealing import Seal, sealed_schema
 
@@ -47,10 +48,6 @@ CREATE TABLE lease (
 INSERT INTO lease (one, token) VALUES (1, 0);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
-
-
-_unreleased: set[tuple[Path, int]] = set()
-"""Leases this process could not give back, for want of room; it may take them up again."""
 
 
 def _explained(path: Path, problem: sqlite3.DatabaseError | UnicodeError | OverflowError) -> SplitWiperError:
@@ -95,7 +92,7 @@ class Book:
         self.path = path
         self._seal = Seal(key) if key else None
         self._schema = sealed_schema(f"{_LEASE} {schema}") if key else f"{_LEASE} {schema}"
-        self._token: int | None = None
+        self._hold: weakref.ref[Hold] | None = None
         self._db: sqlite3.Connection | None = None
         self._inode: tuple[int, int] | None = None
 
@@ -268,20 +265,18 @@ class Book:
         me = Process.current()
         with self.change() as db:
             found = self._lease(db)
-            ours = (self.path.resolve(), found.token) in _unreleased
-            if not ours and found.is_held(LEASE_SECONDS):
+            if self._stands(found):
                 raise BusyError(
                     f"{self.path.parent} is in use by {found.holder} ({found.purpose}). "
                     "Wait for it to finish, or end it, and run this again."
                 )
-            token = found.token + 1
+            hold = Hold(self.path.resolve(), token := found.token + 1)
             db.execute(
                 "UPDATE lease SET token = ?, holder = ?, purpose = ?, since = ?, expires = ?",
                 (token, me.text, purpose, time.monotonic(), time.time() + LEASE_SECONDS),
             )
-        self._token = token
-        stop = threading.Event()
-        beat = threading.Thread(target=self._renew, args=(token, stop), daemon=True, name=f"lease-{token}")
+        self._hold = weakref.ref(hold)
+        beat = threading.Thread(target=self._renew, args=(token, hold.stop), daemon=True, name=f"lease-{token}")
         try:
             beat.start()
             yield
@@ -289,15 +284,21 @@ class Book:
             self.check_lease()  # a file is gone because the successor erased it: say so
             raise
         finally:
-            stop.set()
+            hold.stop.set()
             if beat.ident is not None:
                 beat.join()
-            self._token = None
-            try:
-                with self.change() as db:
-                    db.execute("UPDATE lease SET holder = NULL WHERE token = ?", (token,))
-            except StoreError:  # a full disk must not hide the error that brought us here
-                _unreleased.add((self.path.resolve(), token))
+            with suppress(StoreError), self.change() as db:  # a full disk must not hide the error that brought us here
+                db.execute("UPDATE lease SET holder = NULL WHERE token = ?", (token,))
+
+    @property
+    def _token(self) -> int | None:
+        """The token of the lease that this book's own work holds."""
+        hold = self._hold() if self._hold else None
+        return None if hold is None or hold.is_over else hold.token
+
+    def _stands(self, lease: Lease) -> bool:
+        """Whether somebody works under a lease."""
+        return lease.is_held(LEASE_SECONDS) and not lease.is_abandoned(self.path.resolve())
 
     def check_lease(self) -> None:
         """Stop if the lease was lost.
@@ -378,14 +379,14 @@ class Book:
 
     def is_held(self) -> bool:
         """Whether a process works on this tree right now."""
-        return self._readable_lease().is_held(LEASE_SECONDS)
+        return self._stands(self._readable_lease())
 
     def holder(self) -> str | None:
         """Who works on this tree right now, in words; None when nobody does."""
         found = self._readable_lease()
         if found.holder is None:
             return None
-        if found.is_held(LEASE_SECONDS):
+        if self._stands(found):
             return f"{found.purpose}, by {found.holder}"
         return f"{found.purpose} was interrupted ({found.holder} is gone)"
 

@@ -42,6 +42,8 @@ CREATE TABLE requests (
 -- commitments to the shards that were sent over a network, in order; empty: the shard was withdrawn
 CREATE TABLE sent (number INTEGER PRIMARY KEY, shard TEXT NOT NULL);
 """
+RowsSeen = tuple[dict[int, str], int]
+"""The files that hold rows, and how many rows were ever forgotten."""
 FOLDERS = ("slices", "checkpoints", "half", "outbox")
 UNKNOWN = "?"
 """In place of a commitment: nobody here knows which shard it would be to."""
@@ -203,6 +205,11 @@ class ClientTree:
 
     # --- suppression and requests --------------------------------------------------------------------------
 
+    def rows_seen(self) -> RowsSeen:
+        """Return what is another value once rows were added, forgotten or erased."""
+        (gone,) = self.book.read("SELECT count(*) FROM suppressed")[0]
+        return {number: record.file for number, record in self.slices().items()}, gone
+
     def suppressed(self) -> set[bytes]:
         """HMACs of rows that were forgotten and may never come back."""
         return {row["mac"] for row in self.book.read("SELECT mac FROM suppressed")}
@@ -237,7 +244,8 @@ class ClientTree:
         seconds: float,
         labels: Iterable[bytes] = (),
         committed: bool = True,
-    ) -> str:
+        seen: RowsSeen | None = None,
+    ) -> str | None:
         """Put rows on the suppression list, in one step with the request: from here on they are never used.
 
         Args:
@@ -248,15 +256,19 @@ class ClientTree:
             labels: HMACs of labels that are forgotten wholly.
             committed: whether the request commits to these rows. One that was made while the folder was away, for
                 everything the client had, does not.
+            seen: the rows that these were chosen from.
 
         Returns:
-            The request's commitment to the rows, which the server gets and `opening` opens.
+            The request's commitment to the rows, which the server gets and `opening` opens; None where the client no
+            longer has the rows that these were chosen from: nothing is changed then.
 
         Raises:
             RequestError: other requests have forgotten all of these rows meanwhile.
         """
         salt, wanted = secrets.token_bytes(32), set(macs)
         with self.book.change() as db:
+            if seen is not None and self.rows_seen() != seen:
+                return None
             fresh = wanted - {row["mac"] for row in db.execute("SELECT mac FROM suppressed")}
             if wanted and not fresh:
                 raise RequestError("another request has just forgotten all of these rows: there is nothing to do.")

@@ -134,6 +134,20 @@ def make_folder(path: Path) -> None:
     sync_folder(path.parent)
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, for which other processes wait; it ends with the process at the latest."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(ImportError):  # not on Windows
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def move(source: Path, target: Path) -> None:
     """Move a finished file into place, durably."""
     make_folder(target.parent)

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakValueDictionary
 
 from splitwiper.errors import CorruptError, FormatError
 from splitwiper.store.process import Process
 
 _LAST = 1 << 62
 """A token beyond this was never given out."""
+
+
+class Hold:
+    """A lease in the hands of a piece of work in this process.
+
+    It is over when the work says so, or when nothing refers to it any more: an interrupt may come at any moment, also
+    in the middle of giving the lease back.
+    """
+
+    def __init__(self, book: Path, token: int) -> None:
+        self.token = token
+        self.stop = threading.Event()
+        _holds[book, token] = self
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the work has ended."""
+        return self.stop.is_set()
+
+    def __del__(self) -> None:
+        self.stop.set()  # ends the thread that renews the lease
+
+
+_holds: WeakValueDictionary[tuple[Path, int], Hold] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -75,3 +102,8 @@ class Lease:
             return silent < seconds and who.may_be_alive()
         stands = now < self.expires and (who.is_here() or self.expires <= now + 2 * seconds)
         return stands and who.may_be_alive()
+
+    def is_abandoned(self, book: Path) -> bool:
+        """Whether this process took the lease, and none of its work holds it: it was interrupted, or found no room."""
+        hold = _holds.get((book, self.token))
+        return self.holder == Process.current() and (hold is None or hold.is_over)

@@ -1,0 +1,175 @@
+"""Put torch's switches where training needs them, whatever the caller set, and back afterwards.
+
+Some switches belong to the whole process and are held through `exclusive`; others belong to the thread that sets them.
+What cannot be switched at any time (environment variables, hooks for all modules) is in the fingerprint instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from splitwiper.exclusive import borrowed
+
+_DETERMINISTIC = 2
+"""The debug mode in which operations without a deterministic algorithm are errors."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One switch of the process: how to read and set it, and where training has it."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    pinned: Any
+
+
+def _attribute(holder: Any, name: str, pinned: Any) -> Switch:
+    return Switch(lambda: getattr(holder, name), lambda value: setattr(holder, name, value), pinned)
+
+
+def _everywhere() -> list[Switch]:
+    """Switches that results depend on, whatever the device."""
+    einsum = torch.backends.opt_einsum
+    usual = einsum.is_available()
+    return [
+        Switch(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, _DETERMINISTIC),
+        # a pass over memory for every new tensor
+        _attribute(torch.utils.deterministic, "fill_uninitialized_memory", False),
+        _attribute(torch.backends.cudnn, "benchmark", False),
+        _attribute(torch.backends.cudnn, "enabled", True),
+        _attribute(einsum, "enabled", usual),
+        _attribute(einsum, "strategy", "auto" if usual else None),
+        Switch(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+        Switch(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, True),
+        Switch(_anomaly, lambda mode: torch.autograd.set_detect_anomaly(*mode), (False, True)),
+    ]
+
+
+def _anomaly() -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+def _on_cpu() -> list[Switch]:
+    """Switches of the CPU's kernels; a GPU has others, which are in its fingerprint."""
+    attention = torch.backends.cuda  # these switches hold for the CPU, too
+    found = [
+        Switch(attention.flash_sdp_enabled, attention.enable_flash_sdp, True),
+        Switch(attention.math_sdp_enabled, attention.enable_math_sdp, True),
+        Switch(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True),
+        Switch(torch._C._get_mkldnn_deterministic, torch._C._set_mkldnn_deterministic, False),
+        Switch(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled, True),
+    ]
+    if not hasattr(torch._C, "_get_fp32_precision_getter"):  # before torch 2.9
+        return [*found, Switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")]
+    return [*found, *(_precision(work) for work in ("matmul", "conv", "rnn"))]
+
+
+def _precision(work: str) -> Switch:
+    """How precisely oneDNN computes with float32."""
+    return Switch(
+        lambda: torch._C._get_fp32_precision_getter("mkldnn", work),
+        lambda value: torch._C._set_fp32_precision_setter("mkldnn", work, value),
+        "ieee",
+    )
+
+
+def _switches(device: torch.device) -> list[Switch]:
+    return _everywhere() + (_on_cpu() if device.type == "cpu" else [])
+
+
+def still_pinned(device: torch.device, *, portable: bool = False) -> bool:
+    """Whether the process's switches are where `pinned` put them; another thread may have moved them.
+
+    Args:
+        device: as `pinned` had it.
+        portable: whether portable numerics have their own place for the switches of the CPU's kernels.
+    """
+    return all(switch.read() == switch.pinned for switch in (_everywhere() if portable else _switches(device)))
+
+
+@contextmanager
+def pinned(device: torch.device) -> Iterator[None]:
+    """Have all switches where training needs them, and as the caller had them afterwards."""
+    switches = _switches(device)
+
+    def read() -> list[Any]:
+        return [switch.read() for switch in switches]
+
+    def write(values: list[Any]) -> None:
+        for switch, value, now in zip(switches, values, read(), strict=True):
+            if value != now:
+                switch.write(value)
+
+    with borrowed(read, write), set_aside():
+        write([switch.pinned for switch in switches])
+        with torch.autocast(device.type, enabled=False), _denormals_kept():
+            yield
+
+
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """Set aside what the caller's thread has asked of torch and NumPy; other threads are not concerned.
+
+    Autocast, inference mode, disabled gradients, a default device, modes that intercept calls or operations, hooks for
+    what backward passes save, and NumPy's way with overflows.
+    """
+    with (
+        _no_modes(),
+        _no_saved_tensor_hooks(),
+        np.errstate(all="ignore"),
+        torch.autocast("cpu", enabled=False),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
+        yield
+
+
+@contextmanager
+def _no_modes() -> Iterator[None]:
+    # Stacks are touched only where something is on them: torch has faster kernels where it never was.
+    device = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    if device is not None:
+        torch.set_default_device(None)
+    functions = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
+    try:
+        with ExitStack() as stack:
+            if torch._C._len_torch_dispatch_stack():
+                from torch.utils._python_dispatch import _disable_current_modes  # imports much
+
+                stack.enter_context(_disable_current_modes())
+            yield
+    finally:
+        for mode in reversed(functions):
+            torch._C._push_on_torch_function_stack(mode)
+        if device is not None:
+            torch.set_default_device(device.device)
+
+
+@contextmanager
+def _no_saved_tensor_hooks() -> Iterator[None]:
+    autograd = torch._C._autograd
+    hooks = []
+    while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+@contextmanager
+def _denormals_kept() -> Iterator[None]:
+    flushed = not float(torch.tensor([1e-40]) / 2)
+    torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(flushed)
