@@ -47,6 +47,8 @@ class ServiceConfig:
     """Bytes of a shard at most."""
     rows: int = 4096
     """Rows of one prediction at most."""
+    queued: int = 16384
+    """Rows of all predictions that a client may have waiting at a time."""
     unfinished: int = 2
     """Uploads that a client may have begun and not finished."""
     patience: float = 24.0
@@ -61,5 +63,5 @@ class ServiceConfig:
             bounded(self, name, 0, strict=name == "rate", high=1e6)
         for name in ("deadline", "patience"):
             bounded(self, name, 0, strict=True, high=1e4)
-        for name in ("requests", "burst", "largest", "rows", "unfinished"):
+        for name in ("requests", "burst", "largest", "rows", "queued", "unfinished"):
             bounded(self, name, 1, high=1 << 50)

@@ -40,7 +40,7 @@ class StatementShape(Shape):
     fingerprint: Annotated[dict[Plain, Annotated[str, Field(max_length=500)]], Field(max_length=64)]
     tickets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=1000)] = []
     spent: SpentShape = SpentShape()
-    codebook: Annotated[str, Field(max_length=128)] = ""
+    codebook: Annotated[str, Field(max_length=128, pattern=r"^[ -~]*$")] = ""
     outputs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     salt: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
 

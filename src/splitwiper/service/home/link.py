@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import httpx
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from splitwiper import errors
@@ -24,8 +23,9 @@ from splitwiper.service.calls import Calls
 from splitwiper.service.certificate import Opening, SignedHead
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.tensors import labels_in, read_tensors
 from splitwiper.store.files import file_digest
-from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
+from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
 
 _PIECE = 1 << 20
 UNLIKELY = -30.0
@@ -240,14 +240,12 @@ class HttpsLink(Calls):
     def scores(self, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half, without checking which model answers."""
         body = save({name: tensor.contiguous().cpu() for name, tensor in boundary.items()})
-        answer = self._call("POST", "/v1/predict", content=body)
-        labels, found = _labels(answer), load(answer.content)
-        logits = found.get("logits")
+        found, told = read_tensors(bytearray(self._call("POST", "/v1/predict", content=body).content))
+        labels, logits = labels_in(told), found.get("logits")
         if logits is None:
             logits = torch.full((len(found["best"]), len(labels)), UNLIKELY)
             logits.scatter_(1, found["best"].long()[:, None], 0.0)
-        headers = answer.headers
-        return Scores(labels, logits, headers.get("X-Codebook", ""), headers.get("X-Model", ""))
+        return Scores(labels, logits, told.get("codebook", ""), told.get("model", ""))
 
     def model(self, client: str) -> ModelCopy:
         """Fetch the server half."""
@@ -256,9 +254,8 @@ class HttpsLink(Calls):
     @_readable
     def copy(self) -> ModelCopy:
         """Fetch the server half, without checking which model it is."""
-        answer = self._call("GET", "/v1/model")
-        told = (answer.headers.get(name, "") for name in ("X-Codebook", "X-Model", "X-Model-Salt"))
-        return ModelCopy(load(answer.content), _labels(answer), *told)
+        state, told = read_tensors(bytearray(self._call("GET", "/v1/model").content))
+        return ModelCopy(state, labels_in(told), *(told.get(name, "") for name in ("codebook", "model", "salt")))
 
     @_readable
     def model_entry(self) -> dict[str, Any]:
@@ -305,10 +302,6 @@ class HttpsLink(Calls):
 def _plain(statement: Statement) -> dict[str, Any]:
     values = asdict(statement)
     return {**values, "fingerprint": dict(statement.fingerprint), "tickets": list(statement.tickets)}
-
-
-def _labels(answer: httpx.Response) -> tuple[Label, ...]:
-    return tuple(Label.parse(text) for text in json.loads(answer.headers["X-Labels"]))
 
 
 def _ticket(values: Mapping[str, Any]) -> Ticket:
