@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
 from service.conftest import said, shard
-from service.serving import OPEN, opened
+from service.serving import OPEN, in_thread, opened
 from splitwiper.errors import IdentityError
 from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
@@ -19,6 +16,7 @@ from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Log
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, Principal, Tokens
+from splitwiper.service.listening import HttpServer, Limits, listen
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.store import ServerTree
 
@@ -33,14 +31,9 @@ def tokens(tmp_path: Path) -> Tokens:
 def url(run, tokens: Tokens) -> Iterator[str]:
     """Plain HTTP, as behind a proxy on the same machine."""
     service = Service(run.path / "server", run.halves.server, ServiceConfig(**OPEN), Gate(tokens=tokens))
-    server = uvicorn.Server(uvicorn.Config(create_app(service), host="127.0.0.1", port=0, log_config=None))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(20)
+    server = HttpServer(create_app(service), listen("127.0.0.1", 0), Limits(), secured=None)
+    with in_thread(server):
+        yield server.url
 
 
 def link(url: str, token: str) -> HttpsLink:
