@@ -56,7 +56,10 @@ def serving(
 ) -> Iterator[str]:
     """The service's address, while it runs; ``wrap`` puts something between it and its callers."""
     server = HttpServer(
-        wrap(create_app(service)), listen("127.0.0.1", port), limits, secured=lambda: server_context(certs / "server")
+        wrap(create_app(service)),
+        listen("127.0.0.1", port),
+        limits,
+        secured=lambda: server_context(certs / "server", revoked=True),
     )
     with in_thread(server):
         yield server.url

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from splitwiper.errors import ConfigError, FencedError, SplitWiperError
+from splitwiper.errors import FencedError, SplitWiperError
 from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
 from splitwiper.service.identity import Tokens, Trust, server_context
 from splitwiper.service.listening import HttpServer, Limits, descriptors, listen
-from splitwiper.service.settings import ServiceConfig, is_loopback
+from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.storing import ServerSettings, open_store
 from splitwiper.store.book import Book
 
@@ -37,17 +37,11 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
 
     Raises:
         BusyError: another process serves this store.
-        ConfigError: the address is taken, or tokens would cross the network in the clear.
+        ConfigError: the address is taken.
         FencedError: another one took it over meanwhile, after this one was suspended for long.
     """
     own = settings.service
     tokens = own.identity == "tokens"
-    if tokens and not own.behind_proxy and not is_loopback(own.host):
-        raise ConfigError(
-            f"identity = 'tokens' with host = {own.host!r}: tokens would cross the network in plain HTTP. Listen on "
-            "127.0.0.1 beside the proxy that terminates TLS, or set behind_proxy = true where only that proxy can "
-            "reach this address."
-        )
     halves = open_store(root, settings)
     certs = settings.certs()
     gate = Gate(tokens=Tokens(certs)) if tokens else Gate(trust=Trust(certs))
@@ -55,7 +49,7 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
     try:
         service = Service(root, halves.server, own, gate)
         with _alone(root) as lost, _worker(root, config):
-            secured = None if tokens else lambda: server_context(certs)
+            secured = None if tokens else lambda: server_context(certs, revoked=True)
             server = _Server(create_app(service), sockets, _limits(own), secured=secured, grace=_GRACE)
             server.ready, server.lost = ready, lost
             server.run()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.config.training import CODECS
+from splitwiper.errors import ConfigError
 
 IDENTITIES = ("certificates", "tokens")
 
@@ -80,6 +81,12 @@ class ServiceConfig:
             bounded(self, name, 1, high=1 << 50)
         for name in ("connections", "connections_each", "handshakes"):
             bounded(self, name, 1, high=1 << 20)
+        if self.identity == "tokens" and not self.behind_proxy and not is_loopback(self.host):
+            raise ConfigError(
+                f"identity = 'tokens' with host = {self.host!r}: tokens would cross the network in plain HTTP. Listen "
+                "on 127.0.0.1 beside the proxy that terminates TLS, or set behind_proxy = true where only that proxy "
+                "can reach this address."
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -22,7 +22,7 @@ from splitwiper.service.api.shapes import (
     SiteKey,
     Withdraw,
 )
-from splitwiper.service.api.shared import service_of
+from splitwiper.service.api.shared import note, service_of
 from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
@@ -118,7 +118,9 @@ async def begin(request: Request, body: Begin) -> Begun:
         text = json.dumps(signed) if signed else None
         return _begun(service.uploads.begin(client, body.size, body.mark, said, signed=text))
 
-    return await service.office.run(begun)
+    made = await service.office.run(begun)
+    note(request, upload=made.id)
+    return made
 
 
 @router.get("/uploads/{upload}", responses=_UPLOAD)
