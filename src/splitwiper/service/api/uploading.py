@@ -24,6 +24,7 @@ from splitwiper.service.api.shapes import (
 )
 from splitwiper.service.api.shared import note, service_of
 from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.coding import codings
 from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import open_shard
@@ -46,6 +47,8 @@ _ALONE: dict[int | str, dict[str, Any]] = {
     409: {"model": Problem, "description": "Another call is at this upload: wait for it, and look where it stands."},
 }
 _WHERE = "How many bytes are here, as the server said last: what is sent goes behind them."
+_HOW = "How the body is compressed, if it is: 'codings' of an upload lists what is read here."
+Coding = Annotated[str, Header(alias="Content-Encoding", description=_HOW)]
 Offset = Annotated[int, Header(ge=0, le=1 << 50, alias="Upload-Offset", description=_WHERE)]
 
 
@@ -132,13 +135,18 @@ async def look(request: Request, upload: str) -> Begun:
 
 
 @router.patch("/uploads/{upload}", responses=_ALONE, openapi_extra={"requestBody": _SENT})
-async def send(request: Request, upload: str, offset: Offset) -> Begun:
-    """Append to an upload what the body holds, of any length. It goes straight to disk."""
+async def send(request: Request, upload: str, offset: Offset, coding: Coding = "identity") -> Begun:
+    """Append to an upload what the body holds, of any length. It goes straight to disk.
+
+    It may be compressed, as one stream for each call; offsets are those of the file.
+    """
     service = service_of(request)
     client = service.client(request)
+    if coding not in ("identity", *codings()):
+        raise DataError(f"'Content-Encoding: {coding[:40]}' is not read here; 'codings' of an upload lists what is.")
     async with service.sending(upload):
         found = await service.office.run(lambda _: service.uploads.find(client, upload))
-        there = await service.uploads.receive(found, offset, request.stream())
+        there = await service.uploads.receive(found, offset, request.stream(), coding=coding.replace("identity", ""))
         service.metrics.received.inc(max(0, there - offset))
         await service.office.run(lambda _: service.uploads.still(found))
         return _begun(found)
@@ -161,7 +169,14 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
             _check(found)
             _check_signed(service, found, digest)
             accepted = AcceptedShape.of(
-                server.upload(client, found.path, found.statement, digest=digest, signed=found.signed)
+                server.upload(
+                    client,
+                    found.path,
+                    found.statement,
+                    digest=digest,
+                    travelled=service.uploads.travelled(found),
+                    signed=found.signed,
+                )
             )
         except InputError:  # it will never do; after trouble of the server's own it may be finished again
             service.uploads.end(found)
@@ -232,4 +247,4 @@ def _check(upload: Upload) -> None:
 
 
 def _begun(upload: Upload) -> Begun:
-    return Begun(id=upload.id, size=upload.size, offset=upload.offset, expires=upload.expires)
+    return Begun(id=upload.id, size=upload.size, offset=upload.offset, expires=upload.expires, codings=codings())

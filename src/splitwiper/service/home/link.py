@@ -22,10 +22,12 @@ from splitwiper.errors import UnreachableError
 from splitwiper.service.calls import Calls
 from splitwiper.service.certificate import Opening, SignedHead
 from splitwiper.service.certificate.canonical import dumps
+from splitwiper.service.coding import compressed
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.tensors import labels_in, read_tensors
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
+from splitwiper.wire.transfer import check_transfer
 
 _PIECE = 1 << 20
 UNLIKELY = -30.0
@@ -88,20 +90,30 @@ class HttpsLink(Calls):
         url: of the server, ``https://host:port``.
         context: certificates; see `Calls`.
         signer: signs requests to forget, shards and withdrawals, see `splitwiper.service.home.own_key`.
+        transfer: 'zstd' compresses shards on their way, if the server reads that.
         how: token, patience, tries and guard, as `Calls` takes them.
     """
 
     travels = True
 
     def __init__(
-        self, url: str, context: ssl.SSLContext | None = None, *, signer: OwnKey | None = None, **how: Any
+        self,
+        url: str,
+        context: ssl.SSLContext | None = None,
+        *,
+        signer: OwnKey | None = None,
+        transfer: str = "none",
+        **how: Any,
     ) -> None:
+        check_transfer(transfer)
         super().__init__(url, context, **how)
-        self._signer = signer
+        self._signer, self._transfer = signer, transfer
         self.watch: Watch | None = None
         """Checks which model answers, where somebody does."""
         self.timings: dict[str, float] = {}
         """Seconds of the last upload's parts, for whoever measures."""
+        self.travelled = 0
+        """Bytes that the last upload took on its way."""
 
     # --- the protocol --------------------------------------------------------------------------------------
 
@@ -132,10 +144,12 @@ class HttpsLink(Calls):
     def _finished(self, file: _File, begun: Mapping[str, Any]) -> Accepted:
         """Send what is not there yet, and have the server take it."""
         place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
+        packs = self._transfer == "zstd" and "zstd" in begun.get("codings", ())
+        self.travelled = 0
         start = time.perf_counter()
         moved = time.monotonic()
         while offset < file.size:
-            before, offset = offset, self._sent(place, file, offset)
+            before, offset = offset, self._sent(place, file, offset, packs)
             if offset > before:
                 moved = time.monotonic()
             elif time.monotonic() - moved > self._patience:
@@ -149,18 +163,25 @@ class HttpsLink(Calls):
             raise errors.DataError(f"{self.url} says that it has another shard than was sent: tell its operator.")
         return Accepted(done["digest"], done["generation"])
 
-    def _sent(self, place: str, file: _File, offset: int) -> int:
+    def _sent(self, place: str, file: _File, offset: int, packs: bool) -> int:
         """Send from a place to the end; what came through before an interruption counts."""
         try:
-            headers = {"Upload-Offset": str(offset), "Content-Length": str(file.size - offset)}
+            coded = {"Content-Encoding": "zstd"} if packs else {"Content-Length": str(file.size - offset)}
+            headers = {"Upload-Offset": str(offset), **coded}
+            pieces = compressed(file.pieces(offset)) if packs else file.pieces(offset)
             patience = httpx.Timeout(None, connect=10.0, write=self._patience)
-            answer = self._once("PATCH", place, content=file.pieces(offset), headers=headers, timeout=patience)
+            answer = self._once("PATCH", place, content=self._counted(pieces), headers=headers, timeout=patience)
             return int(answer.json()["offset"])
         except (httpx.TransportError, errors.BusyError, errors.DataError):
             there = int(self._call("GET", place).json()["offset"])
             if there == offset:
                 time.sleep(0.2)
             return there
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.travelled += len(piece)
+            yield piece
 
     @_readable
     def withdraw(self, client: str, statement: Statement) -> None:
