@@ -61,8 +61,8 @@ class ServiceConfig:
     """Bytes of a shard at most."""
     rows: int = 4096
     """Rows of one prediction at most."""
-    queued: int = 16384
-    """Rows of all predictions that a client may have waiting at a time."""
+    queued: int = 16
+    """Predictions that a client may have waiting, beside the two that are taken in or computed."""
     unfinished: int = 2
     """Uploads that a client may have begun and not finished."""
     patience: float = 24.0

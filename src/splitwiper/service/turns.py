@@ -1,56 +1,60 @@
-"""Fair turns: one piece of work at a time, clients in turn, so that no client's long queue delays the others."""
+"""Fair turns: one piece of work at a time, clients in turn, so that no client's long queue delays the others.
+
+Taking bodies in costs time as well. So a client has two predictions in work: one is computed while the next is taken
+in. Its other connections are not read meanwhile: it has to wait, and nobody else.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from splitwiper.errors import QuotaError
+
+_IN_WORK = 2
+"""Predictions of one client that are taken in or computed at a time."""
 
 
 class Turns:
     """A queue for each client, served round-robin. Used by the event loop's thread alone.
 
     Args:
-        most: rows that one client may have waiting or in work.
+        most: predictions that one client may have waiting.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._rows: Counter[str] = Counter()
+        self._admitted: dict[str, asyncio.Semaphore] = {}
+        self._outside: Counter[str] = Counter()
+        """Predictions that wait to be taken in."""
         self._taken = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By client; the first client has the next turn."""
 
-    def check(self, client: str, rows: int = 1) -> None:
-        """Refuse a client that has too much waiting already.
+    @asynccontextmanager
+    async def admitted(self, client: str) -> AsyncIterator[None]:
+        """Wait until a client's next prediction may be taken in, and have it in work meanwhile.
 
         Raises:
-            QuotaError: it has.
+            QuotaError: the client has too many waiting already.
         """
-        if self._rows[client] + rows > self._most:
+        places = self._admitted.setdefault(client, asyncio.Semaphore(_IN_WORK))
+        if self._outside[client] >= self._most:
             raise QuotaError(
-                f"{client!r} has {self._rows[client]:,} rows of predictions waiting here, and may have {self._most:,}. "
-                "Wait for some of the answers before asking for more."
+                f"{client!r} has {self._most:,} predictions waiting here, which is all that one client may have. Wait "
+                "for some of the answers before asking for more."
             )
-
-    @contextmanager
-    def queued(self, client: str, rows: int) -> Iterator[None]:
-        """Count rows of a client until they are answered.
-
-        Raises:
-            QuotaError: it has too many waiting already.
-        """
-        self.check(client, rows)
-        self._rows[client] += rows
+        self._outside[client] += 1
+        try:
+            await places.acquire()
+        finally:
+            self._outside[client] -= 1
         try:
             yield
         finally:
-            self._rows[client] -= rows
-            if not self._rows[client]:
-                del self._rows[client]
+            places.release()
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:

@@ -67,6 +67,8 @@ _AUDITORS = ("/v1/audit/",)
 _PUBLISHED = ("/v1/keys", "/v1/ledger/")
 """What auditors may read besides, as clients do: nothing in it is about one client."""
 _GUARDED = ("/v1/", "/metrics")
+_CHEAP = 1 << 18
+"""Bytes of a body that is read to its end although nobody wants it."""
 _LONGEST = 64
 """Characters of an upload's or a ticket's name that are logged: callers may send any."""
 _SHOWING = "/v1/"
@@ -110,6 +112,8 @@ class Front:
                 return
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
+                if status == 429 and _has_body(scope):  # it was not taken in, and is not read now
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
                 if CALLER in scope and scope["path"].startswith(_SHOWING):  # now: it covers what the answer tells of
                     shown = await self._heads.headers(scope["headers"])
                     if not shown and scope[CALLER].kind in _CHECKING:  # say that the call may be repeated
@@ -160,6 +164,13 @@ class Front:
         reads = caller.kind == "auditor" and method == "GET" and path.startswith(_PUBLISHED)
         if caller.kind != whom and not reads and not path.startswith(_EVERYBODY):
             raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}s.")
+
+
+def _has_body(scope: Scope) -> bool:
+    """Whether a call sends so much that it is cheaper to connect anew than to read it."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0")
+    return b"transfer-encoding" in headers or not length.isdigit() or int(length) > _CHEAP
 
 
 def _streams(scope: Scope) -> bool:

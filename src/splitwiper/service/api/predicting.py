@@ -53,20 +53,22 @@ async def predict(request: Request) -> Response:
     """Run the server half on activations, given as a safetensors file.
 
     The answer has one row for each input: the place of the most likely label, or logits where the operator allows it.
-    Clients are served in turn, some rows at a time; 429 says that this client has too many rows waiting.
+    Clients are served in turn, some rows at a time; 429 says that this client has too many predictions waiting.
     """
     service = service_of(request)
     client = service.client(request)
-    service.turns.check(client)  # before anything is taken in
+    async with service.turns.admitted(client):
+        return await _received(request, service, client)
+
+
+async def _received(request: Request, service: Service, client: str) -> Response:
     with service.held.keeping(client) as held:
         body = await received(request.stream(), held, most=_MOST)
         try:
             tensors, _ = read_tensors(body, longest=_HEADER)
         except ValueError as problem:
             raise DataError(f"{problem}.") from problem
-        rows = _rows(tensors, service.config.rows)
-        with service.turns.queued(client, rows):
-            return await _answered(service, client, tensors, rows, held)
+        return await _answered(service, client, tensors, _rows(tensors, service.config.rows), held)
 
 
 async def _answered(service: Service, client: str, tensors: dict[str, Tensor], rows: int, held: Keeping) -> Response:
