@@ -20,6 +20,7 @@ import httpx
 import numpy as np
 import torch
 
+from benchmarks.flooding import CONNECTIONS, flood
 from benchmarks.harness import ROOT, Check, Result
 from splitwiper import Label
 from splitwiper.errors import NotFoundError, WithdrawnError
@@ -72,9 +73,9 @@ def run(*, quick: bool, only: str = "") -> Iterator[Result]:
         for name in names:
             authority.issue_client(name)
         if only in "speed":
-            with _server(root, "idle", coalesce=IDLE) as (url, _):
+            with serving(root, "idle", coalesce=IDLE) as (url, _):
                 yield _speed(root, url, sizes[0], rounds=1 if quick else 9)
-        with _server(root, "store") as (url, process):
+        with serving(root, "store") as (url, process):
             if only in "memory":
                 yield _memory(root, url, process, sizes[1])
             many = _many(root, url, names)  # the parts that follow predict with what these clients sent
@@ -82,13 +83,16 @@ def run(*, quick: bool, only: str = "") -> Iterator[Result]:
                 yield many
             if only in "predictions":
                 yield _predictions(root, url, sizes[0], asked, calm=0.2 if quick else 3.0)
+            if only in "fairness":
+                yield _fairness(root, url, asked)
             if only in "heads":
                 yield _heads(root, url, asked)
 
 
 @contextmanager
-def _server(root: Path, store: str, *, coalesce: float = 1.0) -> Iterator[tuple[str, int]]:
-    (root / "server.toml").write_text(f"{SERVER}coalesce = {coalesce}\n", encoding="utf-8")
+def serving(root: Path, store: str, *, coalesce: float = 1.0, text: str = SERVER) -> Iterator[tuple[str, int]]:
+    """Run a server over a new store; its address and its process."""
+    (root / "server.toml").write_text(f"{text}coalesce = {coalesce}\n", encoding="utf-8")
     command = [str(Path(sys.executable).parent / "splitwiper"), "serve", "server.toml", "--store", store]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:  # noqa: S603
@@ -329,6 +333,22 @@ def _predictions(root: Path, url: str, size: int, count: int, calm: float) -> Re
         "99th percentile of a small prediction during uploads, against idle", "≤ 3 ×", f"{ratio:.1f} ×", ratio <= 3
     )
     return Result({"count": count}, {"idle": idle, "busy": busy}, [check])
+
+
+def _fairness(root: Path, url: str, count: int) -> Result:
+    """The slowest hundredth of a client's small predictions, while another client floods the server with large ones."""
+    rows = {"activation": torch.ones(4, WIDTH)}
+    with closing(_link(root, url, "client-1")) as link:
+        _await_model(link, rows)
+        idle = _asked(link, rows, count)
+        with flood(url, root / "certs" / "clients" / "client-2", 4096, WIDTH) as answers:
+            flooded = _asked(link, rows, count)
+        idle += _asked(link, rows, count)
+    ratio = float(np.percentile(flooded, 99) / np.percentile(idle, 99))
+    what = f"99th percentile of a small prediction while one client floods over {CONNECTIONS} connections, against idle"
+    check = Check(what, "≤ 3 ×", f"{ratio:.1f} ×", ratio <= 3)
+    values = {"idle": idle, "flooded": flooded, "answers_to_the_flood": dict(answers)}
+    return Result({"part": "fairness", "count": count, "rows": 4096}, values, [check])
 
 
 def _heads(root: Path, url: str, count: int) -> Result:

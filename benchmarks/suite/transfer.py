@@ -1,4 +1,7 @@
-"""Bytes per row of each codec, stored and on the way with zstd, on real activations (CIFAR-10, VGG's client half)."""
+"""Bytes per row of each codec, stored and on the way with zstd, on real activations (CIFAR-10, VGG's client half).
+
+The second part sends the shards to a server over mutual TLS, as they are and compressed, and takes bytes and time.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,36 @@ import dataclasses
 import importlib.util
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.harness import Check, Result
 from benchmarks.real import folder, lacking
+from benchmarks.suite.service import IDLE, serving
 from splitwiper import Federation
 from splitwiper.client import Client
 from splitwiper.client.embed import embed, with_ranges
-from splitwiper.config import CODECS
+from splitwiper.config import CODECS, to_toml
 from splitwiper.loop import finish
+from splitwiper.service.home.link import HttpsLink
+from splitwiper.service.identity import Authority, client_context
+from splitwiper.service.storing import Architecture
+from splitwiper.wire import Spent, Statement
 from splitwiper.wire.transfer import carry
 from splitwiper.workloads import workload
 
 ROWS = 2000
+_SERVICE = """
+[service]
+port = 0
+certs = "certs/server"
+signed = false
+rate = 100000.0
+burst = 1000000
+codec = "{codec}"
+"""
 
 
 def missing(*, quick: bool = False) -> str:
@@ -28,8 +48,16 @@ def missing(*, quick: bool = False) -> str:
     return lacking("cifar10", gpu=False, quick=quick)
 
 
-def run(*, quick: bool) -> Iterator[Result]:
-    """All codecs on the same frozen halves."""
+def run(*, quick: bool, only: str = "") -> Iterator[Result]:
+    """All codecs on the same frozen halves, then uploads of the shards of some."""
+    if only in "codecs":
+        yield _stored(quick)
+    if only in "uploads":
+        for codec in ("none", "int8"):
+            yield _sent(codec, quick)
+
+
+def _stored(quick: bool) -> Result:
     source, model = ("digits", "digits_cnn") if quick else ("cifar10", "vgg")
     brief = {"server": {"epochs": 1}, "client": {"epochs": 1}} if quick else {"server": {"epochs": 1}}
     work = workload(source, model, seed=1, rows=200 if quick else ROWS, **brief)
@@ -53,7 +81,41 @@ def run(*, quick: bool) -> Iterator[Result]:
         )
         for codec in CODECS
     ]
-    yield Result({"source": source, "model": model, "rows": rows}, {"stored": stored, "sent": sent}, checks)
+    return Result({"source": source, "model": model, "rows": rows}, {"stored": stored, "sent": sent}, checks)
+
+
+def _sent(codec: str, quick: bool) -> Result:
+    """The same shards, as they are and compressed, to a server on loopback; who is first changes every time."""
+    source, model = ("digits", "digits_cnn") if quick else ("cifar10", "vgg")
+    brief = {"server": {"epochs": 1}, "client": {"epochs": 1, "codec": codec}}
+    work = workload(source, model, seed=1, rows=200 if quick else 500, **brief)
+    seconds: dict[str, list[float]] = {"none": [], "zstd": []}
+    travelled = dict.fromkeys(seconds, 0)
+    with folder() as root:
+        fed = Federation(root / "run", config=work.config)
+        fed.learn(work.train)
+        tree = fed._server.tree
+        shards = [tree.root / "shards" / record.file for record in tree.shards()]
+        Authority.create(root / "certs", "bench", hosts=["127.0.0.1"]).issue_client("client-0")
+        text = to_toml(Architecture(seed=1, model=work.config.model)) + _SERVICE.format(codec=codec)
+        context = client_context(root / "certs" / "clients" / "client-0")
+        with serving(root, "store", coalesce=IDLE, text=text) as (url, _), ExitStack() as stack:
+            links = {
+                way: stack.enter_context(closing(HttpsLink(url, context, transfer=way, patience=600)))
+                for way in seconds
+            }
+            for number, path in enumerate([shards[0], *shards] * (1 if quick else 3)):
+                for way in sorted(seconds, reverse=bool(number % 2)):
+                    links[way].upload("client-0", path, Statement("c", "i", "k", {}, (), Spent()))
+                    if number:  # the first is to get warm
+                        seconds[way].append(links[way].timings["sent"])
+                        travelled[way] += links[way].travelled
+    ratio = travelled["zstd"] / travelled["none"]
+    slower = float(np.median(np.array(seconds["zstd"]) / np.array(seconds["none"])))
+    told = f"{ratio:.2f} × the bytes, {slower:.1f} × the time on loopback"
+    check = Check(f"codec {codec}: shards sent with zstd over mutual TLS, against as they are", "reported", told, True)
+    parameters = {"part": "uploads", "source": source, "model": model, "codec": codec, "bytes": travelled["none"]}
+    return Result(parameters, {"seconds": seconds, "travelled": travelled}, [check])
 
 
 def _sizes(client: Client, codec: str) -> tuple[int, int]:

@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from torch import Tensor
 
 from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
-from splitwiper.service.running import PeerProtocol
+from splitwiper.service.listening import HttpServer, Limits, listen
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import ServerHalf
 from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Standing, Statement, Ticket
@@ -56,19 +55,27 @@ def _made(clients: tuple[str, ...]) -> tempfile.TemporaryDirectory[str]:
 
 @contextmanager
 def serving(
-    service: Service, certs: Path, wrap: Callable[[Any], Any] = lambda app: app, *, port: int = 0
+    service: Service,
+    certs: Path,
+    wrap: Callable[[Any], Any] = lambda app: app,
+    *,
+    port: int = 0,
+    limits: Limits = Limits(),  # noqa: B008
 ) -> Iterator[str]:
     """The service's address, while it runs; ``wrap`` puts something between it and its callers."""
-    config = uvicorn.Config(
+    server = HttpServer(
         wrap(create_app(service)),
-        host="127.0.0.1",
-        port=port,
-        http=PeerProtocol,
-        ssl_context_factory=lambda *_: server_context(certs / "server"),
-        log_config=None,
-        access_log=False,
+        listen("127.0.0.1", port),
+        limits,
+        secured=lambda: server_context(certs / "server", revoked=True),
     )
-    server = uvicorn.Server(config)
+    with in_thread(server):
+        yield server.url
+
+
+@contextmanager
+def in_thread(server: HttpServer) -> Iterator[None]:
+    """Run a server beside the test."""
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     end = time.monotonic() + 20
@@ -76,7 +83,7 @@ def serving(
         assert thread.is_alive() and time.monotonic() < end, "the service did not start"
         time.sleep(0.01)
     try:
-        yield f"https://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield
     finally:
         server.should_exit = True
         thread.join(20)
@@ -90,11 +97,12 @@ def service_over(
     *,
     wrap: Callable[[Any], Any] = lambda app: app,
     port: int = 0,
+    limits: Limits = Limits(),  # noqa: B008
     **settings: Any,
 ) -> Iterator[str]:
     """A service over a server's folder."""
     service = Service(root, half, ServiceConfig(**{**OPEN, **settings}), Gate(trust=Trust(certs / "server")))
-    with serving(service, certs, wrap, port=port) as url:
+    with serving(service, certs, wrap, port=port, limits=limits) as url:
         yield url
 
 

@@ -13,6 +13,7 @@ import pytest
 from service.conftest import COMMITTED, announced, finished, said, shard
 from service.serving import certificates, connected, link_of
 from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
+from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import Authority
 from splitwiper.store import ServerTree, ledger
@@ -120,6 +121,32 @@ def test_revoking_takes_effect_at_once(serve, tmp_path: Path, http) -> None:
     told = north.get("/v1/requests")
     assert told.status_code == 401 and "revoked" in told.json()["message"]
     assert http(url, "south", certs=own).get("/v1/requests").status_code == 200
+
+
+def test_a_revoked_client_is_told_that_it_is(serve, tmp_path: Path, http) -> None:
+    """Also one that connects anew; it gets nothing else, not even a sign of life."""
+    own = certificates(tmp_path / "own")
+    url = serve(certs=own)
+    Authority(own).revoke("north")
+    with pytest.raises(IdentityError, match=r"of client 'north' was revoked: ask the server's operator"):
+        link_of(url, own, "north").tickets("north")
+    guard = LedgerGuard(tmp_path / "north", "f", tmp_path)
+    with pytest.raises(IdentityError, match="was revoked"):
+        link_of(url, own, "north", guard=guard).tickets("north")
+    for path in ("/healthz", "/openapi.json", "/v1/nowhere"):
+        answer = http(url, certs=own).get(path)
+        assert answer.status_code == 401 and answer.headers["connection"] == "close"
+
+
+def test_files_of_the_servers_own_are_not_named_to_callers(serve, tmp_path: Path, http, caplog) -> None:
+    own = certificates(tmp_path / "own")
+    north = http(serve(certs=own), certs=own)
+    assert north.get("/v1/requests").status_code == 200
+    (own / "server" / "revoked.pem").unlink()
+    answer = north.get("/v1/requests")
+    assert answer.status_code == 500 and "revoked.pem" not in answer.text and "server" in answer.json()["message"]
+    assert "there is no revoked.pem" in caplog.text  # for the operator
+    assert north.get("/healthz").status_code == 200
 
 
 def test_a_client_touches_its_own_alone(url: str, http, certs: Path, tmp_path: Path) -> None:

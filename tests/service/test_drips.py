@@ -82,12 +82,12 @@ def test_what_never_comes_is_not_waited_for(scarce: str, certs: Path, sent: int)
 def test_what_comes_fast_enough_has_its_time(scarce: str, certs: Path) -> None:
     from safetensors.torch import save
 
-    body = save({"activation": torch.zeros(1600, 8)})
+    body = save({"activation": torch.zeros(900, 8)})
     with begun(scarce, certs, 0, of=len(body)) as peer:
         start = time.monotonic()
-        for place in range(0, len(body), 10_000):  # in all longer than the grace
+        for place in range(0, len(body), 5_000):  # in all longer than the grace
             time.sleep(0.25)
-            peer.sendall(body[place : place + 10_000])
+            peer.sendall(body[place : place + 5_000])
         assert time.monotonic() - start > receiving.PACE.grace + 0.2
         assert peer.recv(4096).startswith(b"HTTP/1.1 200")
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-import uvicorn
 
 from service.conftest import said, shard
-from service.serving import OPEN, opened
-from splitwiper.errors import IdentityError
+from service.serving import OPEN, in_thread, opened
+from splitwiper.errors import ConfigError, IdentityError
 from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
+from splitwiper.service.calls.config import CallerConfig
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Log
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, Principal, Tokens
+from splitwiper.service.listening import HttpServer, Limits, listen
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.store import ServerTree
 
@@ -33,14 +33,9 @@ def tokens(tmp_path: Path) -> Tokens:
 def url(run, tokens: Tokens) -> Iterator[str]:
     """Plain HTTP, as behind a proxy on the same machine."""
     service = Service(run.path / "server", run.halves.server, ServiceConfig(**OPEN), Gate(tokens=tokens))
-    server = uvicorn.Server(uvicorn.Config(create_app(service), host="127.0.0.1", port=0, log_config=None))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join(20)
+    server = HttpServer(create_app(service), listen("127.0.0.1", 0), Limits(), secured=None)
+    with in_thread(server):
+        yield server.url
 
 
 def link(url: str, token: str) -> HttpsLink:
@@ -79,3 +74,37 @@ def test_tokens_that_do_not_count(url: str, tokens: Tokens) -> None:
     tokens.revoke("north")
     with pytest.raises(IdentityError, match="revoked"):
         link(url, text).tickets("north")
+
+
+def test_two_tokens_are_refused(url: str, tokens: Tokens) -> None:
+    north, south = (tokens.add(Principal("client", name)) for name in ("north", "south"))
+    both = [("Authorization", f"Bearer {north}"), ("Authorization", f"Bearer {south}")]
+    answer = httpx.get(f"{url}/v1/requests", headers=both, trust_env=False)
+    assert answer.status_code == 401 and "several 'Authorization' headers" in answer.json()["message"]
+    assert httpx.get(f"{url}/v1/requests", headers=both[:1], trust_env=False).status_code == 200
+
+
+def test_tokens_stay_on_this_machine_unless_a_proxy_is_said_to_be_there() -> None:
+    with pytest.raises(ConfigError, match=r"in plain HTTP.*behind_proxy"):
+        ServiceConfig(host="0.0.0.0", identity="tokens")
+    for config in ({"host": "0.0.0.0", "behind_proxy": True}, {"host": "::1"}, {}):
+        ServiceConfig(identity="tokens", **config)
+
+
+def test_a_client_sends_no_token_in_the_clear() -> None:
+    said = {"name": "north", "token": "token"}
+    for url in ("https://example.org", "http://127.0.0.1:8000", "http://[::1]:8000", "http://localhost:8000"):
+        CallerConfig(url=url, **said)
+    with pytest.raises(ConfigError, match=r"plain HTTP.*plain_http = true"):
+        CallerConfig(url="http://example.org:8000", **said)
+    CallerConfig(url="http://example.org:8000", plain_http=True, **said)
+
+
+def test_a_token_that_others_may_read_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("swt_x\n", encoding="ascii")
+    (tmp_path / "token").chmod(0o640)
+    config = CallerConfig(name="north", url="https://example.org", token="token")
+    with pytest.raises(IdentityError, match=r"rights 640.*chmod 600 .*token"):
+        config.credentials(tmp_path)
+    (tmp_path / "token").chmod(0o600)
+    assert config.credentials(tmp_path)["token"] == "swt_x"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -48,16 +49,29 @@ def test_metrics_count(serve, http, certs: Path, tmp_path: Path) -> None:
     assert float(lines[begun]) == 1
 
 
-def test_logs_are_json_without_data_or_names(serve, http, certs: Path, tmp_path: Path, caplog) -> None:
+def test_logs_name_who_called_and_what_about_and_no_data(serve, http, certs: Path, tmp_path: Path, caplog) -> None:
     url = serve()
     with caplog.at_level(logging.INFO, "splitwiper.service"):
-        link_of(url, certs, "north").upload("north", shard(tmp_path / "s"), said())
-        http(url).get("/v1/requests/secret-ticket/receipt")
+        link = link_of(url, certs, "north")
+        link.upload("north", shard(tmp_path / "s"), said())
+        link.submit(Request("t1", "north", "class", COMMITTED))
+        http(url, "south").get(f"/v1/requests/{'long' * 100}/receipt")
+        http(url, "ops", "operators").get("/v1/status")
+        end = time.monotonic() + 10
+        while "/v1/status" not in [getattr(record, "route", "") for record in caplog.records]:
+            assert time.monotonic() < end  # a line is written once the answer is out
+            time.sleep(0.01)
     lines = [json.loads(JsonLines().format(record)) for record in caplog.records if record.message == "call"]
     assert {line["route"] for line in lines} >= {"/v1/uploads", "/v1/uploads/{upload}/finish"}
     assert all(line["seconds"] >= 0 and line["level"] == "info" for line in lines)
+    told = {line["route"]: line for line in lines}
+    assert all(line["caller"] and line["address"] == "127.0.0.1" for line in lines)
+    assert told["/v1/uploads"]["caller"] == "client north" and told["/v1/status"]["caller"] == "operator ops"
+    assert told["/v1/requests"]["about"] == {"ticket": "t1"}
+    assert told["/v1/requests/{ticket}/receipt"]["about"] == {"ticket": "long" * 16}
+    assert told["/v1/uploads"]["about"] == told["/v1/uploads/{upload}/finish"]["about"]
     whole = json.dumps(lines)
-    assert "secret-ticket" not in whole and "cat" not in whole and "north" not in whole
+    assert "cat" not in whole and COMMITTED not in whole
 
 
 def test_the_openapi_document_describes_every_call(url: str, http) -> None:
@@ -81,7 +95,7 @@ def test_the_document_tells_how_pieces_are_sent(url: str, http, tmp_path: Path) 
     """Send a shard with nothing but what the document says of PATCH, in each of its media types."""
     north, path = http(url), shard(tmp_path / "s", 50)
     told = north.get("/openapi.json").json()["paths"]["/v1/uploads/{upload}"]["patch"]
-    (offset,) = (one for one in told["parameters"] if one["in"] == "header")
+    (offset,) = (one for one in told["parameters"] if one["in"] == "header" and one["required"])
     assert offset["required"] and offset["description"] and offset["schema"]["minimum"] == 0
     body, kinds = told["requestBody"], list(told["requestBody"]["content"])
     assert body["required"] and set(kinds) == {"application/octet-stream", "application/offset+octet-stream"}

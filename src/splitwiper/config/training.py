@@ -111,7 +111,8 @@ class ClientConfig(Recipe):
     """How activations are written down: 'none' as computed, 'float16', 'bfloat16', 'int8' or 'int4' with fewer bytes.
     The ranges of integers are fitted to the client's surviving rows."""
     transfer: str = "none"
-    """'zstd' compresses uploads on their way; what arrives and is stored is the same file."""
+    """'zstd' compresses uploads on their way, over a network if the server reads it; what arrives and is stored is the
+    same file."""
     keys: str = "random"
     """'random': each client's key comes from the operating system; 'seeded': from the root seed and its name, so that
     an experiment can be repeated bit for bit. A seeded key is no secret: whoever knows the seed knows it."""

@@ -194,9 +194,9 @@ class Server:
             (other.codebook, other.outputs) != (statement.codebook, statement.outputs) for other in others
         ):
             raise DataError(
-                f"client {client!r} hides labels by another codebook than {', '.join(o.client for o in others)}, or "
-                "they hide none: it agreed in another group. Have it join anew, in a new folder, with the group's key "
-                "and settings; nothing was kept."
+                f"client {client!r} hides labels by another codebook than the others, or they hide none: it agreed in "
+                "another group. Have it join anew, in a new folder, with the group's key and settings; nothing was "
+                "kept."
             )
 
     def withdraw(self, client: str, statement: Statement) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from splitwiper.errors import IdentityError, QuotaError
+from splitwiper.errors import IdentityError, NotFoundError, QuotaError, StoreError
 from splitwiper.service.identity import Principal, Tokens, Trust
 
 PEER = "splitwiper.peer"
@@ -29,16 +29,36 @@ class Gate:
         self._trust, self._tokens = trust, tokens
 
     def principal(self, scope: Mapping[str, Any]) -> Principal:
-        """Who calls.
+        """Return who calls.
 
         Raises:
             IdentityError: nobody the service knows.
+            StoreError: the server's own files of identities cannot be read.
         """
-        if self._tokens is not None:
-            given = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-            if not given.lower().startswith(_PREFIX):
-                raise IdentityError("no token came with the call: send 'Authorization: Bearer TOKEN'.")
-            return self._tokens.check(given[len(_PREFIX) :].strip())
+        try:
+            return self._by_certificate(scope) if self._tokens is None else self._by_token(self._tokens, scope)
+        except NotFoundError as problem:  # a file of the server's: it concerns no caller
+            raise StoreError(str(problem)) from problem
+
+    def check_peer(self, scope: Mapping[str, Any]) -> None:
+        """See that a connection's certificate still counts, where a call needs no more than that.
+
+        Raises:
+            IdentityError: it was revoked, say.
+        """
+        if self._tokens is None:
+            with suppress(StoreError, NotFoundError):
+                self._by_certificate(scope)
+
+    def _by_token(self, tokens: Tokens, scope: Mapping[str, Any]) -> Principal:
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        if len(given) > 1:
+            raise IdentityError("the call has several 'Authorization' headers: send one.")
+        if not given or not given[0].lower().startswith(_PREFIX):
+            raise IdentityError("no token came with the call: send 'Authorization: Bearer TOKEN'.")
+        return tokens.check(given[0][len(_PREFIX) :].strip())
+
+    def _by_certificate(self, scope: Mapping[str, Any]) -> Principal:
         certificate = scope.get(PEER)
         if self._trust is None or not certificate:
             raise IdentityError("no client certificate came with the connection.")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from splitwiper.errors import BusyError, DataError
+from splitwiper.service.coding import Decoder
 from splitwiper.store import files
 from splitwiper.store.pieces import Passing
 
@@ -20,7 +21,7 @@ _SYNC = 1 << 25
 """Bytes after which a sync to disk is started; the last sync has less than twice as many to wait for."""
 
 
-async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passing: Passing) -> None:
+async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passing: Passing, coding: str = "") -> int:
     """Append all pieces durably. Pieces that came before an interruption stay.
 
     Args:
@@ -28,27 +29,31 @@ async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passin
         pieces: the data.
         limit: how long the file may get.
         passing: is fed every byte once it is written.
+        coding: 'zstd' where the pieces are compressed. They are decompressed as they are written, and never kept.
+
+    Returns:
+        The number of bytes that came in.
 
     Raises:
-        DataError: there was more data.
+        DataError: there was more data, or it is not coded so.
     """
-    with path.open("ab", buffering=0) as file, _Writer(file.fileno(), path, passing) as writer:
-        here = path.stat().st_size
+    arrived = 0
+    with path.open("ab", buffering=0) as file, _Writer(file.fileno(), path, passing, limit, coding) as writer:
         try:
             async for piece in pieces:
-                if here + len(piece) > limit:
-                    raise DataError(f"more came than the {limit:,} bytes that were announced.")
-                here += len(piece)
+                arrived += len(piece)
                 await writer.take(piece)
         finally:
             await writer.finish()
+    return arrived
 
 
 class _Writer:
     """Buffers pieces and writes them in the background, in order, on one thread."""
 
-    def __init__(self, target: int, path: Path, passing: Passing) -> None:
-        self._target, self._path, self._passing = target, path, passing
+    def __init__(self, target: int, path: Path, passing: Passing, limit: int, coding: str) -> None:
+        self._target, self._path, self._passing, self._limit = target, path, passing, limit
+        self._decoder = Decoder(lambda piece: self._put([piece])) if coding else None
         self._gathered: list[bytes] = []
         self._size = self._unsynced = 0
         self._end = os.fstat(target).st_size
@@ -99,13 +104,27 @@ class _Writer:
         self._broken = True
         if os.fstat(self._target).st_size != self._end:  # another server has taken over meanwhile
             raise BusyError("another process writes to this upload: look where it stands.")
+        if self._decoder is None:
+            self._put(batch)
+        else:
+            for piece in batch:
+                self._decoder.feed(piece)
+        self._broken = False
+
+    def _put(self, pieces: Sequence[bytes]) -> None:
+        """Write pieces of the file, and digest them.
+
+        Raises:
+            DataError: the file would be longer than announced.
+        """
+        if self._end + sum(map(len, pieces)) > self._limit:
+            raise DataError(f"more came than the {self._limit:,} bytes that were announced.")
         with files.step("append", self._path):
-            for first in range(0, len(batch), _VECTOR):
-                _write_all(self._target, batch[first : first + _VECTOR])
-        for piece in batch:
+            for first in range(0, len(pieces), _VECTOR):
+                _write_all(self._target, pieces[first : first + _VECTOR])
+        for piece in pieces:
             self._passing.feed(self._end, piece)
             self._end += len(piece)
-        self._broken = False
 
 
 def _write_all(target: int, pieces: Sequence[bytes]) -> None:

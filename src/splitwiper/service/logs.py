@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_LIMITED = ("uvicorn", "asyncio", "splitwiper.service.connections")
+"""Logs that strangers can have written to, as often as they like."""
 
 
 class JsonLines(logging.Formatter):
@@ -26,11 +30,41 @@ class JsonLines(logging.Formatter):
         return json.dumps(told, default=str, ensure_ascii=False)
 
 
+class RateLimit(logging.Filter):
+    """Lets through a burst of records, then one now and then, with the number of those that were left out before it.
+
+    Args:
+        burst: records at once.
+        seconds: between records after that.
+        clock: one that nobody sets.
+    """
+
+    def __init__(self, burst: int = 30, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._burst, self._seconds, self._clock = burst, seconds, clock
+        self._left, self._then, self._left_out = float(burst), clock(), 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is written."""
+        now = self._clock()
+        self._left = min(float(self._burst), self._left + (now - self._then) / self._seconds)
+        self._then = now
+        if self._left < 1:
+            self._left_out += 1
+            return False
+        self._left -= 1
+        if self._left_out:
+            record.left_out, self._left_out = self._left_out, 0
+        return True
+
+
 def to_stderr(level: int = logging.INFO) -> None:
-    """Send the service's logs, and uvicorn's, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    for name in ("splitwiper", "uvicorn"):
+    """Send the service's logs, uvicorn's and asyncio's to standard error."""
+    for name in ("splitwiper", *_LIMITED):
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(JsonLines())
+        if name in _LIMITED:
+            handler.addFilter(RateLimit())
         log = logging.getLogger(name)
         log.handlers[:] = [handler]
         log.propagate = False

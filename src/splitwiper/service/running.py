@@ -5,21 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import uvicorn
 
 from splitwiper.errors import FencedError, SplitWiperError
 from splitwiper.service.access import Gate
 from splitwiper.service.api import Service, create_app
 from splitwiper.service.identity import Tokens, Trust, server_context
-from splitwiper.service.protocol import PeerProtocol
+from splitwiper.service.listening import HttpServer, Limits, descriptors, listen
+from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.storing import ServerSettings, open_store
 from splitwiper.store.book import Book
 
@@ -38,49 +37,48 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
 
     Raises:
         BusyError: another process serves this store.
+        ConfigError: the address is taken.
         FencedError: another one took it over meanwhile, after this one was suspended for long.
     """
+    own = settings.service
+    tokens = own.identity == "tokens"
     halves = open_store(root, settings)
-    tokens = settings.service.identity == "tokens"
     certs = settings.certs()
     gate = Gate(tokens=Tokens(certs)) if tokens else Gate(trust=Trust(certs))
-    service = Service(root, halves.server, settings.service, gate)
-    with _alone(root) as lost, _worker(root, config):
-        server = _Server(
-            uvicorn.Config(
-                create_app(service),
-                host=settings.service.host,
-                port=settings.service.port,
-                http=PeerProtocol,
-                ws="none",
-                ssl_context_factory=None if tokens else lambda *_: server_context(certs),
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=_GRACE,
-                proxy_headers=False,
-            ),
-            "http" if tokens else "https",
-            ready,
-            lost,
-        )
-        server.run()
+    sockets = listen(own.host, own.port)
+    try:
+        service = Service(root, halves.server, own, gate)
+        with _alone(root) as lost, _worker(root, config):
+            secured = None if tokens else lambda: server_context(certs, revoked=True)
+            server = _Server(create_app(service), sockets, _limits(own), secured=secured, grace=_GRACE)
+            server.ready, server.lost = ready, lost
+            server.run()
+    finally:
+        for listening in sockets:
+            listening.close()
     if lost.is_set():
         raise FencedError(f"another process serves {root} now; this one has stopped. Keep one of the two.")
 
 
-class _Server(uvicorn.Server):
+def _limits(config: ServiceConfig) -> Limits:
+    """The limits on connections that are set, or smaller ones that this process can keep."""
+    wanted = Limits(config.connections, config.connections_each, config.handshakes, config.handshake)
+    kept = wanted.within(descriptors())
+    if kept != wanted:
+        told = {"connections": kept.connections, "handshakes": kept.handshakes}
+        _log.warning("this process may open %d files, so fewer connections are taken", descriptors(), extra=told)
+    return kept
+
+
+class _Server(HttpServer):
     """Says when it listens, and stops when the store is another's."""
 
-    def __init__(
-        self, config: uvicorn.Config, scheme: str, ready: Callable[[str], None] | None, lost: threading.Event
-    ) -> None:
-        super().__init__(config)
-        self._scheme, self._ready, self._lost = scheme, ready, lost
+    ready: Callable[[str], None] | None
+    lost: threading.Event
 
     async def on_tick(self, counter: int) -> bool:
         """Whether to stop."""
-        return await super().on_tick(counter) or self._lost.is_set()
+        return await super().on_tick(counter) or self.lost.is_set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -93,11 +91,11 @@ class _Server(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    async def startup(self, *given: Any, **named: Any) -> None:
-        await super().startup(*given, **named)
-        if self.started and self._ready:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._ready(f"{self._scheme}://{host}:{port}")
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        if self.started and self.ready:
+            self.ready(self.url)
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.config.training import CODECS
+from splitwiper.errors import ConfigError
 from splitwiper.server.limits import Limits
 from splitwiper.wire.codecs import LARGEST
 
@@ -23,6 +25,9 @@ class ServiceConfig:
     identity: str = "certificates"
     """'certificates': mutual TLS, a client is who its certificate says. 'tokens': bearer tokens, for a proxy that
     terminates TLS in front of the service."""
+    behind_proxy: bool = False
+    """With tokens: a proxy that terminates TLS is all that can reach the address. Without this, plain HTTP with tokens
+    is served on loopback addresses only."""
     certs: str = "certs"
     """The server's folder of certificates, made by ``splitwiper certs``; relative to the configuration file."""
     codec: str = "none"
@@ -45,10 +50,21 @@ class ServiceConfig:
     """Calls a second that a client may make in the long run; pieces of uploads count like any other."""
     burst: int = 200
     """Calls that a client may make at once."""
+    connections: int = 400
+    """Connections at a time; fewer where the process may not open that many files."""
+    connections_each: int = 32
+    """Connections at a time with one certificate."""
+    handshakes: int = 128
+    """Connections at a time whose TLS handshake is not finished. Where there are more, the oldest ones of the address
+    that has most are dropped."""
+    handshake: float = 10.0
+    """Seconds that a TLS handshake may take."""
     largest: int = 64 << 30
     """Bytes of a shard at most."""
     rows: int = 4096
     """Rows of one prediction at most."""
+    queued: int = 16
+    """Predictions that a client may have waiting, beside the two that are taken in or computed."""
     unfinished: int = 2
     """Uploads that a client may have begun and not finished."""
     outputs: int = 4096
@@ -79,17 +95,37 @@ class ServiceConfig:
         bounded(self, "port", 0, high=65535)
         for name in ("coalesce", "rate"):
             bounded(self, name, 0, strict=name == "rate", high=1e6)
-        for name in ("deadline", "patience", "lapse"):
+        for name in ("deadline", "patience", "lapse", "handshake"):
             bounded(self, name, 0, strict=True, high=1e4)
-        for name in ("requests", "burst", "largest", "rows", "unfinished", "shards"):
+        for name in ("requests", "burst", "largest", "rows", "queued", "unfinished", "shards"):
             bounded(self, name, 1, high=1 << 50)
+        for name in ("connections", "connections_each", "handshakes"):
+            bounded(self, name, 1, high=1 << 20)
         for name in ("outputs", "labels"):
             bounded(self, name, 1, high=1 << 20)
         bounded(self, "label_length", 1, high=2000)
         bounded(self, "largest_value", 0, strict=True, high=LARGEST)
         bounded(self, "reserve", 0, high=1)
+        if self.identity == "tokens" and not self.behind_proxy and not is_loopback(self.host):
+            raise ConfigError(
+                f"identity = 'tokens' with host = {self.host!r}: tokens would cross the network in plain HTTP. Listen "
+                "on 127.0.0.1 beside the proxy that terminates TLS, or set behind_proxy = true where only that proxy "
+                "can reach this address."
+            )
 
     @property
     def limits(self) -> Limits:
         """What shards are held to."""
         return Limits(self.largest_value, self.outputs, self.labels, self.label_length, self.shards)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1", "example.org", "")]
+    [True, True, True, False, False, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -71,6 +71,7 @@ class Uploads:
         self._folder, self._book, self._config = folder, book, config
         self._terms = Terms(config.patience, clock)
         self._passing: dict[str, Passing] = {}
+        self._travelled: dict[str, int] = {}
         files.make_folder(folder)
 
     def begin(
@@ -167,7 +168,9 @@ class Uploads:
                     raise DiskFullError(errno.ENOSPC, f"there is no room for the rest of {upload.size:,} bytes")
             yield piece
 
-    async def receive(self, upload: Upload, offset: int, pieces: AsyncIterator[bytes], *, spared: int = 0) -> int:
+    async def receive(
+        self, upload: Upload, offset: int, pieces: AsyncIterator[bytes], *, spared: int = 0, coding: str = ""
+    ) -> int:
         """Append what comes in, and say how much is here then. What came before an interruption stays.
 
         Args:
@@ -175,6 +178,7 @@ class Uploads:
             offset: where the pieces begin.
             pieces: what comes in.
             spared: the size up to which it may use the disk's reserve.
+            coding: how it is compressed, if at all.
 
         Raises:
             DataError: it does not go on where the file ends, or is longer than was said.
@@ -184,8 +188,16 @@ class Uploads:
         if offset != here:
             raise DataError(f"the upload is at {here}, not at {offset}: go on from there.")
         passing = self._passing.setdefault(upload.id, Passing())
-        await append(upload.path, self._while_room(upload, pieces, spared), limit=upload.size, passing=passing)
+        travelled = self._travelled.pop(upload.id, None if here else 0)
+        roomy = self._while_room(upload, pieces, spared)
+        came = await append(upload.path, roomy, limit=upload.size, passing=passing, coding=coding)
+        if travelled is not None:
+            self._travelled[upload.id] = travelled + came
         return upload.offset
+
+    def travelled(self, upload: Upload) -> int | None:
+        """Return how many bytes an upload took on its way; None where it was interrupted, and nobody knows."""
+        return self._travelled.get(upload.id)
 
     def digest(self, upload: Upload) -> str:
         """The digest of an upload's file, which is durable then.
@@ -204,6 +216,7 @@ class Uploads:
         with self._book.change() as db:
             db.execute("DELETE FROM uploads WHERE id = ?", (upload.id,))
         self._passing.pop(upload.id, None)
+        self._travelled.pop(upload.id, None)
         files.erase(upload.path)
 
     def end_all(self, client: str) -> None:
@@ -219,6 +232,7 @@ class Uploads:
             db.executemany("DELETE FROM uploads WHERE id = ?", [(name,) for name in over])
         known = {row["id"] for row in rows} - over
         self._terms.keep(known)
-        for gone in self._passing.keys() - known:
+        for gone in (self._passing.keys() | self._travelled.keys()) - known:
             self._passing.pop(gone, None)
+            self._travelled.pop(gone, None)
         files.sweep(self._folder, {f"{name}.part" for name in known})

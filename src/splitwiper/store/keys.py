@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
-from splitwiper.errors import CorruptError
+from splitwiper.errors import CorruptError, IdentityError
 from splitwiper.reading import read_bytes
+
+
+def check_private(path: Path, *, remedy: str = "replace it if somebody may have read it") -> None:
+    """Refuse a file with a secret that anybody but its owner may read or write.
+
+    Args:
+        path: the file.
+        remedy: what to do where somebody has read it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        IdentityError: its rights are too wide.
+    """
+    rights = stat.S_IMODE(path.stat().st_mode)
+    if os.name == "posix" and rights & (stat.S_IRWXG | stat.S_IRWXO):
+        raise IdentityError(
+            f"the key {path} has the rights {rights:03o}, so others than its owner may use it: run 'chmod 600 {path}', "
+            f"and {remedy}."
+        )
 
 
 def read_key(path: Path) -> bytes | None:
@@ -13,8 +34,10 @@ def read_key(path: Path) -> bytes | None:
 
     Raises:
         CorruptError: the file holds something else, or is no regular file.
+        IdentityError: others may read it.
     """
     try:
+        check_private(path)
         key = bytes.fromhex(read_bytes(path).decode("ascii"))
     except FileNotFoundError:
         return None

@@ -9,7 +9,7 @@ from typing import IO
 from splitwiper.errors import ConfigError, CorruptError
 
 _CHUNK = 1 << 20
-_LEVEL = 3
+LEVEL = 3
 
 
 def check_transfer(coding: str) -> None:
@@ -40,7 +40,7 @@ def carry(source: Path, target: IO[bytes], coding: str) -> int:
 
     travelled, arriving = 0, zstandard.ZstdDecompressor().decompressobj()
     with source.open("rb") as file:
-        leaving = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        leaving = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
         for chunk in leaving.read_to_iter(file, size=source.stat().st_size, read_size=_CHUNK):
             travelled += len(chunk)
             target.write(arriving.decompress(chunk))

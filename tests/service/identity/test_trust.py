@@ -92,7 +92,7 @@ def test_usages(certs: Path, authority: Authority) -> None:
 
 def test_other_authorities(certs: Path, authority: Authority, other: Authority) -> None:
     trust, mine, theirs = Trust(certs / "server"), signer_of(authority), signer_of(other)
-    with pytest.raises(IdentityError, match=r"was not signed by a CA in .*ca\.pem"):
+    with pytest.raises(IdentityError, match=r"was not signed by a CA that this server trusts"):
         trust.principal(der_of(other.folder / "clients" / "north"))
     posing = Signer(mine.certificate, theirs.key)
     with pytest.raises(IdentityError, match="was not signed"):

@@ -43,6 +43,7 @@ from splitwiper.service.metrics import Metrics
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.shared_book import service_book
 from splitwiper.service.talks import Talks
+from splitwiper.service.turns import Turns
 from splitwiper.service.uploads import Uploads
 from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import ServerHalf
@@ -78,8 +79,11 @@ class Service:
         def server() -> Server:
             return Server(ServerTree(root), half, shared=True, limits=config.limits)
 
-        self.office, self.oracle, self.dock = (Desk(server, name) for name in ("office", "oracle", "dock"))
-        """Small questions; predictions; taking shards in."""
+        names = ("office", "oracle", "copies", "dock")
+        self.office, self.oracle, self.copies, self.dock = (Desk(server, name) for name in names)
+        """Small questions; predictions; copies of the model; taking shards in."""
+        self.turns = Turns(config.queued)
+        """Of clients at the oracle."""
 
         self._busy: set[str] = set()
 
@@ -122,7 +126,7 @@ class Service:
 
     def close(self) -> None:
         """Finish what was begun."""
-        for desk in (self.dock, self.oracle, self.office):
+        for desk in (self.dock, self.copies, self.oracle, self.office):
             desk.close()
         self.heads.close()
         self.book.close()

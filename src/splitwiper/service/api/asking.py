@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from splitwiper.errors import NotFoundError, QuotaError
 from splitwiper.server import Server
 from splitwiper.service.api.shapes import Ask, TicketShape
-from splitwiper.service.api.shared import service_of
+from splitwiper.service.api.shared import note, service_of
 from splitwiper.service.cases import Case
 from splitwiper.service.stages import stages
 from splitwiper.store import ServerTree
@@ -48,6 +48,7 @@ async def ask(request: Request, body: Ask) -> TicketShape:
     """Ask to be forgotten. A request may be repeated: the ticket is the same."""
     service = service_of(request)
     client = service.client(request)
+    note(request, ticket=body.ticket)
 
     def submit(server: Server) -> TicketShape:
         mine = server.tickets(client)

@@ -29,6 +29,7 @@ from splitwiper.errors import (
 )
 from splitwiper.service.access import Gate, Held, Rates
 from splitwiper.service.api.receiving import small
+from splitwiper.service.api.shared import ABOUT
 from splitwiper.service.heads import Heads
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
@@ -66,6 +67,10 @@ _AUDITORS = ("/v1/audit/",)
 _PUBLISHED = ("/v1/keys", "/v1/ledger/")
 """What auditors may read besides, as clients do: nothing in it is about one client."""
 _GUARDED = ("/v1/", "/metrics")
+_CHEAP = 1 << 18
+"""Bytes of a body that is read to its end although nobody wants it."""
+_LONGEST = 64
+"""Characters of an upload's or a ticket's name that are logged: callers may send any."""
 _SHOWING = "/v1/"
 """Answers of these paths carry the ledger's head."""
 _CHECKING = ("client", "auditor")
@@ -107,6 +112,8 @@ class Front:
                 return
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
+                if status == 429 and _has_body(scope):  # it was not taken in, and is not read now
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
                 if CALLER in scope and scope["path"].startswith(_SHOWING):  # now: it covers what the answer tells of
                     shown = await self._heads.headers(scope["headers"])
                     if not shown and scope[CALLER].kind in _CHECKING:  # say that the call may be repeated
@@ -122,6 +129,8 @@ class Front:
             if scope["path"].startswith(_GUARDED):
                 scope[CALLER] = self._gate.principal(scope)
                 self._let_in(scope[CALLER], scope["method"], scope["path"])
+            else:
+                self._gate.check_peer(scope)
             if CALLER not in scope or _streams(scope):
                 await self._app(scope, receive, noted)
             else:
@@ -139,7 +148,8 @@ class Front:
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             took = round(time.perf_counter() - start, 6)
-            _log.info("call", extra={"method": method, "route": route, "status": status, "seconds": took})
+            told = {"method": method, "route": route, "status": status, "seconds": took, **_about(scope)}
+            _log.info("call", extra=told)
             self._metrics.called(method, route, status, took)
 
     def _let_in(self, caller: Principal, method: str, path: str) -> None:
@@ -156,10 +166,30 @@ class Front:
             raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}s.")
 
 
+def _has_body(scope: Scope) -> bool:
+    """Whether a call sends so much that it is cheaper to connect anew than to read it."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0")
+    return b"transfer-encoding" in headers or not length.isdigit() or int(length) > _CHEAP
+
+
 def _streams(scope: Scope) -> bool:
     """Whether a call looks itself at what is sent, as it comes."""
     path: str = scope["path"]
     return path == "/v1/predict" or (scope["method"] == "PATCH" and path.startswith("/v1/uploads/"))
+
+
+def _about(scope: Scope) -> dict[str, Any]:
+    """Return who made a call, and which upload, ticket or message it was about, for the log."""
+    caller: Principal | None = scope.get(CALLER)
+    address = scope.get("client")
+    told: dict[str, Any] = {"address": str(address[0])} if address else {}
+    if caller is not None:
+        told["caller"] = f"{caller.kind} {caller.name}"
+    named = {**scope.get("path_params", {}), **scope.get(ABOUT, {})}
+    if named:
+        told["about"] = {name: str(value)[:_LONGEST] for name, value in named.items()}
+    return told
 
 
 def answer(problem: SplitWiperError) -> JSONResponse:
@@ -171,7 +201,7 @@ def answer(problem: SplitWiperError) -> JSONResponse:
     headers = {"Retry-After": str(_RETRY[status])} if status in _RETRY else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if status in (408, 413):  # the rest of the body is not waited for
+    if status in (401, 408, 413):  # the rest of the body is not waited for
         headers["Connection"] = "close"
     return JSONResponse({"kind": type(problem).__name__, "message": str(problem)}, status, headers)
 

@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import torch
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from torch import Tensor
 
-from splitwiper.errors import DataError, NotFoundError, SplitWiperError, WithdrawnError
+from splitwiper.errors import DataError, ForbiddenError, NotFoundError, SplitWiperError, WithdrawnError
 from splitwiper.formats import counted
 from splitwiper.server import Server
+from splitwiper.service.access import Keeping
 from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.receiving import received
 from splitwiper.service.api.shapes import Problem
 from splitwiper.service.api.shared import service_of
-from splitwiper.wire import Label, Scores
+from splitwiper.service.tensors import read_tensors, write_tensors
+from splitwiper.wire import Scores
+from splitwiper.wire.codecs import has_ranges, is_range
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service
 
 router = APIRouter(prefix="/v1", tags=["predictions"])
 TENSORS = "application/vnd.safetensors"
-LABELS, CODEBOOK = "X-Labels", "X-Codebook"
-"""Headers: what columns stand for, and the codebook they are codes of."""
-MODEL, SALT = "X-Model", "X-Model-Salt"
-"""Headers: the commitment to the model that answered, and what opens it."""
+PIECE = 128
+"""Rows that are computed in one turn. Pieces are cut by the request alone, never by load: the answer's bits depend on
+nothing else."""
 _MOST = 1 << 30
 """Bytes of a prediction's activations: half of what all have, so that one client may have it."""
+_HEADER = 1 << 16
+"""Bytes of the header of what is sent: it names a few tensors."""
+_TRIES = 5
+"""Times that a prediction begins again because another model was published meanwhile."""
 _FILE: dict[str, Any] = {
-    "description": "A safetensors file.",
+    "description": "A safetensors file. Its metadata has 'labels' (what outputs stand for: a JSON list), 'codebook' "
+    "(that they are codes of, if any) and 'model' (the commitment to the model that answered).",
     "content": {TENSORS: BINARY},
-    "headers": {
-        LABELS: {"description": "What outputs stand for: a JSON list.", "schema": {"type": "string"}},
-        CODEBOOK: {"description": "The codebook that they are codes of, if any.", "schema": {"type": "string"}},
-        MODEL: {"description": "The commitment to the model that answered.", "schema": {"type": "string"}},
-    },
 }
 _NONE: dict[str, Any] = {"model": Problem, "description": "There is no model, or it is not handed out."}
 _WITHDRAWN: dict[str, Any] = {"model": Problem, "description": "The model is forgetting; ask again later."}
@@ -54,34 +54,64 @@ async def predict(request: Request) -> Response:
     """Run the server half on activations, given as a safetensors file.
 
     The answer has one row for each input: the place of the most likely label, or logits where the operator allows it.
+    Clients are served in turn, some rows at a time; 429 says that this client has too many predictions waiting.
     """
     service = service_of(request)
     client = service.client(request)
+    async with service.turns.admitted(client):
+        return await _received(request, service, client)
+
+
+async def _received(request: Request, service: Service, client: str) -> Response:
     with service.held.keeping(client) as held:
-        return await _answered(service, client, await received(request.stream(), held, most=_MOST))
+        body = await received(request.stream(), held, most=_MOST)
+        try:
+            tensors, _ = read_tensors(body, longest=_HEADER)
+        except ValueError as problem:
+            raise DataError(f"{problem}.") from problem
+        return await _answered(service, client, tensors, _rows(tensors, service.config.rows), held)
 
 
-async def _answered(service: Service, client: str, body: bytes) -> Response:
-    def answer(server: Server) -> Response:
-        check_serving(server, service)
-        boundary = _tensors(body, service.config.rows)
-        scores = _asked(server, client, boundary)
-        tensors = (
-            {"logits": scores.logits.contiguous()}
-            if service.config.probabilities
-            else {"best": scores.logits.argmax(dim=1).to(torch.int32)}
-        )
-        headers = {LABELS: _ascii(scores.labels), CODEBOOK: scores.codebook, MODEL: scores.model}
-        return Response(save(tensors), media_type=TENSORS, headers=headers)
+async def _answered(service: Service, client: str, tensors: dict[str, Tensor], rows: int, held: Keeping) -> Response:
+    """Compute piece by piece, all of them with one model."""
+    for _ in range(_TRIES):
+        outputs: list[Tensor] = []
+        model = ""
+        for start in range(0, rows, PIECE):
+            piece = {name: t if is_range(name) else t[start : start + PIECE] for name, t in tensors.items()}
+            scores = await _computed(service, client, piece)
+            if not outputs:
+                model = scores.model
+                if service.config.probabilities:
+                    held.take(2 * 4 * rows * len(scores.labels))  # all logits, and the file that they are sent in
+            elif scores.model != model:
+                break
+            outputs.append(scores.logits if service.config.probabilities else scores.logits.argmax(dim=1))
+        else:
+            return _file(scores, torch.cat(outputs), service.config.probabilities)
+    raise WithdrawnError("a new model was published again and again while this was computed: ask again.")
 
-    return await service.oracle.run(answer)
+
+async def _computed(service: Service, client: str, piece: dict[str, Tensor]) -> Scores:
+    def compute(server: Server) -> Scores:
+        check_serving(server, service, client)
+        return _asked(server, client, piece)
+
+    async with service.turns.turn(client):
+        return await service.oracle.run(compute)
+
+
+def _file(scores: Scores, output: Tensor, probabilities: bool) -> Response:
+    tensors = {"logits": output} if probabilities else {"best": output.to(torch.int32)}
+    told = write_tensors(tensors, scores.labels, codebook=scores.codebook, model=scores.model)
+    return Response(told, media_type=TENSORS)
 
 
 @router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
 async def model(request: Request) -> Response:
     """The server half as it is, as a safetensors file, for clients that predict at home.
 
-    The header X-Model-Salt opens the commitment in X-Model: an HMAC of the digest of these tensors.
+    'salt' in its metadata opens the commitment in 'model': an HMAC of the digest of these tensors.
     """
     service = service_of(request)
     client = service.client(request)
@@ -89,25 +119,28 @@ async def model(request: Request) -> Response:
         raise NotFoundError("this server does not hand its half out: predict there.")
 
     def copied(server: Server) -> Response:
-        check_serving(server, service)
+        check_serving(server, service, client)
         found = server.model(client)
-        headers = {
-            LABELS: _ascii(found.labels),
-            CODEBOOK: found.codebook,
-            MODEL: found.commitment,
-            SALT: found.salt,
-        }
-        return Response(save(dict(found.state)), media_type=TENSORS, headers=headers)
+        told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
+        return Response(write_tensors(found.state, found.labels, **told), media_type=TENSORS)
 
-    return await service.oracle.run(copied)
+    return await service.copies.run(copied)
 
 
-def check_serving(server: Server, service: Service) -> None:
-    """Do not answer while the model knows what somebody asked to forget, unless an operator says so.
+def check_serving(server: Server, service: Service, client: str) -> None:
+    """Refuse clients that have not joined, and everybody while the model knows what somebody asked to forget.
+
+    An operator can have it answer all the same.
 
     Raises:
-        WithdrawnError: it does.
+        ForbiddenError: the client has not joined.
+        WithdrawnError: the model knows it.
     """
+    if service.config.signed and service.cases.key(client) is None:
+        raise ForbiddenError(
+            f"client {client!r} has not joined: labels and predictions are for clients that registered a key. Run "
+            "'splitwiper join' first."
+        )
     if not service.config.withdraw:
         return
     if waiting := service.overrides.stopping(server.tree.waiting()):
@@ -117,18 +150,24 @@ def check_serving(server: Server, service: Service) -> None:
         )
 
 
-def _tensors(body: bytes, most: int) -> dict[str, torch.Tensor]:
-    try:
-        boundary = load(body)
-    except (SafetensorError, ValueError, TypeError, KeyError) as problem:
-        raise DataError(f"the body is no safetensors file: {problem}") from problem
-    lengths = {len(tensor) if tensor.ndim else 0 for tensor in boundary.values()}
+def _rows(tensors: dict[str, Tensor], most: int) -> int:
+    """Return how many rows a prediction has.
+
+    Raises:
+        DataError: none, too many, or not as many in one tensor as in another.
+    """
+    lengths = {len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items() if not is_range(name)}
     if len(lengths) != 1 or not 0 < next(iter(lengths)) <= most:
         raise DataError(f"activations must be tensors of 1 to {most:,} rows each, as many of one as of another.")
-    return boundary
+    return next(iter(lengths))
 
 
-def _asked(server: Server, client: str, boundary: dict[str, torch.Tensor]) -> Scores:
+def _asked(server: Server, client: str, boundary: dict[str, Tensor]) -> Scores:
+    wanted = {column.name for column in server.columns}
+    coded = {column.name for column in server.columns if has_ranges(column, server.codec)}
+    wanted |= {name for name in boundary if is_range(name) and name.partition("/")[2] in coded}
+    if set(boundary) != wanted:
+        raise DataError(f"the body has the tensors {sorted(boundary)[:20]}, and the cut sends {sorted(wanted)[:20]}.")
     try:
         return server.predict(client, boundary)
     except SplitWiperError:
@@ -137,7 +176,3 @@ def _asked(server: Server, client: str, boundary: dict[str, torch.Tensor]) -> Sc
         raise DataError(
             f"the server half cannot take these activations: {str(problem).partition(chr(10))[0]}"
         ) from problem
-
-
-def _ascii(labels: tuple[Label, ...]) -> str:
-    return json.dumps([label.text for label in labels])

@@ -59,7 +59,7 @@ async def small(scope: MutableMapping[str, Any], receive: Receive, held: Keeping
     """
     if not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
         return receive
-    body: bytes | None = await received(_pieces(receive), held, most=SMALL)
+    body: bytes | None = bytes(await received(_pieces(receive), held, most=SMALL))
 
     async def again() -> MutableMapping[str, Any]:
         nonlocal body
@@ -81,7 +81,7 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
         yield message.get("body", b"")
 
 
-async def received(pieces: AsyncIterator[bytes], held: Keeping, *, most: int) -> bytes:
+async def received(pieces: AsyncIterator[bytes], held: Keeping, *, most: int) -> bytearray:
     """All that is sent, as far as there is memory for it beside what others send just now.
 
     Args:
@@ -110,4 +110,4 @@ async def received(pieces: AsyncIterator[bytes], held: Keeping, *, most: int) ->
             f"come at {PACE.rate / 1024:g} KiB a second, and be whole after {PACE.longest:g}. Ask in smaller parts, or "
             "over a faster line."
         ) from problem
-    return bytes(body)
+    return body

@@ -108,6 +108,8 @@ class Begun(Shape):
     size: int
     offset: int
     expires: float
+    codings: list[str]
+    """How what is sent may be compressed."""
 
 
 class AcceptedShape(Shape):

@@ -23,9 +23,10 @@ from splitwiper.service.api.shapes import (
     StandingShape,
     Withdraw,
 )
-from splitwiper.service.api.shared import service_of
+from splitwiper.service.api.shared import note, service_of
 from splitwiper.service.certificate import Log
 from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.coding import codings
 from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import Statement, open_shard
@@ -48,6 +49,8 @@ _ALONE: dict[int | str, dict[str, Any]] = {
     409: {"model": Problem, "description": "Another call is at this upload: wait for it, and look where it stands."},
 }
 _WHERE = "How many bytes are here, as the server said last: what is sent goes behind them."
+_HOW = "How the body is compressed, if it is: 'codings' of an upload lists what is read here."
+Coding = Annotated[str, Header(alias="Content-Encoding", description=_HOW)]
 Offset = Annotated[int, Header(ge=0, le=1 << 50, alias="Upload-Offset", description=_WHERE)]
 
 
@@ -136,7 +139,9 @@ async def begin(request: Request, body: Begin) -> Begun:
         text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
         return _begun(service.uploads.begin(client, body.size, body.mark, said, signed=text, spared=spared))
 
-    return await service.office.run(begun)
+    made = await service.office.run(begun)
+    note(request, upload=made.id)
+    return made
 
 
 @router.get("/uploads/{upload}", responses=_UPLOAD)
@@ -148,10 +153,15 @@ async def look(request: Request, upload: str) -> Begun:
 
 
 @router.patch("/uploads/{upload}", responses=_ALONE, openapi_extra={"requestBody": _SENT})
-async def send(request: Request, upload: str, offset: Offset) -> Begun:
-    """Append to an upload what the body holds, of any length. It goes straight to disk."""
+async def send(request: Request, upload: str, offset: Offset, coding: Coding = "identity") -> Begun:
+    """Append to an upload what the body holds, of any length. It goes straight to disk.
+
+    It may be compressed, as one stream for each call; offsets are those of the file.
+    """
     service = service_of(request)
     client = service.client(request)
+    if coding not in ("identity", *codings()):
+        raise DataError(f"'Content-Encoding: {coding[:40]}' is not read here; 'codings' of an upload lists what is.")
 
     def find(server: Server) -> tuple[Upload, int]:
         found = service.uploads.find(client, upload)
@@ -159,7 +169,8 @@ async def send(request: Request, upload: str, offset: Offset) -> Begun:
 
     async with service.sending(upload):
         found, spared = await service.office.run(find)
-        there = await service.uploads.receive(found, offset, request.stream(), spared=spared)
+        packed = coding.replace("identity", "")
+        there = await service.uploads.receive(found, offset, request.stream(), spared=spared, coding=packed)
         service.metrics.received.inc(max(0, there - offset))
         await service.office.run(lambda _: service.uploads.still(found))
         return _begun(found)
@@ -182,7 +193,14 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
             _check(found)
             _check_signed(service, found, digest)
             accepted = AcceptedShape.of(
-                server.upload(client, found.path, found.statement, digest=digest, signed=found.signed)
+                server.upload(
+                    client,
+                    found.path,
+                    found.statement,
+                    digest=digest,
+                    travelled=service.uploads.travelled(found),
+                    signed=found.signed,
+                )
             )
         except InputError:  # it will never do; after trouble of the server's own it may be finished again
             service.uploads.end(found)
@@ -260,4 +278,4 @@ def _check(upload: Upload) -> None:
 
 
 def _begun(upload: Upload) -> Begun:
-    return Begun(id=upload.id, size=upload.size, offset=upload.offset, expires=upload.expires)
+    return Begun(id=upload.id, size=upload.size, offset=upload.offset, expires=upload.expires, codings=codings())

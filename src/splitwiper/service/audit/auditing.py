@@ -27,6 +27,7 @@ from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.certificate import Attestation, Checked, Finding, Head, SigningKey
 from splitwiper.service.identity.folders import locked
 from splitwiper.store import ModelRecord, files
+from splitwiper.store.keys import check_private
 from splitwiper.store.replay import Replay
 from splitwiper.store.tickets import now
 from splitwiper.wire.commitments import model_commitment
@@ -189,6 +190,7 @@ def own_key(out: Path) -> SigningKey:
     path = out / KEY
     if not path.exists():
         files.write_bytes(path, SigningKey.generate().pem(), replace=False)
+    check_private(path, remedy="if somebody may have read it, remove it, and give verifiers the new public half")
     key = SigningKey.from_pem(path.read_bytes())
     if not (out / PUBLIC).exists():
         files.write_bytes(out / PUBLIC, key.public.pem())

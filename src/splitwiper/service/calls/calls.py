@@ -115,8 +115,8 @@ class Calls:
             except httpx.TransportError as problem:
                 if attempt == self._tries or _hopeless(problem):
                     raise UnreachableError(
-                        f"{self.url} cannot be reached ({problem}). Is the server up, and are certificate and address "
-                        "right? Nothing is lost: the same call may be made again."
+                        f"{self.url} cannot be reached ({problem}). Is the server up, is the address right, and is the "
+                        "certificate one that its operator issued? Nothing is lost: the same call may be made again."
                     ) from problem
             except errors.QuotaError:
                 if attempt == self._tries:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from splitwiper.config.settings import typed
 from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
 from splitwiper.service.identity import client_context
+from splitwiper.service.identity.keys import check_private
+from splitwiper.service.settings import is_loopback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,8 @@ class CallerConfig:
     """The caller's folder of certificates."""
     token: str = ""
     """A file with a bearer token, where a proxy terminates TLS."""
+    plain_http: bool = False
+    """Call an http:// address that is not on this machine."""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -31,6 +36,12 @@ class CallerConfig:
             raise ConfigError(f"name = {self.name!r}: a name has letters, digits, '.', '_' and '-' alone.")
         if not self.url.startswith(("https://", "http://")):
             raise ConfigError(f"url = {self.url!r} is not an address: give https://host:port.")
+        host = urlsplit(self.url).hostname or ""
+        if self.url.startswith("http://") and not self.plain_http and not is_loopback(host):
+            raise ConfigError(
+                f"url = {self.url!r}: everything, the token included, would cross the network in plain HTTP. Give the "
+                "https:// address of the proxy, or set plain_http = true if the network between is protected otherwise."
+            )
 
     def credentials(self, folder: Path) -> dict[str, Any]:
         """Return the certificates and the token as `Calls` takes them.
@@ -38,5 +49,10 @@ class CallerConfig:
         Args:
             folder: that of the configuration.
         """
-        token = (folder / self.token).read_text(encoding="utf-8").strip() if self.token else ""
+        token = ""
+        if self.token:
+            check_private(
+                folder / self.token, remedy="if somebody may have read it, ask the operator for another token"
+            )
+            token = (folder / self.token).read_text(encoding="utf-8").strip()
         return {"context": client_context(folder / self.certs) if self.certs else None, "token": token}

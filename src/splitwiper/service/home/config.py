@@ -72,7 +72,12 @@ def check_name(folder: Path, config: HomeConfig) -> None:
 
 
 def connect(
-    folder: Path, config: HomeConfig, signer: OwnKey | None = None, guard: LedgerGuard | None = None
+    folder: Path,
+    config: HomeConfig,
+    signer: OwnKey | None = None,
+    guard: LedgerGuard | None = None,
+    *,
+    transfer: str = "none",
 ) -> HttpsLink:
     """Return a link to a home's server.
 
@@ -81,5 +86,6 @@ def connect(
         config: where its server is.
         signer: signs requests to forget, shards and withdrawals.
         guard: checks the ledger head of every answer.
+        transfer: how shards travel.
     """
-    return HttpsLink(config.url, signer=signer, guard=guard, **config.credentials(folder))
+    return HttpsLink(config.url, signer=signer, guard=guard, transfer=transfer, **config.credentials(folder))

@@ -111,7 +111,7 @@ class Home:
         own, federation = folder / self.config.name, self._tree().book.meta("federation") or ""
         self.own_key = OwnKey(own, federation, lambda *kept: self._tree().keep_signed(*kept))
         self.guard = LedgerGuard(own, federation, folder)
-        self.link = connect(folder, self.config, self.own_key, self.guard)
+        self.link = connect(folder, self.config, self.own_key, self.guard, transfer=client.transfer)
         self.watch = self._watching()
         self.link.watch = self.watch
         self.witnessing = Witnessing(own, self.config.name, self.guard, self.link, self.own_key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 import httpx
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from splitwiper import errors
@@ -25,11 +24,14 @@ from splitwiper.service.calls import Calls
 from splitwiper.service.certificate import Head, Opening, SignedHead
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.certificate.log import shows
+from splitwiper.service.coding import compressed
 from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.tensors import labels_in, read_tensors
 from splitwiper.store.files import file_digest
-from splitwiper.wire import Accepted, Label, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
+from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
 from splitwiper.wire.codecs import LARGEST
 from splitwiper.wire.link import Fence
+from splitwiper.wire.transfer import check_transfer
 
 _PIECE = 1 << 20
 _UNLIKELY = -30.0
@@ -92,20 +94,30 @@ class HttpsLink(Calls):
         url: of the server, ``https://host:port``.
         context: certificates; see `Calls`.
         signer: signs requests to forget, shards and withdrawals, see `splitwiper.service.home.own_key`.
+        transfer: 'zstd' compresses shards on their way, if the server reads that.
         how: token, patience, tries and guard, as `Calls` takes them.
     """
 
     travels = True
 
     def __init__(
-        self, url: str, context: ssl.SSLContext | None = None, *, signer: OwnKey | None = None, **how: Any
+        self,
+        url: str,
+        context: ssl.SSLContext | None = None,
+        *,
+        signer: OwnKey | None = None,
+        transfer: str = "none",
+        **how: Any,
     ) -> None:
+        check_transfer(transfer)
         super().__init__(url, context, **how)
-        self._signer = signer
+        self._signer, self._transfer = signer, transfer
         self.watch: Watch | None = None
         """Checks which model answers, where somebody does."""
         self.timings: dict[str, float] = {}
         """Seconds of the last upload's parts, for whoever measures."""
+        self.travelled = 0
+        """Bytes that the last upload took on its way."""
 
     # --- the protocol --------------------------------------------------------------------------------------
 
@@ -147,10 +159,12 @@ class HttpsLink(Calls):
     def _finished(self, file: _File, begun: Mapping[str, Any], fence: Fence) -> Accepted:
         """Send what is not there yet, and have the server take it."""
         place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
+        packs = self._transfer == "zstd" and "zstd" in begun.get("codings", ())
+        self.travelled = 0
         start = time.perf_counter()
         moved = time.monotonic()
         while offset < file.size:
-            before, offset = offset, self._sent(place, file, offset)
+            before, offset = offset, self._sent(place, file, offset, packs)
             if offset > before:
                 moved = time.monotonic()
             elif time.monotonic() - moved > self._patience:
@@ -165,18 +179,25 @@ class HttpsLink(Calls):
             raise errors.DataError(f"{self.url} says that it has another shard than was sent: tell its operator.")
         return Accepted(done["digest"], done["generation"])
 
-    def _sent(self, place: str, file: _File, offset: int) -> int:
+    def _sent(self, place: str, file: _File, offset: int, packs: bool) -> int:
         """Send from a place to the end; what came through before an interruption counts."""
         try:
-            headers = {"Upload-Offset": str(offset), "Content-Length": str(file.size - offset)}
+            coded = {"Content-Encoding": "zstd"} if packs else {"Content-Length": str(file.size - offset)}
+            headers = {"Upload-Offset": str(offset), **coded}
+            pieces = compressed(file.pieces(offset)) if packs else file.pieces(offset)
             patience = httpx.Timeout(None, connect=10.0, write=self._patience)
-            answer = self._once("PATCH", place, content=file.pieces(offset), headers=headers, timeout=patience)
+            answer = self._once("PATCH", place, content=self._counted(pieces), headers=headers, timeout=patience)
             return int(answer.json()["offset"])
         except (httpx.TransportError, errors.BusyError, errors.DataError):
             there = int(self._call("GET", place).json()["offset"])
             if there == offset:
                 time.sleep(0.2)
             return there
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.travelled += len(piece)
+            yield piece
 
     @_readable
     def withdraw(self, client: str, statement: Statement, *, fence: Fence = nullcontext) -> None:
@@ -283,15 +304,13 @@ class HttpsLink(Calls):
     def scores(self, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half, without checking which model answers."""
         body = save({name: tensor.contiguous().cpu() for name, tensor in boundary.items()})
-        answer = self._call("POST", "/v1/predict", content=body)
-        labels, found = _labels(answer), load(answer.content)
-        logits = found.get("logits")
+        found, told = read_tensors(bytearray(self._call("POST", "/v1/predict", content=body).content))
+        labels, logits = labels_in(told), found.get("logits")
         if logits is None:
             logits = torch.full((len(found["best"]), len(labels)), _UNLIKELY)
             logits.scatter_(1, found["best"].long()[:, None], 0.0)
-        headers = answer.headers
         only = "logits" not in found
-        return Scores(labels, logits, headers.get("X-Codebook", ""), headers.get("X-Model", ""), labels_only=only)
+        return Scores(labels, logits, told.get("codebook", ""), told.get("model", ""), labels_only=only)
 
     def model(self, client: str) -> ModelCopy:
         """Fetch the server half."""
@@ -300,9 +319,8 @@ class HttpsLink(Calls):
     @_readable
     def copy(self) -> ModelCopy:
         """Fetch the server half, without checking which model it is."""
-        answer = self._call("GET", "/v1/model")
-        told = (answer.headers.get(name, "") for name in ("X-Codebook", "X-Model", "X-Model-Salt"))
-        return ModelCopy(load(answer.content), _labels(answer), *told)
+        state, told = read_tensors(bytearray(self._call("GET", "/v1/model").content))
+        return ModelCopy(state, labels_in(told), *(told.get(name, "") for name in ("codebook", "model", "salt")))
 
     @_readable
     def model_entry(self) -> dict[str, Any]:
@@ -349,10 +367,6 @@ class HttpsLink(Calls):
 def _plain(statement: Statement) -> dict[str, Any]:
     values = asdict(statement)
     return {**values, "fingerprint": dict(statement.fingerprint), "tickets": list(statement.tickets)}
-
-
-def _labels(answer: httpx.Response) -> tuple[Label, ...]:
-    return tuple(Label.parse(text) for text in json.loads(answer.headers["X-Labels"]))
 
 
 def _ticket(values: Mapping[str, Any]) -> Ticket:

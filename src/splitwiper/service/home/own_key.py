@@ -12,6 +12,7 @@ from splitwiper.service.certificate import PublicKey, SignedHead, SignedRequest,
 from splitwiper.service.certificate.countersigning import countersign
 from splitwiper.service.certificate.site import Registration, ShardStatement
 from splitwiper.store import files
+from splitwiper.store.keys import check_private
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request, Statement
 from splitwiper.wire.commitments import shard_commitment
@@ -19,6 +20,9 @@ from splitwiper.wire.commitments import shard_commitment
 FILE, PUBLIC = "request-key.pem", "request-key.pub.pem"
 SERIAL = "shard-serial"
 """The number of the last statement about a shard; a file, because the site's book is held while it is drawn."""
+
+
+_REMEDY = "if somebody may have read it, ask the operator to drop this site's key, remove the file, and join again"
 
 
 class OwnKey:
@@ -34,9 +38,14 @@ class OwnKey:
         self._path, self._federation, self._keep = folder / FILE, federation, keep
 
     def key(self) -> SigningKey:
-        """The key; made when it is first asked for, with its public half beside it to be given to others."""
+        """Return the key; made when it is first asked for, with its public half beside it to be given to others.
+
+        Raises:
+            IdentityError: others may read it.
+        """
         if not self._path.exists():
             files.write_bytes(self._path, SigningKey.generate().pem(), replace=False)
+        check_private(self._path, remedy=_REMEDY)
         key = SigningKey.from_pem(self._path.read_bytes())
         if not (public := self._path.with_name(PUBLIC)).exists() and os.access(self._path.parent, os.W_OK):
             files.write_bytes(public, key.public.pem())

@@ -20,13 +20,14 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from splitwiper.cache import to_device
 from splitwiper.errors import MismatchError, NotFoundError
 from splitwiper.numerics import reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.service.certificate.log import Head, shows
 from splitwiper.splitting import ServerHalf
 from splitwiper.wire import Column, ModelCopy, Scores
-from splitwiper.wire.codecs import unpack
+from splitwiper.wire.codecs import is_range, unpack
 from splitwiper.wire.commitments import model_commitment
 
 Ask = Callable[[Mapping[str, Tensor]], Scores]
@@ -209,8 +210,8 @@ class ModelWatch:
         device = torch.device("cpu")
         half = self._half.loaded(copy.state).to(device)
         with reproducible(device, 1), torch.inference_mode():
-            one = {name: tensor[row : row + 1].to(device) for name, tensor in boundary.items()}
-            here = half.logits(unpack(one, self._columns, self._codec)).float().cpu()[0]
+            one = {name: t if is_range(name) else t[row : row + 1] for name, t in boundary.items()}
+            here = half.logits(unpack(to_device(one, device), self._columns, self._codec)).float().cpu()[0]
         there = scores.logits[row].float()
         margin = _MARGIN * (1.0 + float(here.abs().max()))
         far = float(here.max() - here[int(there.argmax())]) > margin

@@ -16,7 +16,7 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2: forward secret and authenticated. Those of TLS 1.3 all are."""
 
 
-def server_context(folder: str | Path, mutual: bool = True) -> ssl.SSLContext:
+def server_context(folder: str | Path, mutual: bool = True, *, revoked: bool = False) -> ssl.SSLContext:
     """What a server listens with.
 
     Certificate, key, CAs and revocation list are read again for a new connection when their files changed. Files that
@@ -26,13 +26,14 @@ def server_context(folder: str | Path, mutual: bool = True) -> ssl.SSLContext:
     Args:
         folder: the server's.
         mutual: whether clients must show a certificate of a trusted CA that is not on the revocation list.
+        revoked: let those on the list connect all the same, so that they can be told: `Trust` refuses them.
 
     Raises:
         NotFoundError: a file is missing.
-        IdentityError: everybody may read the key.
+        IdentityError: others may read the key.
         CorruptError: files are damaged, or do not belong together.
     """
-    return _Listening(Path(folder), mutual).first
+    return _Listening(Path(folder), mutual, lists=not revoked).first
 
 
 def client_context(folder: str | Path) -> ssl.SSLContext:
@@ -45,7 +46,7 @@ def client_context(folder: str | Path) -> ssl.SSLContext:
 
     Raises:
         NotFoundError: a file is missing.
-        IdentityError: everybody may read the key.
+        IdentityError: others may read the key.
         CorruptError: files are damaged, or do not belong together.
     """
     place = Path(folder)
@@ -57,8 +58,8 @@ def client_context(folder: str | Path) -> ssl.SSLContext:
 class _Listening:
     """A server's context, and the one that takes its place for new connections once files changed."""
 
-    def __init__(self, folder: Path, mutual: bool) -> None:
-        self._folder, self._mutual = folder, mutual
+    def __init__(self, folder: Path, mutual: bool, *, lists: bool) -> None:
+        self._folder, self._mutual, self._lists = folder, mutual, lists
         self._files = [folder / name for name in (CA, CERTIFICATE, KEY, REVOKED)]
         self._lock = threading.Lock()
         self._stamp = stamp(*self._files)
@@ -68,7 +69,7 @@ class _Listening:
     def _make(self) -> ssl.SSLContext:
         context = _plain(ssl.PROTOCOL_TLS_SERVER, self._folder)
         if self._mutual:
-            _believe(context, self._folder, lists=True)
+            _believe(context, self._folder, lists=self._lists)
             context.verify_mode = ssl.CERT_REQUIRED
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         context.num_tickets = 0  # a resumed session would not look at the certificate again

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitwiper.errors import ConfigError, CorruptError, IdentityError, InputError, NotFoundError
+from splitwiper.store.keys import check_private as check_rights
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -93,7 +93,7 @@ def read_key(path: Path, *, secret: bytes | None) -> EllipticCurvePrivateKey:
 def check_private(
     path: Path, *, remedy: str = "replace it with 'splitwiper certs rotate' if somebody may have"
 ) -> None:
-    """Refuse a key file that is not there, or that everybody may read.
+    """Refuse a key file that is not there, or that others than its owner may read.
 
     Args:
         path: the file.
@@ -104,14 +104,9 @@ def check_private(
         IdentityError: its rights are too wide.
     """
     try:
-        mode = path.stat().st_mode
+        check_rights(path, remedy=remedy)
     except FileNotFoundError:
         raise NotFoundError(f"there is no key {path}: copy the whole folder, or restore it from a backup.") from None
-    if os.name == "posix" and stat.S_IMODE(mode) & stat.S_IRWXO:
-        raise IdentityError(
-            f"the key {path} has the rights {stat.S_IMODE(mode):03o}, so everybody here may read it: chmod 600 it, and "
-            f"{remedy}."
-        )
 
 
 def sign(key: EllipticCurvePrivateKey, message: bytes) -> bytes:

@@ -93,7 +93,7 @@ class Trust:
                 return one
         raise IdentityError(
             f"the certificate {hex_serial(leaf.serial_number)[:16]} ({leaf.subject.rfc4514_string()}) was not signed "
-            f"by a CA in {self.folder / CA}: use one that this server's operator issued."
+            "by a CA that this server trusts: use one that this server's operator issued."
         )
 
     def _verify(self, leaf: x509.Certificate, root: x509.Certificate, when: datetime, who: str) -> None:

@@ -1,0 +1,82 @@
+"""Tensors in messages: safetensors files in memory, with what they are about in their metadata.
+
+Metadata has room for as many labels as there are; HTTP libraries stop reading headers at some 100 KB.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from splitwiper.wire import Label
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+_DIMENSIONS = 16
+_LONGEST = 100_000_000
+"""Bytes of a header, as safetensors itself has it."""
+_LABELS = "labels"
+
+
+def write_tensors(tensors: Mapping[str, Tensor], labels: tuple[Label, ...], **told: str) -> bytes:
+    """Return a safetensors file with labels and other strings in its metadata."""
+    metadata = {_LABELS: json.dumps([label.text for label in labels]), **told}
+    return save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
+
+
+def labels_in(metadata: Mapping[str, str]) -> tuple[Label, ...]:
+    """Return the labels in a file's metadata."""
+    return tuple(Label.parse(text) for text in json.loads(metadata[_LABELS]))
+
+
+def read_tensors(data: bytearray, *, longest: int = _LONGEST) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a safetensors file, which show its bytes and copy none, and its metadata.
+
+    Args:
+        data: the file.
+        longest: bytes that its header may have.
+
+    Raises:
+        ValueError: it is no safetensors file.
+    """
+    try:
+        size = int.from_bytes(data[:8], "little")
+        if not 2 <= size <= min(longest, len(data) - 8):
+            raise ValueError(f"its header is said to have {size} bytes")
+        header = json.loads(data[8 : 8 + size])
+        metadata = {str(name): str(text) for name, text in header.pop("__metadata__", {}).items()}
+        return {str(name): _shown(data, 8 + size, **entry) for name, entry in header.items()}, metadata
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, RecursionError) as problem:
+        raise ValueError(f"this is no safetensors file: {str(problem)[:200]}") from problem
+
+
+def _shown(data: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
+    start, end = data_offsets
+    kind = _DTYPES[dtype]
+    numbers: list[Any] = [start, end, *shape]
+    if not all(type(number) is int and number >= 0 for number in numbers) or len(shape) > _DIMENSIONS:
+        raise ValueError("a tensor has an odd shape or place")
+    count = math.prod(shape)
+    if base + end > len(data) or end - start != count * kind.itemsize:
+        raise ValueError("a tensor's bytes are not there, or not as many as its shape has")
+    if (base + start) % kind.itemsize:
+        raise ValueError("its header is not padded with spaces to a multiple of 8 bytes")
+    if not count:
+        return torch.empty(shape, dtype=kind)
+    return torch.frombuffer(data, dtype=kind, count=count, offset=base + start).reshape(shape)

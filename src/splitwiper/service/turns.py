@@ -1,0 +1,92 @@
+"""Fair turns: one piece of work at a time, clients in turn, so that no client's long queue delays the others.
+
+Taking bodies in costs time as well. So a client has two predictions in work: one is computed while the next is taken
+in. Its other connections are not read meanwhile: it has to wait, and nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from splitwiper.errors import QuotaError
+
+_IN_WORK = 2
+"""Predictions of one client that are taken in or computed at a time."""
+
+
+class Turns:
+    """A queue for each client, served round-robin. Used by the event loop's thread alone.
+
+    Args:
+        most: predictions that one client may have waiting.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._admitted: dict[str, asyncio.Semaphore] = {}
+        self._outside: Counter[str] = Counter()
+        """Predictions that wait to be taken in."""
+        self._taken = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By client; the first client has the next turn."""
+
+    @asynccontextmanager
+    async def admitted(self, client: str) -> AsyncIterator[None]:
+        """Wait until a client's next prediction may be taken in, and have it in work meanwhile.
+
+        Raises:
+            QuotaError: the client has too many waiting already.
+        """
+        places = self._admitted.setdefault(client, asyncio.Semaphore(_IN_WORK))
+        if self._outside[client] >= self._most:
+            raise QuotaError(
+                f"{client!r} has {self._most:,} predictions waiting here, which is all that one client may have. Wait "
+                "for some of the answers before asking for more."
+            )
+        self._outside[client] += 1
+        try:
+            await places.acquire()
+        finally:
+            self._outside[client] -= 1
+        try:
+            yield
+        finally:
+            places.release()
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncIterator[None]:
+        """Wait for a client's turn, and have it."""
+        if self._taken:
+            await self._wait(client)
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, client: str) -> None:
+        mine = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():  # the turn came just then
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the turn to the next client that waits."""
+        while self._waiting:
+            client = next(iter(self._waiting))
+            queue = self._waiting.pop(client)
+            while queue and queue[0].done():  # who was waiting is gone
+                queue.popleft()
+            if queue:
+                queue.popleft().set_result(None)
+                if queue:
+                    self._waiting[client] = queue  # behind all others
+                return
+        self._taken = False

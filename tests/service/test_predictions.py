@@ -1,0 +1,219 @@
+"""Predictions over a real server: any number of labels, clients in turn, and only for those who joined."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from federation.runs import FEATURES, halves, settings, three
+from service.conftest import announced, shard
+from service.serving import link_of, service_over
+from splitwiper import Federation
+from splitwiper.errors import IdentityError
+from splitwiper.server import Server
+from splitwiper.service.api import predicting
+from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.tensors import read_tensors
+from splitwiper.service.turns import Turns
+from splitwiper.wire.codecs import pack, ranges_in
+
+
+@pytest.fixture
+def learned(run: Federation) -> Federation:
+    run.learn(three())
+    return run
+
+
+def test_thousands_of_long_labels_cross(run: Federation, serve, certs: Path) -> None:
+    count = 2000
+    x = np.random.default_rng(0).normal(size=(count, FEATURES)).astype(np.float32)
+    names = [f"{number:04d}".ljust(984, "x") for number in range(count)]
+    run.learn({"north": (x, names)})
+    for link in (link_of(serve(probabilities=allowed), certs, "south") for allowed in (True, False)):
+        scores = link.predict("south", {"activation": torch.zeros(3, 8)})
+        assert scores.logits.shape == (3, count) and {label.name for label in scores.labels} == set(names)
+        copy = link.model("south")
+        assert copy.labels == scores.labels and copy.commitment == scores.model and len(copy.salt) == 64
+
+
+def test_a_codebook_is_a_word(url: str, http, tmp_path: Path) -> None:
+    told = announced(shard(tmp_path / "s"))
+    told["statement"]["codebook"] = "a\r\nSet-Cookie: b"
+    answer = http(url).post("/v1/uploads", json=told)
+    assert answer.status_code == 422 and "codebook" in answer.json()["message"]
+
+
+def test_the_bits_of_an_answer_depend_on_the_request_alone(learned, serve, certs: Path) -> None:
+    link, rows = link_of(serve(), certs, "north"), torch.rand(2 * predicting.PIECE + 44, 8)
+    whole = link.predict("north", {"activation": rows}).logits
+    parts = [link.predict("north", {"activation": part}).logits for part in rows.split(predicting.PIECE)]
+    assert torch.equal(whole, torch.cat(parts))
+
+
+def test_what_the_cut_does_not_send_is_refused(learned, serve, http) -> None:
+    north, rows = http(serve()), torch.zeros(2, 8)
+    for odd in (
+        {"activation": rows, "more": torch.zeros(2, 1000)},
+        {"more": rows},
+        {"activation": rows, "@low/x": torch.ones(8)},
+    ):
+        answer = north.post("/v1/predict", content=save(odd))
+        assert answer.status_code == 422 and "the cut sends ['activation']" in answer.json()["message"]
+    assert north.post("/v1/predict", content=save({"activation": rows})).status_code == 200
+
+
+def test_a_prediction_is_in_memory_once() -> None:
+    body = bytearray(save({"activation": torch.zeros(64, 8), "mask": torch.ones(64, dtype=torch.bool)}))
+    tensors, metadata = read_tensors(body)
+    body[-64:] = bytes(64)
+    body[-64 - 4 : -64] = np.float32(7).tobytes()
+    assert not tensors["mask"].any() and tensors["activation"][-1, -1] == 7 and not metadata
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        b"[]",
+        b'{"a": 1}',
+        b'{"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 12]}}',
+        b'{"a": {"dtype": "F32", "shape": [-1, -3], "data_offsets": [0, 12]}}',
+        b'{"a": {"dtype": "F32", "shape": [30], "data_offsets": [0, 120]}}',
+        b'{"a": {"dtype": "F32", "shape": [3.0], "data_offsets": [0, 12]}}',
+        b'{"a": {"dtype": "F32", "shape": [3], "data_offsets": [-12, 0]}}',
+        b'{"a": {"dtype": "F99", "shape": [3], "data_offsets": [0, 12]}}',
+        b'{"a": {"dtype": "U8", "shape": %s, "data_offsets": [0, 1]}}' % str([1] * 99).encode(),
+        b"[" * 30_000,
+    ],
+)
+def test_files_that_are_none(header: bytes) -> None:
+    with pytest.raises(ValueError, match="no safetensors file"):
+        read_tensors(bytearray(len(header).to_bytes(8, "little") + header + bytes(16)))
+
+
+def test_coded_activations_are_answered_and_checked(tmp_path: Path, certs: Path) -> None:
+    """Ranges of integers have no rows: they go with every piece."""
+    run = Federation(tmp_path / "coded", halves(), settings(codec="int8"))
+    run.learn(three())
+    server = run._server
+    ranges = ranges_in({"@low/activation": torch.zeros(8), "@step/activation": torch.full((8,), 0.01)})
+    rows = pack({"activation": torch.rand(predicting.PIECE + 3, 8)}, server.columns, "int8", ranges)
+    with service_over(run.path / "server", run.halves.server, certs) as url:
+        there = link_of(url, certs, "north").predict("north", rows)
+    assert torch.allclose(there.logits, server.predict("north", rows).logits, atol=1e-5)
+
+
+def test_only_who_has_joined_gets_labels_and_the_model(learned, serve, certs: Path, tmp_path: Path) -> None:
+    url, rows = serve(signed=True), {"activation": torch.zeros(2, 8)}
+    link = link_of(url, certs, "south", tries=1)
+    for ask in (lambda: link.predict("south", rows), lambda: link.model("south")):
+        with pytest.raises(IdentityError, match="'south' has not joined"):
+            ask()
+    own = link_of(url, certs, "south", signer=OwnKey(tmp_path, link.federation()["run"]))
+    own.register("south")
+    assert own.predict("south", rows).labels and own.model("south").labels
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Predictions take their time; who was served, in order."""
+    served, predict = list[str](), Server.predict
+
+    def slowly(server: Server, client: str, boundary: dict[str, torch.Tensor]) -> object:
+        served.append(client)
+        time.sleep(0.02)
+        return predict(server, client, boundary)
+
+    monkeypatch.setattr(Server, "predict", slowly)
+    yield served
+
+
+def test_one_that_floods_and_others_are_served_in_turn(learned, serve, certs: Path, slow: list[str]) -> None:
+    url = serve()
+    flood = [link_of(url, certs, "north") for _ in range(6)]
+    south = link_of(url, certs, "south")
+    south.tickets("south")  # so that it is connected
+    many, few = {"activation": torch.zeros(2048, 8)}, {"activation": torch.zeros(2, 8)}
+    threads = [threading.Thread(target=link.predict, args=("north", many)) for link in flood]
+    for thread in threads:
+        thread.start()
+    while len(slow) < 5:
+        time.sleep(0.01)
+    for _ in range(4):
+        south.predict("south", few)
+    last = len(slow) - 1 - slow[::-1].index("south")
+    assert "north" in slow[slow.index("south") : last] and last < 60  # and not behind 96 pieces of north's
+    for thread in threads:
+        thread.join()
+    assert slow.count("north") == 6 * 2048 // predicting.PIECE
+
+
+def test_a_client_has_so_many_predictions_waiting(learned, serve, certs: Path, http, slow: list[str]) -> None:
+    url, many, few = serve(queued=1), torch.zeros(2048, 8), save({"activation": torch.zeros(2, 8)})
+    links = [link_of(url, certs, "north", tries=1) for _ in range(3)]
+    threads = [threading.Thread(target=link.predict, args=("north", {"activation": many})) for link in links]
+    for thread in threads:
+        thread.start()
+    while slow.count("north") < 4:  # two are in work by then, and one waits
+        time.sleep(0.005)
+    answer = http(url).post("/v1/predict", content=few)
+    assert answer.status_code == 429 and answer.json()["kind"] == "QuotaError" and answer.headers["retry-after"] == "1"
+    assert "connection" not in answer.headers
+    assert http(url, "south").post("/v1/predict", content=few).status_code == 200
+    with suppress(httpx.TransportError):  # nobody reads it, so the answer may be lost with the connection
+        large = http(url).post("/v1/predict", content=save({"activation": torch.zeros(1 << 14, 8)}))
+        assert large.status_code == 429 and large.headers["connection"] == "close"
+    for thread in threads:
+        thread.join()
+    assert http(url).post("/v1/predict", content=few).status_code == 200
+
+
+def test_all_pieces_are_answered_by_one_model(learned, serve, http, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is published meanwhile answers the whole of it."""
+    import dataclasses
+
+    predict, asked = Server.predict, list[int]()
+
+    def changing(server: Server, client: str, boundary: dict[str, torch.Tensor]) -> object:
+        asked.append(len(boundary["activation"]))
+        scores = predict(server, client, boundary)
+        return dataclasses.replace(scores, model="old" if len(asked) < 3 else "new", logits=scores.logits + len(asked))
+
+    monkeypatch.setattr(Server, "predict", changing)
+    rows = torch.zeros(3 * predicting.PIECE, 8)
+    answer = http(serve()).post("/v1/predict", content=save({"activation": rows}))
+    assert asked == [predicting.PIECE] * 6  # two by the old one, one that shows it, and all again
+    tensors, told = read_tensors(bytearray(answer.content))
+    assert told["model"] == "new" and torch.equal(load(answer.content)["logits"], tensors["logits"])
+    first = tensors["logits"][:: predicting.PIECE, 0]
+    assert torch.allclose(first - first[0], torch.arange(3.0))
+
+
+def test_turns_go_round_and_survive_who_goes_away() -> None:
+    async def play() -> list[str]:
+        turns, order = Turns(100), list[str]()
+
+        async def work(client: str) -> None:
+            async with turns.turn(client):
+                order.append(client)
+                await asyncio.sleep(0)
+
+        async with turns.turn("first"):
+            tasks = [asyncio.create_task(work(name)) for name in ("a", "a", "a", "b", "c", "b")]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await work("last")
+        return order
+
+    assert asyncio.run(play()) == ["a", "b", "c", "a", "b", "last"]
