@@ -138,7 +138,7 @@ def forget(
       splitwiper forget sites/north --class bird --certificate bird.json
       splitwiper forget sites/north
     """
-    from splitwiper.service.home import Home
+    from splitwiper.service.home import Home, resuming
 
     look_here()
     if sum((bool(classes), bool(samples), everything)) > 1:
@@ -154,7 +154,7 @@ def forget(
                 estimate = opened.estimate()
                 if not as_json:
                     _tell_cost(estimate)
-                ticket = opened.forget(classes=chosen, samples=samples or None, everything=everything)
+                ticket = resuming.forget(opened, classes=chosen, samples=samples or None, everything=everything)
             opened.settle(
                 patience=patience,
                 told=lambda text: show.line(show.errors(), f"{text} Trying again for up to {patience:.0f} seconds."),
@@ -182,6 +182,7 @@ def forget(
         elif certificate is not None:
             keys = home / opened.config.name / "server-keys"
             show.line(show.output(), f"Check it: splitwiper verify {certificate} --key {keys}")
+    resuming.finish(opened)  # all that was asked for is delivered: the next call is a new one
     leave(proofs.values())
 
 
