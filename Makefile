@@ -1,18 +1,36 @@
 # Two commands do everything: `make demo` and `make test`. Both build .venv from the pinned set first.
+# `make TORCH=pypi` takes torch's build for NVIDIA GPUs, even where pip finds the one for CPUs.
 PYTHON ?= python3
+TORCH ?= cpu
 BIN := .venv/bin
 READY := .venv/ready
+PIP := $(BIN)/pip install --disable-pip-version-check -q --no-deps
 
-.PHONY: demo test soak gpu bench results docs format clean
+.PHONY: demo test check audit secrets sbom lock soak gpu bench results docs format clean
 
 demo: $(READY)
 	$(BIN)/splitwiper demo
 
-test: $(READY)
+test: check
+	$(BIN)/pytest -n 2
+
+check: secrets audit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+
+# Exits with 0 where advisories are known for no package, 1 where they are, and 3 where nobody could be asked.
+audit: $(READY)
+	$(BIN)/python scripts/audit.py || test $$? -eq 3
+
+secrets: $(READY)
+	$(BIN)/python scripts/secrets_scan.py
+
+sbom: $(READY)
+	$(BIN)/python scripts/sbom.py
+
+lock: $(READY)
+	$(BIN)/python scripts/lock.py
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -rA
@@ -33,11 +51,14 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(READY): requirements/dev.txt pyproject.toml
+# Every file is checked against its hash. torch's CPU build is taken where pip finds it, and PyPI's otherwise.
+$(READY): requirements/*.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("SplitWiper needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -q -r requirements/dev.txt
-	$(BIN)/pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --require-hashes -r requirements/torch-$(TORCH).txt || $(PIP) --require-hashes -r requirements/torch-pypi.txt
+	$(PIP) --no-build-isolation -e .
+	$(BIN)/pip check
 	@touch $@
 
 clean:
