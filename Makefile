@@ -6,13 +6,15 @@ BIN := .venv/bin
 READY := .venv/ready
 PIP := $(BIN)/pip install --disable-pip-version-check -q --no-deps
 
-.PHONY: demo test check audit secrets sbom lock soak gpu bench results docs format clean
+.PHONY: demo test check audit secrets sbom lock test-matrix soak gpu bench results docs format clean
 
 demo: $(READY)
 	$(BIN)/splitwiper demo
 
+# The second run computes with another instruction set: no test may lean on the bits of one processor.
 test: check
 	$(BIN)/pytest -n 2
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 -m 'computes and not soak and not gpu'
 
 check: secrets audit
 	$(BIN)/ruff format --check .
@@ -31,6 +33,9 @@ sbom: $(READY)
 
 lock: $(READY)
 	$(BIN)/python scripts/lock.py
+
+test-matrix: $(READY)
+	$(BIN)/python scripts/test_matrix.py
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -rA
