@@ -1,18 +1,41 @@
 # Two commands do everything: `make demo` and `make test`. Both build .venv from the pinned set first.
+# `make TORCH=pypi` takes torch's build for NVIDIA GPUs, even where pip finds the one for CPUs.
 PYTHON ?= python3
+TORCH ?= cpu
 BIN := .venv/bin
 READY := .venv/ready
+PIP := $(BIN)/pip install --disable-pip-version-check -q --no-deps
 
-.PHONY: demo test soak gpu bench results docs format clean
+.PHONY: demo test check audit secrets sbom lock test-matrix soak gpu bench results docs format clean
 
 demo: $(READY)
 	$(BIN)/splitwiper demo
 
-test: $(READY)
+# The second run computes with another instruction set: no test may lean on the bits of one processor.
+test: check
+	$(BIN)/pytest -n 2
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 -m 'computes and not soak and not gpu'
+
+check: secrets audit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+
+# Exits with 0 where advisories are known for no package, 1 where they are, and 3 where nobody could be asked.
+audit: $(READY)
+	$(BIN)/python scripts/audit.py || test $$? -eq 3
+
+secrets: $(READY)
+	$(BIN)/python scripts/secrets_scan.py
+
+sbom: $(READY)
+	$(BIN)/python scripts/sbom.py
+
+lock: $(READY)
+	$(BIN)/python scripts/lock.py
+
+test-matrix: $(READY)
+	$(BIN)/python scripts/test_matrix.py
 
 soak: $(READY)
 	$(BIN)/pytest -m soak -rA
@@ -33,11 +56,14 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(READY): requirements/dev.txt pyproject.toml
+# Every file is checked against its hash. torch's CPU build is taken where pip finds it, and PyPI's otherwise.
+$(READY): requirements/*.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("SplitWiper needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check -q -r requirements/dev.txt
-	$(BIN)/pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --require-hashes -r requirements/torch-$(TORCH).txt || $(PIP) --require-hashes -r requirements/torch-pypi.txt
+	$(PIP) --no-build-isolation -e .
+	$(BIN)/pip check
 	@touch $@
 
 clean:

@@ -186,6 +186,7 @@ def _listen(address: str) -> list[str]:
     import splitwiper.cli
     import splitwiper.service.home
     import splitwiper.service.running  # noqa: F401
+    import steps  # noqa: F401
 
     _compute()
     gc.freeze()
@@ -262,7 +263,11 @@ def _run(words: list[str]) -> int:
     import runpy
     import traceback
 
+    from steps import watch
+
     sys.argv = words
+    if words[0] != "-m":
+        watch("server" if words[1:2] == ["serve"] else "site")
     try:
         if words[0] == "-m":
             sys.path.insert(0, str(Path.cwd()))
@@ -349,6 +354,8 @@ def _wait_for_work(read: int) -> None:
     """Become a worker when the service says so; end when it is gone."""
     import select
 
+    from steps import watch
+
     parent = os.getppid()
     while not select.select([read], [], [], 0.2)[0]:
         if os.getppid() != parent:
@@ -356,6 +363,7 @@ def _wait_for_work(read: int) -> None:
     with os.fdopen(read) as pipe:
         _, *words = json.loads(pipe.readline())  # not to its end: other children hold it, too
     Path("/proc/self/comm").write_text(WORKER, encoding="ascii")
+    watch("worker")
     _end(_run(words))
 
 

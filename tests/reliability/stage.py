@@ -99,26 +99,37 @@ def bits(path: Path) -> dict[str, Any]:
 
     Salts, tickets, commitments, times, seals and file names are random and left out.
     """
-    out: dict[str, Any] = {}
-    server = path / "server" / "server.db"
-    if is_made(server):
-        for record in query(server, "SELECT client, file, digest, rows, labels FROM shards ORDER BY client"):
-            data = (path / "server" / "shards" / record.pop("file")).read_bytes()  # of one piece
-            assert hashlib.sha256(hashlib.sha256(data).digest()).hexdigest() == record["digest"]
-            out[f"shard {record['client']}"] = record
-        out["model"] = query(server, "SELECT digest, manifest, labels, exact, transcript FROM model")
-        if epochs := query(server, "SELECT epoch, digest FROM epochs ORDER BY epoch"):
-            out["epochs"] = epochs
+    out = server_bits(path / "server")
     for folder in sorted((path / "clients").iterdir()) if (path / "clients").is_dir() else ():
-        book = folder / "client.db"
-        if is_made(book):
-            out[f"client {folder.name}"] = {
-                "slices": query(book, "SELECT slice, digest, rows FROM slices ORDER BY slice"),
-                "checkpoints": query(book, "SELECT slice, key, digest FROM checkpoints ORDER BY slice"),
-                "half": query(book, "SELECT key, digest FROM half"),
-                "suppressed": _hashed(query(book, "SELECT hex(mac) FROM suppressed ORDER BY mac")),
-            }
+        if is_made(folder / "client.db"):
+            out[f"client {folder.name}"] = client_bits(folder)
     return out
+
+
+def server_bits(store: Path) -> dict[str, Any]:
+    """The server's part of `bits`."""
+    out: dict[str, Any] = {}
+    if not is_made(book := store / "server.db"):
+        return out
+    for record in query(book, "SELECT client, file, digest, rows, labels FROM shards ORDER BY client"):
+        data = (store / "shards" / record.pop("file")).read_bytes()  # of one piece
+        assert hashlib.sha256(hashlib.sha256(data).digest()).hexdigest() == record["digest"]
+        out[f"shard {record['client']}"] = record
+    out["model"] = query(book, "SELECT digest, manifest, labels, exact, transcript FROM model")
+    if epochs := query(book, "SELECT epoch, digest FROM epochs ORDER BY epoch"):
+        out["epochs"] = epochs
+    return out
+
+
+def client_bits(folder: Path) -> dict[str, Any]:
+    """A client's part of `bits`."""
+    book = folder / "client.db"
+    return {
+        "slices": query(book, "SELECT slice, digest, rows FROM slices ORDER BY slice"),
+        "checkpoints": query(book, "SELECT slice, key, digest FROM checkpoints ORDER BY slice"),
+        "half": query(book, "SELECT key, digest FROM half"),
+        "suppressed": _hashed(query(book, "SELECT hex(mac) FROM suppressed ORDER BY mac")),
+    }
 
 
 def _hashed(values: list[dict[str, Any]]) -> str:

@@ -238,7 +238,7 @@ def test_a_holder_is_named_and_a_dead_one_is_replaced_at_once(folder: Path, fork
     assert "interrupted" in (status(run).work or "")
     start = time.monotonic()
     assert len(reopen(run).settle()) == 1
-    assert time.monotonic() - start < 10  # the lease itself would last for 30 s
+    assert time.monotonic() - start < 25  # the lease itself would last for 30 s
     assert reopen(run).verify().exact
 
 

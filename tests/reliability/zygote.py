@@ -1,10 +1,10 @@
 """A process that imports everything once, forks a child that dies at a chosen step, and picks up after it.
 
-Run as ``python zygote.py SCENARIO [every | third]``; prints JSON lines: the undisturbed run, then one line per death.
+Run as ``python zygote.py SCENARIO [every | FIRST]``; prints JSON lines: the undisturbed run, then one line per death.
 
 A pilot run first takes the image of the folder at every step. Steps in a row that leave byte for byte the same image
 (an fsync's before and after, say) cannot differ in what comes next, so one of them is died at for all; with ``every``
-each is, with ``third`` one in three of those that differ.
+each is, with a number one in `APART` of those that differ, from that one on.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 DEAD = 137
+APART = 6
 
 
 def in_child(work: Callable[[], Any]) -> tuple[int, Any]:
@@ -165,7 +166,7 @@ def main(name: str, which: str = "") -> None:
         print(json.dumps(quiet), flush=True)  # noqa: T201
         images = [taken for _, taken in quiet["steps"]]
         steps = [n for n, taken in enumerate(images, 1) if which == "every" or n == 1 or taken != images[n - 2]]
-        for number in steps[::3] if which == "third" else steps:
+        for number in steps if which == "every" else steps[int(which or 0) % APART :: APART]:
             print(json.dumps(campaign.die_at(number)), flush=True)  # noqa: T201
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -65,10 +66,13 @@ class Running:
         signed: bool = True,
         numerics: str = "native",
         cold: bool = False,
+        port: int = 0,
+        environment: Mapping[str, str] = ENVIRONMENT,
         more: str = "",
     ) -> None:
-        self.folder, self.port, self._epochs, self._store, self._signed = folder, 0, epochs, str(store), signed
-        self._numerics, self._cold, self._more = numerics, cold or numerics != "native", more
+        self.folder, self.port, self._epochs, self._store, self._signed = folder, port, epochs, str(store), signed
+        self._numerics, self._cold, self._environment = numerics, cold or numerics != "native", environment
+        self._more = more
         self.certs = certificates(folder / "certs")
         self.process: warm.Process | subprocess.Popen[str] | None = None
         self.start()
@@ -82,16 +86,18 @@ class Running:
         with (self.folder / "server.log").open("a", encoding="utf-8") as log:
             self.process = self._process(command, log)
         line = self.process.stdout.readline()
-        assert line.startswith("Serving https://127.0.0.1:"), (self.folder / "server.log").read_text()[-2000:]
+        if not line.startswith("Serving https://127.0.0.1:"):
+            self.kill()  # what is left running would be held against another test
+            raise AssertionError((self.folder / "server.log").read_text()[-2000:])
         self.url = line.split()[1]
         self.port = int(self.url.rpartition(":")[2])
 
     def _process(self, command: list[str], log: IO[str]) -> warm.Process | subprocess.Popen[str]:
         if not self._cold:
-            return warm.start(command, cwd=self.folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=log)
+            return warm.start(command, cwd=self.folder, env=self._environment, stdout=subprocess.PIPE, stderr=log)
         command[0] = str(Path(sys.executable).with_name(command[0]))
         return subprocess.Popen(
-            command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True, env=ENVIRONMENT
+            command, cwd=self.folder, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
         )
 
     def kill(self) -> None:
@@ -158,9 +164,9 @@ class Running:
         return join(folder or self.folder / "homes" / name, config, own, invitation=invitation)
 
 
-def settled(store: Path) -> ServerTree:
+def settled(store: Path, *, seconds: float = 60) -> ServerTree:
     """The server's tree, once its model is that of its shards."""
-    tree, end = ServerTree(store), time.monotonic() + 60
+    tree, end = ServerTree(store), time.monotonic() + seconds
     while not tree.is_current() or tree.model() is None:
         assert time.monotonic() < end, "the worker did not finish"
         time.sleep(0.05)

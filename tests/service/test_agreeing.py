@@ -41,7 +41,7 @@ def test_who_is_absent_is_waited_for_and_named(server: Running) -> None:
         start = time.monotonic()
         with pytest.raises(AbsentClientError, match=r"waits for 'west'. Have them join, and run the same again"):
             here["south"].learn(rows["south"], gathering=Gathering(patience=0.5, told=told.append))
-        assert 0.2 < time.monotonic() - start < 5 and told == ["the agreement on labels waits for 'west'."]
+        assert 0.2 < time.monotonic() - start < 60 and told == ["the agreement on labels waits for 'west'."]
         with pytest.raises(AbsentClientError, match="waits for 'west'"):  # not one of them: it waits like the others
             Side(here["north"].client, here["north"].link).agree(at_once())
         together({**here, "west": west}, rows)

@@ -26,6 +26,7 @@ from federation.runs import Table
 from service.processes import SERVER, Running, data, settled
 from service.scene import EPOCHS, Scene
 from service.test_proof_command import AUDITOR
+from splitwiper.portable import SWITCHES
 from splitwiper.service.certificate import check, read_public
 
 AUDITOR_UID, VERIFIER_UID = 64_001, 64_002
@@ -58,7 +59,7 @@ class Place:
         self.python = ""
         shutil.copytree(Path(splitwiper.__file__).parent, root / "src" / "splitwiper")  # the repository may be closed
         self.environment = {
-            **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
+            **{name: os.environ[name] for name in ("PATH", "LANG", *SWITCHES) if name in os.environ},
             "PYTHONPATH": os.pathsep.join([str(root / "src"), *LIBRARIES]),
             "OMP_NUM_THREADS": "1",
         }

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from service.processes import Running, data, settled
+from service.processes import ENVIRONMENT, Running, data, settled
+from splitwiper.portable import SWITCHES
 
 
 @pytest.mark.skipif(
@@ -17,7 +18,8 @@ from service.processes import Running, data, settled
     reason="portable numerics are for x86-64 processors with AVX2",
 )
 def test_the_worker_trains_under_the_profile(tmp_path: Path) -> None:
-    server = Running(tmp_path, numerics="portable")
+    free = {name: value for name, value in ENVIRONMENT.items() if name not in SWITCHES}
+    server = Running(tmp_path, numerics="portable", environment=free)
     try:
         with closing(server.home("north")) as home:
             home.learn(data()["north"])

@@ -13,7 +13,8 @@ from service.serving import connected, link_of
 from splitwiper.service.protocol import Connection
 from splitwiper.store import ServerTree
 
-SILENCE = 0.4
+SILENCE = 0.8
+"""Seconds; a busy machine may keep a peer that is not silent waiting for half of them. By default it is a minute."""
 
 
 @pytest.fixture
@@ -37,27 +38,27 @@ def ended(peer: ssl.SSLSocket) -> float:
 def test_who_never_finishes_its_headers(impatient: str, certs: Path, begun: bytes) -> None:
     with connected(impatient, certs) as peer:
         peer.sendall(begun)
-        assert ended(peer) < 5
+        assert ended(peer) < 30
 
 
 def test_headers_that_drip(impatient: str, certs: Path) -> None:
     with connected(impatient, certs) as peer:
         start = time.monotonic()
         with pytest.raises((ConnectionError, ssl.SSLError)):
-            for letter in b"GET /healthz HTTP/1.1\r\nX-A: " + b"a" * 200:
+            for letter in b"GET /healthz HTTP/1.1\r\nX-A: " + b"a" * 800:
                 peer.sendall(bytes([letter]))
                 time.sleep(0.05)
-        assert time.monotonic() - start < 8
+        assert time.monotonic() - start < 30
 
 
 def test_many_of_them_keep_nobody_waiting(impatient: str, certs: Path, http) -> None:
-    Connection.silence = 3.0
+    Connection.silence = 20.0
     peers = [connected(impatient, certs) for _ in range(30)]
     for peer in peers:
         peer.sendall(b"GET /healthz HTTP/1.1\r\nX-A: ")
     start = time.monotonic()
     assert http(impatient).get("/v1/requests").status_code == 200
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 15
     for peer in peers:
         peer.close()
 
@@ -84,7 +85,7 @@ def test_a_line_that_is_cut_in_the_middle_of_a_piece(impatient: str, certs: Path
 
 
 def test_who_is_slow_but_not_silent_is_waited_for(impatient: str, certs: Path, http, tmp_path: Path) -> None:
-    path, link = shard(tmp_path / "s", 400), link_of(impatient, certs, "north")
+    path, link = shard(tmp_path / "s", 800), link_of(impatient, certs, "north")
     once = link._once
 
     def slow(method: str, place: str, **how: object) -> object:

@@ -150,7 +150,7 @@ def forget(
       splitwiper forget sites/north --class bird --certificate bird.json
       splitwiper forget sites/north
     """
-    from splitwiper.service.home import Home
+    from splitwiper.service.home import Home, resuming
 
     look_here()
     if sum((bool(classes), bool(samples), everything)) > 1:
@@ -198,13 +198,16 @@ def forget(
         elif certificate is not None:
             keys = home / opened.config.name / "server-keys"
             show.line(show.output(), f"Check it: splitwiper verify {certificate} --key {keys}")
+    resuming.finish(opened)  # all that was asked for is delivered: the next call is a new one
     leave(proofs.values())
 
 
 def _asked(opened: Home, classes: list[str | int] | None, samples: list[int] | None, everything: bool) -> str:
-    """Suppress rows and make the request; returns its ticket."""
+    """Suppress rows and make the request, or find the one that an interrupted run of this command made."""
+    from splitwiper.service.home import resuming
+
     try:
-        return opened.forget(classes=classes, samples=samples, everything=everything)
+        return resuming.forget(opened, classes=classes, samples=samples, everything=everything)
     except RequestError as problem:
         waiting = opened.client.tree.requests("open", "sent")
         if not waiting:

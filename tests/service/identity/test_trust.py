@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -185,10 +184,9 @@ def test_files_are_read_again_only_when_they_change(
         with pytest.raises(IdentityError, match="was revoked"):
             trust.principal(der)
     assert loads == [1]
-    start = time.perf_counter()
     for _ in range(50):
         trust.principal(der_of(certs / "operators" / "anna"))
-    assert time.perf_counter() - start < 1
+    assert loads == [1]
 
 
 def test_damage_lets_nobody_in(certs: Path, north: Path, other: Authority) -> None:
