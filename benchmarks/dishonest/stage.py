@@ -30,6 +30,11 @@ EPOCHS = 4
 FEATURES = 6
 LABELS = {"north": ("bird", "cat", "dog"), "south": ("cat", "dog")}
 """What sites hold: all that north forgets is held elsewhere too, so that forgetting does not show in the outputs."""
+LENIENT = """
+rate = 10000.0
+burst = 10000
+"""
+"""Limits that no scenario of a dishonest server meets."""
 MODEL = f"""
 [model]
 factory = "splitwiper.models:mlp"
@@ -50,8 +55,7 @@ transcript = true
 port = {port}
 certs = "{certs}/server"
 coalesce = 0.1
-rate = 10000.0
-burst = 10000
+{limits}
 """
 _SITE = """
 name = "{name}"
@@ -106,6 +110,7 @@ class Processes:
         self._command = [sys.executable, "-m", "benchmarks.dishonest.process"]
         self._forker: subprocess.Popen[str] | None = None
         self._servers: dict[int, subprocess.Popen[bytes]] = {}
+        self._log = folder
         if not fresh:
             self._forker = subprocess.Popen(  # noqa: S603
                 self._command, env=_ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -126,6 +131,7 @@ class Processes:
     def serve(self, lies: Sequence[str], arguments: Sequence[str | Path], folder: Path) -> int:
         """Start a server, and return its process number when it listens."""
         order = self._order(lies, arguments, folder)
+        self._log = Path(order["stderr"])
         if self._fresh:
             with Path(order["stdout"]).open("wb") as out, Path(order["stderr"]).open("wb") as err:
                 command = [*self._command, *lies, "--", *order["arguments"]]
@@ -140,6 +146,10 @@ class Processes:
                 raise RuntimeError(f"the server did not start: {Path(order['stderr']).read_text()[-2000:]}")
             time.sleep(0.02)
         return pid
+
+    def logged(self) -> int:
+        """Return how many bytes the last server logged."""
+        return self._log.stat().st_size
 
     def stop(self, pid: int) -> None:
         """Have a server end in good order."""
@@ -176,12 +186,15 @@ class Stage:
     Args:
         folder: for everything.
         fresh: whether processes have interpreters of their own.
+        others: clients that have a certificate and have not joined.
+        limits: settings of the service.
     """
 
-    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
-        self.folder, self.base, self.certs = folder, folder / "base", folder / "certs"
+    def __init__(self, folder: Path, *, fresh: bool = False, others: Sequence[str] = (), limits: str = LENIENT) -> None:
+        self.folder, self.base, self.certs, self._limits = folder, folder / "base", folder / "certs", limits
+        self._sites = {**LABELS, **dict.fromkeys(others, ("cat", "dog"))}
         authority = Authority.create(self.certs, "dishonest", hosts=["127.0.0.1"])
-        for name in LABELS:
+        for name in self._sites:
             authority.issue_client(name)
         authority.issue_auditor("tuv")
         self.processes = Processes(folder / "printed", fresh=fresh)
@@ -198,9 +211,9 @@ class Stage:
     def _make(self) -> None:
         self.base.mkdir()
         given = {"port": self.port, "certs": self.certs.resolve(), "model": MODEL, "epochs": EPOCHS}
-        (self.base / "server.toml").write_text(_SERVER.format(**given), encoding="utf-8")
+        (self.base / "server.toml").write_text(_SERVER.format(**given, limits=self._limits), encoding="utf-8")
         (self.base / "tuv.toml").write_text(_AUDITOR.format(**given), encoding="utf-8")
-        for number, (name, labels) in enumerate(LABELS.items()):
+        for number, (name, labels) in enumerate(self._sites.items()):
             (self.base / f"{name}.toml").write_text(_SITE.format(name=name, **given), encoding="utf-8")
             (self.base / f"{name}.csv").write_text(_rows(number, labels), encoding="utf-8")
         scene = Scene(self, self.base)
@@ -227,6 +240,7 @@ class Scene:
 
     def __init__(self, stage: Stage, folder: Path) -> None:
         self._stage, self.folder, self._pid = stage, folder, 0
+        self.url = f"https://127.0.0.1:{stage.port}"
 
     def serve(self, lies: Sequence[str], store: str = "store") -> None:
         """Start the server, or another one in its place."""
@@ -238,6 +252,10 @@ class Scene:
         if self._pid:
             self._stage.processes.stop(self._pid)
             self._pid = 0
+
+    def logged(self) -> int:
+        """Return how many bytes the last server logged."""
+        return self._stage.processes.logged()
 
     def call(self, *arguments: str) -> Ended:
         """Run a command in the scene's folder."""
