@@ -110,7 +110,9 @@ def test_operators_evict_and_admit(scene: Scene, http) -> None:
     told = call("forget", south.folder, "--class", "cat", code=0)  # it may still ask
     assert "certifies that it held nothing of this site" in told and "Certificate: holds" in told
     assert call_json("forget", south.folder)["trouble"].startswith("an operator of the server has evicted 'south'")
-    assert verify_store(scene.store).exact and scene.audit().checked.outcome == "exact"
+    audited = scene.audit().checked
+    assert verify_store(scene.store).exact and audited.outcome == "exact"
+    assert "south (operator)" in next(one.detail for one in audited.checks if one.what == "removed shards")
     assert ops.post("/v1/operator/admit", json=body).status_code == 204
     south.learn(table(2, ("cat", "dog")))
     scene.train()

@@ -202,7 +202,8 @@ class Federation:
         Raises:
             DataError: data that cannot be learned from; nothing of this call is kept then.
             TrainingError: training went wrong, say because the loss diverged. The rows stay with their client until
-                they are forgotten; other clients and the model are as they were, or go on.
+                they are forgotten; other clients and the model are as they were, or go on. Where somebody's request
+                waits for the model, it is settled without the shard at fault, and `status` says whose that was.
         """
         check_devices(self.config)
         check_noise(self.config.client.noise)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 from splitwiper.client import Client
 from splitwiper.errors import (
@@ -14,6 +14,7 @@ from splitwiper.errors import (
     DataError,
     FencedError,
     SplitWiperError,
+    StoreError,
     TrainingError,
     let_go,
 )
@@ -60,7 +61,8 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
     receipts = server.train()
     for name in sorted(here):  # whoever's shard was set aside so that others could be served
         if exclusion.taken_away(server.tree, name) is not None:
-            members.client(name).heed()
+            with suppress(StoreError):  # what is wrong with its folder is told when it is worked on
+                members.client(name).heed()
     for name in sorted((set(names) & here | went_back) - failed.keys()):
         members.client(name).pin(ledger.head(server.tree.book))
     members.link.finished = True

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from splitwiper.errors import BusyError, SplitWiperError, TrainingError
+from splitwiper.errors import BusyError, SplitWiperError, UntrainableError
 from splitwiper.server import Server
 from splitwiper.service.cases import Cases
 from splitwiper.service.certificate.issuing import kept_at
@@ -54,7 +54,9 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
             receipts = server.train()
         except BusyError:
             continue
-        except TrainingError as problem:  # the same rows give the same end, and no shard is to blame: wait for others
+        except (
+            UntrainableError
+        ) as problem:  # the same rows give the same end, and no shard is to blame: wait for others
             failed = _state(server)
             _log.error("training went wrong: %s", problem)
             continue

@@ -42,6 +42,7 @@ class Replay:
         dropped: the number of the newest entry that dropped a client's key on the operator's word.
         evicted: clients that an operator evicted, and did not admit again.
         shards: the shard of each client that has one.
+        removed: who erased the shard of each client that has none without its own doing.
         generations: how often each client's shard was replaced or withdrawn.
         model: the newest entry about a model.
         finished: whether nothing was sent or asked since that entry.
@@ -54,6 +55,7 @@ class Replay:
     dropped: dict[str, int] = field(default_factory=dict)
     evicted: set[str] = field(default_factory=set)
     shards: dict[str, ShardEntry] = field(default_factory=dict)
+    removed: dict[str, str] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False
@@ -102,6 +104,9 @@ class Replay:
             raise CorruptError(f"the ledger took in a shard of client {client!r}, which an operator had evicted.")
         self.generations[client] = self.generations.get(client, 0) + 1
         self.shards.pop(client, None)
+        self.removed.pop(client, None)
+        if entry.get("by"):
+            self.removed[client] = entry["by"]
         number = int(entry.get("seq", 0))
         if kind == "withdrawn":
             self._newest[client] = number

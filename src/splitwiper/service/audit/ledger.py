@@ -59,6 +59,10 @@ def shard_findings(
         yield Finding("manifest", "mismatch", f"the ledger and the manifest disagree on a shard of {', '.join(odd)}")
     else:
         yield Finding("manifest", "holds", f"its {counted(len(held), 'shard')} and the ledger's are the same")
+    if played.removed:
+        named = ", ".join(f"{client} ({by})" for client, by in sorted(played.removed.items()))
+        detail = f"the server erased shards without their sites' doing, and nobody can check why: {named}"
+        yield Finding("removed shards", "unchecked", detail)
     if known is None:
         detail = "no keys of sites are given (sites = FOLDER), so a site that the server made up would not show"
         yield Finding("sites", "unchecked", detail)
