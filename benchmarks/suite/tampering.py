@@ -95,10 +95,12 @@ class Stage:
                 path.unlink()
             elif data != self.files[path]:
                 path.write_bytes(self.files[path])
+                path.chmod(0o600)
         for path, data in self.files.items():
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
+                path.chmod(0o600)  # as every file of a run
 
     def _forgotten_once_more(self) -> dict[str, Any]:
         """Have a further row forgotten, and tell what the run then holds, bit for bit."""

@@ -49,3 +49,15 @@ def test_a_sites_signing_key_that_its_group_may_read_is_not_used(tmp_path: Path)
         own.key()
     (tmp_path / FILE).chmod(0o400)
     assert own.public == public
+
+
+def test_a_servers_key_that_others_may_read_is_told(tmp_path: Path) -> None:
+    run = Federation(tmp_path / "run", halves(), settings())
+    run.learn(three())
+    key = run.path / "server" / "key"
+    key.chmod(0o644)
+    with pytest.raises(IdentityError, match="chmod 600"):
+        Federation(tmp_path / "run", halves()).submit("north", classes=["bird"])
+    key.unlink()
+    with pytest.raises(CorruptError, match="key that seals this database is gone"):
+        Federation(tmp_path / "run", halves()).submit("north", classes=["bird"])

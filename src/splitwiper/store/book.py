@@ -250,7 +250,8 @@ class Book:
         except sqlite3.IntegrityError:  # the ledger's triggers, for one: a mistake of ours, not of the disk
             raise
         except (sqlite3.DatabaseError, UnicodeError, OverflowError) as problem:
-            raise _explained(self.path, problem) from problem
+            unsealed = self._seal.problem if self._seal else None
+            raise unsealed or _explained(self.path, problem) from problem
 
     @contextmanager
     def lease(self, purpose: str) -> Iterator[None]:
