@@ -49,14 +49,13 @@ from splitwiper.federation.status import Status, status
 from splitwiper.federation.verify import Verification, verify
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
-from splitwiper.numerics import prepare
+from splitwiper.numerics import isolated_call, prepare
 from splitwiper.privacy import Spending, check_noise
 from splitwiper.reading import is_there, read_bytes
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerTree, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
-from splitwiper.switches import set_aside
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
@@ -100,7 +99,7 @@ class Federation:
         NotFoundError: there is no run, and nothing to make one of.
     """
 
-    @set_aside()
+    @isolated_call()
     def __init__(
         self,
         path: str | Path,
@@ -145,7 +144,7 @@ class Federation:
 
     # --- making and opening --------------------------------------------------------------------------------
 
-    @set_aside()
+    @isolated_call()
     def twin(self, path: str | Path) -> Federation:
         """A new, empty federation with the same context: settings, first weights, client keys and codebook.
 
@@ -181,7 +180,7 @@ class Federation:
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    @set_aside()
+    @isolated_call()
     def learn(
         self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
@@ -246,7 +245,7 @@ class Federation:
 
     # --- unlearning ----------------------------------------------------------------------------------------
 
-    @set_aside()
+    @isolated_call()
     def unlearn(
         self,
         client: str,
@@ -267,7 +266,7 @@ class Federation:
             raise BusyError(f"{told}. But {problem}") from problem
         return self.receipt(ticket.id)
 
-    @set_aside()
+    @isolated_call()
     def submit(
         self,
         client: str,
@@ -296,7 +295,7 @@ class Federation:
         self._link.charge(client, asking.take_spent())
         return next(t for t in self._server.tickets(client) if t.id == request.ticket)
 
-    @set_aside()
+    @isolated_call()
     def settle(self) -> tuple[Receipt, ...]:
         """Settle all open requests with one re-training. Only the clients that asked, and the server, work.
 
@@ -307,7 +306,7 @@ class Federation:
         self._link.begin()
         return self._with_privacy(reconcile(self._members))
 
-    @set_aside()
+    @isolated_call()
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
         """Have all clients agree on a new codebook, and send their rows again under its codes.
 
@@ -335,7 +334,7 @@ class Federation:
         """What each client spent in the last learn or unlearn (submit and settle), and in predictions since."""
         return {name: self._link.spent.get(name, Spent()) for name in self.clients}
 
-    @set_aside()
+    @isolated_call()
     def reupload(self, client: str) -> None:
         """Have a client send its shard again, say because the server's copy was damaged."""
         self._client(client).reupload()
@@ -350,7 +349,7 @@ class Federation:
         book = self._members.codebook()
         return (book.labels if book else model.labels) if model else ()
 
-    @set_aside()
+    @isolated_call()
     def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
@@ -378,12 +377,12 @@ class Federation:
         """
         return [label.name for label in self._predict(client, x, at_home)]
 
-    @set_aside()
+    @isolated_call()
     def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
         asking, half = self._client(client), self.halves.server if at_home else None
         return read_undisturbed(lambda: asking.scores(x, at_home=half), asking.tree.book, self._server.tree.book)
 
-    @set_aside()
+    @isolated_call()
     def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
         asking, scores = self._client(client), self._scores(client, x, at_home)
         mine = [i for i, label in enumerate(scores.labels) if label.task == asking.task]
@@ -392,7 +391,7 @@ class Federation:
         best = scores.logits[:, mine].argmax(dim=1).tolist()
         return [scores.labels[mine[i]] for i in best]
 
-    @set_aside()
+    @isolated_call()
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
         return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
@@ -405,7 +404,7 @@ class Federation:
             out[name] = (tuple(rows.labels), tuple(self._predict(name, pack(rows.inputs, rows.call))))
         return out
 
-    @set_aside()
+    @isolated_call()
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
         """Score each client's whole network after every epoch of the server's training, which is done once more.
 
@@ -449,7 +448,7 @@ class Federation:
         """The ledger's present head. Kept outside the run, it shows later whether the ledger only grew from it."""
         return ledger.head(self._server.tree.book)
 
-    @set_aside()
+    @isolated_call()
     def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
         """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 
