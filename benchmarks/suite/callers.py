@@ -73,13 +73,13 @@ def cut() -> Halves:
 halves = cache(cut)
 
 
-def settings() -> Config:
+def settings(threads: int) -> Config:
     """Keys follow from the seed, so that runs can be compared."""
     return Config(
         seed=3,
-        server=ServerConfig(epochs=2, batch=8, threads=2),
+        server=ServerConfig(epochs=2, batch=8, threads=threads),
         client=ClientConfig(
-            epochs=2, batch=8, head_width=4, slices=2, threads=2, codec="int8", standardise=True, keys="seeded"
+            epochs=2, batch=8, head_width=4, slices=2, threads=threads, codec="int8", standardise=True, keys="seeded"
         ),
     )
 
@@ -94,10 +94,10 @@ def data() -> dict[str, tuple[Any, list[str]]]:
     }
 
 
-def carry_out(phase: str, path: Path, progress: Callable[..., Any] | None = None) -> str:
+def carry_out(phase: str, path: Path, threads: int, progress: Callable[..., Any] | None = None) -> str:
     """Do one of the three calls on a run, as a program of its own would; what `verify` says, where it is asked."""
     if phase == "learn":
-        Federation(path, cut(), settings(), progress=progress).learn(data())
+        Federation(path, cut(), settings(threads), progress=progress).learn(data())
         return ""
     fed = Federation(path, halves(), progress=progress)
     if phase == "unlearn":
@@ -110,7 +110,7 @@ def run(*, quick: bool) -> Iterator[Result]:
     """Try every setting around every call."""
     memory = Path("/dev/shm")  # noqa: S108
     with tempfile.TemporaryDirectory(prefix="splitwiper-", dir=memory if memory.is_dir() else None) as folder:
-        trials = Trials(Path(folder))
+        trials = Trials(Path(folder) / "process", threads=1)
         tried = ("all",) if quick else (*PHASES, "all")
         for name, setting in SETTINGS.items():
             for around in tried if not quick or name in QUICK else ():
@@ -119,7 +119,7 @@ def run(*, quick: bool) -> Iterator[Result]:
             for around in tried:
                 trials.called_back(name, act, around)
         yield trials.result("in one process")
-        trials = Trials(Path(folder) / "processes")
+        trials = Trials(Path(folder) / "processes", threads=2)
         for name, value in list(ENVIRONMENTS.items())[: 1 if quick else None]:
             trials.in_environment(name, value)
         yield trials.result("in processes of their own")
@@ -128,12 +128,12 @@ def run(*, quick: bool) -> Iterator[Result]:
 class Trials:
     """Tries settings, and counts what comes out."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, threads: int) -> None:
+        self._folder, self._threads = folder, threads
         self._counts, self._wrong = Counter[str](), list[str]()
         self._number = 0
         for phase in PHASES[:2]:
-            carry_out(phase, folder / "plain")
+            carry_out(phase, folder / "plain", threads)
             shutil.copytree(folder / "plain", folder / phase)  # as it is after that call
         self._expected = bits(folder / "plain")
 
@@ -170,7 +170,7 @@ class Trials:
         """Try what a callback does."""
 
         def set_for(phase: str) -> AbstractContextManager[Any]:
-            return _as_before()
+            return put_back()
 
         self._try(f"{name} while {around}", set_for, {around: act}, False)
 
@@ -181,9 +181,9 @@ class Trials:
             for phase in PHASES:
                 act = (acts or {}).get(phase) or (acts or {}).get("all")
                 with set_for(phase):
-                    before = _state()
-                    outcome = carry_out(phase, path, (lambda *_, act=act: act()) if act else None)
-                    if not act and _state() != before:
+                    before = caller_state()
+                    outcome = carry_out(phase, path, self._threads, (lambda *_, act=act: act()) if act else None)
+                    if not act and caller_state() != before:
                         self._note(name, "settings not as they were", wrong=True)
         except Exception as problem:
             self._note(name, f"{type(problem).__name__}: {problem}", wrong=True)
@@ -198,11 +198,17 @@ class Trials:
         shutil.copytree(self._folder / "unlearn", paths["verify"])
         excused = name in CHOOSES_KERNELS
         with _variable(name, value):
-            outcome = in_child("callers", folders={phase: str(path) for phase, path in paths.items()})["outcome"]
+            folders = {phase: str(path) for phase, path in paths.items()}
+            outcome = in_child("callers", folders=folders, threads=self._threads)["outcome"]
         self._judge(f"{name}={value} around verify", paths["verify"], outcome, excused)
-        carry_out("unlearn", paths["learn"])
+        carry_out("unlearn", paths["learn"], self._threads)
         for phase in ("learn", "unlearn"):
-            self._judge(f"{name}={value} around {phase}", paths[phase], carry_out("verify", paths[phase]), excused)
+            self._judge(
+                f"{name}={value} around {phase}",
+                paths[phase],
+                carry_out("verify", paths[phase], self._threads),
+                excused,
+            )
 
     def _judge(self, name: str, path: Path, outcome: str, excused: bool) -> None:
         kept = {client for client, _, _ in Federation(path, halves()).uploads()}
@@ -220,12 +226,12 @@ class Trials:
             self._wrong.append(f"{name}: {what}")
 
 
-def child(folders: dict[str, str]) -> dict[str, Any]:
+def child(folders: dict[str, str], threads: int) -> dict[str, Any]:
     """Do each call on a run of its own, in a process whose environment was set."""
-    return {"outcome": [carry_out(phase, Path(folders[phase])) for phase in PHASES][-1]}
+    return {"outcome": [carry_out(phase, Path(folders[phase]), threads) for phase in PHASES][-1]}
 
 
-def _state() -> list[Any]:
+def caller_state() -> list[Any]:
     """What a caller may look at to see whether its settings are as they were."""
     return [
         torch.get_default_dtype(),
@@ -250,7 +256,7 @@ def _state() -> list[Any]:
 
 
 @contextmanager
-def _as_before() -> Iterator[None]:
+def put_back() -> Iterator[None]:
     """Put back what callbacks set."""
     with (
         switched(torch.get_default_dtype, torch.set_default_dtype, torch.float32),

@@ -19,13 +19,14 @@ from splitwiper.errors import ConfigError
 
 NUMERICS = ("native", "portable")
 _SWITCHES = re.compile(
-    r"(?!MKL_NUM_THREADS)(MKL|ONEDNN|DNNL|ATEN|CUBLAS|NVIDIA_TF32)_\w+|OMP_(DYNAMIC|THREAD_LIMIT|MAX_ACTIVE_LEVELS)"
+    r"(?!MKL_NUM_THREADS)(MKL|ONEDNN|DNNL|ATEN|CUBLAS|NVIDIA_TF32|TORCH_BLAS|TORCH_ALLOW_TF32)_\w+"
+    r"|OMP_(DYNAMIC|THREAD_LIMIT|MAX_ACTIVE_LEVELS)|KMP_(ALL_THREADS|\w*THREAD_LIMIT|DYNAMIC_MODE)|OPENBLAS_CORETYPE"
 )
 """Environment variables by which a user makes torch's libraries compute otherwise."""
 
 
-_asked: ContextVar[bool] = ContextVar("asked", default=False)
-"""Whether a number of threads was asked for further out, as `verify` does: it holds for what is nested."""
+_asked: ContextVar[int] = ContextVar("asked", default=0)
+"""The number of threads that was asked for further out, as `verify` does, for all that is nested; 0 for none."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -85,13 +86,27 @@ def reproducible(device: torch.device, threads: int, numerics: str = "native") -
     if device.type == "cuda":
         torch.cuda.init()  # so that isolated_rng saves and restores the GPU's generator too
     with switches.pinned(device), portable.pinned() if numerics == "portable" else nullcontext():
-        token, before = _asked.set(_asked.get() or bool(threads)), torch.get_num_threads()
+        token, before = _asked.set(threads or _asked.get()), torch.get_num_threads()
         try:
             torch.set_num_threads(thread_count(threads, numerics))
             yield
         finally:
             torch.set_num_threads(before)
             _asked.reset(token)
+
+
+@contextmanager
+def isolated_call() -> Iterator[None]:
+    """Do what a caller asks for, whatever its thread has set: see `splitwiper.switches.set_aside`.
+
+    The number of threads stays the same throughout, even if a callback sets another one.
+    """
+    token = _asked.set(thread_count(0))
+    try:
+        with switches.set_aside():
+            yield
+    finally:
+        _asked.reset(token)
 
 
 def undisturbed(device: torch.device, numerics: str = "native") -> bool:
@@ -102,15 +117,14 @@ def undisturbed(device: torch.device, numerics: str = "native") -> bool:
 def thread_count(threads: int, numerics: str = "native") -> int:
     """Threads to compute with: as asked, or for 0 as torch is set, but no more than this process may keep busy.
 
-    Portable numerics have one.
+    Portable numerics have one. Within `isolated_call`, how torch is set when it begins is what counts.
 
     Torch counts the machine's cores; a container may be allowed a few of them, and threads that wait for each other's
     turn are slower than one.
     """
     if numerics == "portable":
         return 1
-    now = torch.get_num_threads()
-    return threads or (now if _asked.get() else min(now, _cores()))
+    return threads or _asked.get() or min(torch.get_num_threads(), _cores())
 
 
 def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:

@@ -7,7 +7,7 @@ What cannot be switched at any time (environment variables, hooks for all module
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 from splitwiper.exclusive import borrowed
 
+_default_device: Any = torch._GLOBAL_DEVICE_CONTEXT  # of each thread
 _DETERMINISTIC = 2
 """The debug mode in which operations without a deterministic algorithm are errors."""
 
@@ -108,7 +109,8 @@ def pinned(device: torch.device) -> Iterator[None]:
 
     with borrowed(read, write), set_aside():
         write([switch.pinned for switch in switches])
-        with torch.autocast(device.type, enabled=False), _denormals_kept():
+        gpu = torch.autocast("cuda", enabled=False) if device.type == "cuda" else nullcontext()
+        with gpu, _denormals_kept():
             yield
 
 
@@ -133,10 +135,9 @@ def set_aside() -> Iterator[None]:
 @contextmanager
 def _no_modes() -> Iterator[None]:
     # Stacks are touched only where something is on them: torch has faster kernels where it never was.
-    device = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    if device is not None:
-        torch.set_default_device(None)
-    functions = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
+    default, functions = getattr(_default_device, "device_context", None), _pop_functions()
+    if functions:
+        _default_device.device_context = None
     try:
         with ExitStack() as stack:
             if torch._C._len_torch_dispatch_stack():
@@ -145,10 +146,16 @@ def _no_modes() -> Iterator[None]:
                 stack.enter_context(_disable_current_modes())
             yield
     finally:
-        for mode in reversed(functions):
-            torch._C._push_on_torch_function_stack(mode)
-        if device is not None:
-            torch.set_default_device(device.device)
+        if functions:
+            _pop_functions()  # what a callback set as default device
+            for mode in reversed(functions):
+                torch._C._push_on_torch_function_stack(mode)
+            _default_device.device_context = default
+
+
+def _pop_functions() -> list[Any]:
+    """Take the modes that intercept calls off their stack, the default device among them; the innermost first."""
+    return [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
 
 
 @contextmanager

@@ -1,11 +1,14 @@
 """Switches of torch that a program sets for itself: training takes no notice of them, or its fingerprint does."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from benchmarks.settings import CALLBACKS, NOT_COMPARABLE, SETTINGS
+from benchmarks.suite import callers
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -55,6 +58,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     return fed
 
 
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> callers.Trials:
+    return callers.Trials(tmp_path_factory.mktemp("trials"), threads=1)
+
+
 @pytest.fixture
 def _usual() -> Iterator[None]:
     yield
@@ -69,6 +77,44 @@ def test_a_callers_switch_does_not_reach_training(run: Federation, name: str) ->
     setter(other)
     assert run.verify().exact
     assert getter() == other  # and is as the caller left it
+
+
+PINNED = [name for name in SETTINGS if name not in NOT_COMPARABLE]
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("name", PINNED)
+def test_what_a_caller_sets_does_not_reach_training(run: Federation, name: str) -> None:
+    """The benchmark `callers` tries the same around learning and forgetting, each alone."""
+    with SETTINGS[name]():
+        before = callers.caller_state()
+        found = run.verify()
+        assert callers.caller_state() == before
+    assert found.exact, found.reason
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_what_a_callback_does_does_not_reach_training(run: Federation, name: str) -> None:
+    acting = Federation(run.path, run.halves, progress=lambda *_: CALLBACKS[name]())
+    with callers.put_back():
+        found = acting.verify()
+    assert found.exact, found.reason
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("around", callers.PHASES)
+def test_all_settings_at_once_around_each_call(trials: callers.Trials, around: str) -> None:
+    """They must not lead to other bits, and not to a shard that is withdrawn."""
+
+    @contextmanager
+    def everything() -> Iterator[None]:
+        with ExitStack() as stack:
+            for name in PINNED:
+                stack.enter_context(SETTINGS[name]())
+            yield
+
+    trials.within("all settings", everything, around)
+    assert not (wrong := trials.result("here").values["wrong"]), wrong
 
 
 def test_denormal_numbers_are_kept_whatever_the_caller_said(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ class Spread:
         self._column = column
         self._count = 0
         self._sums = torch.zeros(2, channels(column), dtype=torch.float64)  # of values, of squares
-        self._low = torch.full((channels(column),), torch.inf)
+        self._low = torch.full((channels(column),), torch.inf, dtype=torch.float32)
         self._high = -self._low
 
     def add(self, values: Tensor) -> None:

@@ -47,14 +47,13 @@ from splitwiper.federation.status import Status, status
 from splitwiper.federation.verify import Verification, verify
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
-from splitwiper.numerics import prepare
+from splitwiper.numerics import isolated_call, prepare
 from splitwiper.privacy import Spending, check_noise
 from splitwiper.reading import is_there, read_bytes
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerTree, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
-from splitwiper.switches import set_aside
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
@@ -98,7 +97,7 @@ class Federation:
         NotFoundError: there is no run, and nothing to make one of.
     """
 
-    @set_aside()
+    @isolated_call()
     def __init__(
         self,
         path: str | Path,
@@ -143,7 +142,7 @@ class Federation:
 
     # --- making and opening --------------------------------------------------------------------------------
 
-    @set_aside()
+    @isolated_call()
     def twin(self, path: str | Path) -> Federation:
         """A new, empty federation with the same context: settings, first weights, client keys and codebook.
 
@@ -182,7 +181,7 @@ class Federation:
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    @set_aside()
+    @isolated_call()
     def learn(
         self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
@@ -250,7 +249,7 @@ class Federation:
 
     # --- unlearning ----------------------------------------------------------------------------------------
 
-    @set_aside()
+    @isolated_call()
     def unlearn(
         self,
         client: str,
@@ -271,7 +270,7 @@ class Federation:
             raise BusyError(f"{told}. But {problem}") from problem
         return self.receipt(ticket.id)
 
-    @set_aside()
+    @isolated_call()
     def submit(
         self,
         client: str,
@@ -300,7 +299,7 @@ class Federation:
         self._link.charge(client, asking.take_spent())
         return next(t for t in self._server.tickets(client) if t.id == request.ticket)
 
-    @set_aside()
+    @isolated_call()
     def settle(self) -> tuple[Receipt, ...]:
         """Settle all open requests with one re-training. Only the clients that asked, and the server, work.
 
@@ -311,7 +310,7 @@ class Federation:
         self._link.begin()
         return self._with_privacy(reconcile(self._members))
 
-    @set_aside()
+    @isolated_call()
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
         """Have all clients agree on a new codebook, and send their rows again under its codes.
 
@@ -339,7 +338,7 @@ class Federation:
         """What each client spent in the last learn or unlearn (submit and settle), and in predictions since."""
         return {name: self._link.spent.get(name, Spent()) for name in self.clients}
 
-    @set_aside()
+    @isolated_call()
     def reupload(self, client: str) -> None:
         """Have a client send its shard again, say because the server's copy was damaged."""
         self._client(client).reupload()
@@ -354,7 +353,7 @@ class Federation:
         book = self._members.codebook()
         return (book.labels if book else model.labels) if model else ()
 
-    @set_aside()
+    @isolated_call()
     def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> Probabilities:
         """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
@@ -379,16 +378,16 @@ class Federation:
         """
         return [label.name for label in self._predict(client, x, at_home)]
 
-    @set_aside()
+    @isolated_call()
     def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
         asking, half = self._client(client), self.halves.server if at_home else None
         return read_undisturbed(lambda: asking.scores(x, at_home=half), asking.tree.book, self._server.tree.book)
 
-    @set_aside()
+    @isolated_call()
     def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
         return scoring.best(self._scores(client, x, at_home), self._client(client).task)
 
-    @set_aside()
+    @isolated_call()
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
         return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
@@ -401,7 +400,7 @@ class Federation:
             out[name] = (tuple(rows.labels), tuple(self._predict(name, rows.packed)))
         return out
 
-    @set_aside()
+    @isolated_call()
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
         """Score each client's whole network after every epoch of the server's training, which is done once more.
 
@@ -445,7 +444,7 @@ class Federation:
         """The ledger's present head. Kept outside the run, it shows later whether the ledger only grew from it."""
         return ledger.head(self._server.tree.book)
 
-    @set_aside()
+    @isolated_call()
     def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
         """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import nn
 
 from splitwiper.errors import CutError, nearest
@@ -13,7 +14,7 @@ from splitwiper.splitting.halves import build
 from splitwiper.splitting.pair import Halves
 from splitwiper.splitting.specs import CutWarning
 from splitwiper.splitting.workbench import Workbench
-from splitwiper.switches import set_aside
+from splitwiper.switches import pinned
 
 
 def split(
@@ -58,7 +59,7 @@ def split(
         raise CutError(f"the model is a {type(model).__name__}; give an nn.Module")
     if not isinstance(at, str):
         raise CutError(f"at={at!r} must be the dotted name of a module, such as 'layer1' or '0'")
-    with set_aside():
+    with pinned(_device(model)):
         bench = Workbench(model, example, shared=shared, allow_data_dependent=allow_data_dependent, head=head)
         if at not in bench.modules or not at:
             known = [name for name in bench.modules if name]
@@ -75,6 +76,11 @@ def split(
     for note in notes:
         warnings.warn(note, CutWarning, stacklevel=2)
     return Halves(client, server, at, plan.boundary, warnings=notes, flops=plan.flops)
+
+
+def _device(model: nn.Module) -> torch.device:
+    """Where a model is, for which training will pin torch's switches."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _check_head(bench: Workbench, head: str | None) -> None:
@@ -100,6 +106,6 @@ def legal_cuts(model: nn.Module, example: Any, shared: Iterable[str] = ()) -> li
         >>> legal_cuts(net, torch.zeros(1, 4))
         ['0', '1']
     """
-    with set_aside():
+    with pinned(_device(model)):
         bench = Workbench(model, example, shared=shared, allow_data_dependent=False)
         return list(bench.legal(bench.called))
