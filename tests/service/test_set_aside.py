@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import threading
 import time
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +18,11 @@ from federation.runs import table
 from service.conftest import COMMITTED, said, shard
 from service.processes import Running, answers, data, settled, weights
 from service.scene import Scene
-from service.serving import link_of
+from service.serving import connected, link_of
 from service.test_proof_command import call, call_json
 from splitwiper.errors import ForbiddenError, MismatchError, NotFoundError, TrainingError, WithdrawnError
+from splitwiper.service import tensors
+from splitwiper.service.api import predicting
 from splitwiper.service.certificate import Log, check
 from splitwiper.service.home.link import HttpsLink, _File
 from splitwiper.service.home.own_key import OwnKey
@@ -163,7 +168,7 @@ def test_requests_of_a_client_without_data_stop_nobody(scene: Scene, certs: Path
 
 def http_begun(link: HttpsLink, folder: Path) -> str:
     file = _File(path := shard(folder / "begun"), path.stat().st_size, "ab" * 32)
-    return str(link._begun("west", file, dataclasses.replace(said(), salt="00" * 32))["id"])
+    return str(link._begun("west", file, dataclasses.replace(said(), salt="00" * 32), nullcontext)["id"])
 
 
 def test_a_silent_requester_loses_its_shard_and_stops_nobody(tmp_path: Path) -> None:
@@ -202,6 +207,62 @@ def test_a_request_lapses_by_the_clock_that_nobody_sets(scene: Scene, monkeypatc
     now[0] = 72.2
     lapses.expire(scene.tree)
     assert scene.tree.ticket(ticket).state == "erased" and scene.tree.shard("north") is None
+    scene.train()
+    assert scene.south.predict("south", scene.rows["south"][0][:2])
+    scene.north.settle(patience=5)  # it is back, asks once more, and is silent again: others need not wait any more
+    scene.train()
+    again = scene.north.forget(samples=list(scene.north.client.holdings.ids())[:1])
+    scene.north.client.send_requests()
+    assert scene.tree.ticket(again).state == "accepted" and scene.south.link.model("south").labels
+    scene.south.forget(samples=list(scene.south.client.holdings.ids())[:1])
+    scene.south.client.send_requests()
+    with pytest.raises(WithdrawnError, match="1 request is"):  # those of others stop it
+        scene.south.link.model("south")
+
+
+def test_a_request_after_a_withdrawal_waits_for_the_model_that_still_knows_the_rows(scene: Scene) -> None:
+    north, known = scene.north, scene.tree.model()
+    north.link.withdraw("north", north.client.statement((), coded=False))
+    assert scene.tree.shard("north") is None and scene.tree.model() == known
+    ticket = north.link.submit(Request("t-after", "north", "client", COMMITTED))
+    assert (ticket.state, scene.tree.model()) == ("erased", None)
+    scene.train()
+    assert scene.tree.ticket("t-after").state == "settled" and scene.tree.model().manifest != known.manifest
+    once_more = north.link.submit(Request("t-nothing", "north", "client", COMMITTED))
+    assert once_more.state == "settled" and scene.tree.is_current()
+
+
+def test_the_model_is_held_in_memory_once_however_many_read_it(
+    scene: Scene, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, write = [], predicting.write_tensors
+    monkeypatch.setattr(predicting, "write_tensors", lambda *given, **told: made.append(1) or write(*given, **told))
+    monkeypatch.setattr(tensors, "_PIECE", 64)
+    ask = b"GET /v1/model HTTP/1.1\r\nHost: x\r\n\r\n"
+    paused = threading.Event()
+    pieces = tensors.Copy.pieces
+
+    async def slowly(copy: tensors.Copy) -> AsyncIterator[bytes]:
+        async for piece in pieces(copy):
+            while not paused.is_set():
+                await asyncio.sleep(0.01)
+            yield piece
+
+    monkeypatch.setattr(tensors.Copy, "pieces", slowly)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(connected(scene.url, certs)) for _ in range(4)]
+        for peer in peers:
+            peer.sendall(ask)
+        end = time.monotonic() + 20
+        while scene.calls.count("GET /v1/model") < len(peers):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        scene.north.link.tickets("north")  # others are answered meanwhile
+        paused.set()
+        for peer in peers:
+            assert peer.recv(16).startswith(b"HTTP/1.1 200")
+    assert len(made) == 1
+    assert scene.north.link.copy().labels
 
 
 def test_operators_let_the_model_answer_whatever_one_client_asks(scene: Scene, http) -> None:
@@ -223,7 +284,7 @@ def test_operators_let_the_model_answer_whatever_one_client_asks(scene: Scene, h
     assert len(scene.south.predict("south", rows)) == 2
     scene.south.forget(samples=list(scene.south.client.holdings.ids())[:1])
     scene.south.client.send_requests()
-    with pytest.raises(WithdrawnError, match="1 requests"):  # another client's does
+    with pytest.raises(WithdrawnError, match="1 request is"):  # another client's does
         scene.south.link.model("south")
     listed = ops.get("/v1/operator/overrides").json()
     assert [(one["client"], one["ticket"], one["operator"]) for one in listed] == [("north", "", "ops")] * 2

@@ -20,7 +20,7 @@ class Limits:
         outputs: outputs of the model: labels over all shards, or codes where labels are hidden.
         labels: labels of one client.
         label_length: characters of a label's task and name together.
-        shards: how often one client may send a shard while requests of others wait for the model.
+        shards: how often one client may send a shard while others wait for the model.
     """
 
     largest_value: float = LARGEST

@@ -167,11 +167,12 @@ class Server:
         waiting = self.tree.waiting()
         if any(one.client == client and one.id in statement.tickets and one.state == "accepted" for one in waiting):
             return
-        others = any(one.state == "erased" and one.client != client for one in waiting)
-        if others and ledger.shards_since_model(self.tree.book.db)[client] >= self.limits.shards:
+        sent = ledger.shards_since_model(self.tree.book.db)
+        others = {one.client for one in waiting if one.state == "erased"} | sent.keys()
+        if others - {client} and sent[client] >= self.limits.shards:
             raise QuotaError(
-                f"client {client!r} has sent {self.limits.shards} shards while others wait to be forgotten, which is "
-                "all that is taken until the model is trained: send it again then."
+                f"client {client!r} has sent {self.limits.shards} shards while others wait for the model, which is all "
+                "that is taken until it is trained: send it again then."
             )
 
     def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:

@@ -74,7 +74,7 @@ class ServiceConfig:
     label_length: int = 200
     """Characters of a label at most, its task included."""
     shards: int = 3
-    """Shards that a client may send while requests of others wait for the model: each makes training start over. One
+    """Shards that a client may send while others wait for the model: each makes training start over. One
     that answers a request of its own does not count."""
     largest_value: float = 65504.0
     """The largest absolute value of an activation. The default is float16's range, far beyond what networks on scaled
@@ -82,9 +82,10 @@ class ServiceConfig:
     reserve: float = 0.05
     """The part of the store's disk that uploads leave free, so that forgetting always has room. A shard that answers a
     request, and is no larger than the one it replaces, may use it."""
-    lapse: float = 72.0
+    lapse: float = 4.0
     """Hours after which the shard of a client is erased that asked to be forgotten and then sent nothing more; its
-    requests are settled by that, and it can send its surviving rows later."""
+    requests are settled by that, it can send its surviving rows later, and its later requests do not stop the model
+    from answering before they are followed up."""
     patience: float = 24.0
     """Hours after which an upload that was not finished is given up, and a talk about labels that is silent."""
 

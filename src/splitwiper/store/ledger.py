@@ -106,6 +106,16 @@ def is_evicted(db: sqlite3.Connection, client: str) -> bool:
     return entry is not None and entry["kind"] == "evicted"
 
 
+def has_lapsed(db: sqlite3.Connection, client: str) -> bool:
+    """Whether a client ever asked to forget and then was silent until its shard was erased."""
+    row = db.execute(
+        "SELECT 1 FROM ledger WHERE json_extract(body, '$.kind') = 'withdrawn' "
+        "AND json_extract(body, '$.by') = 'lapse' AND json_extract(body, '$.client') = ? LIMIT 1",
+        (client,),
+    ).fetchone()
+    return row is not None
+
+
 def shards_since_model(db: sqlite3.Connection) -> Counter[str]:
     """Return how many shards each client has sent since the newest entry about a model."""
     kind = "json_extract(body, '$.kind')"

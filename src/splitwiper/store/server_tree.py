@@ -429,14 +429,23 @@ class ServerTree:
 
         Args:
             request: what is asked.
-            at_once: settle it here and now if the client has no shard.
+            at_once: settle it here and now if the client has no shard, and no model that is still in use was trained on
+                an earlier one.
         """
         with self.book.change() as db:
             db.execute("INSERT OR IGNORE INTO clients VALUES (?, 0)", (request.client,))
             tickets.submit(db, request)
-            if at_once:
-                tickets.settle_empty(db, request.ticket)
+            if at_once and self.shard(request.client) is None:
+                if self._may_know(request.client):
+                    tickets.answer(db, request.client, None, [request.ticket], size=0, warm=self._warm())
+                else:
+                    tickets.settle_empty(db, request.ticket)
         return self.ticket(request.ticket)
+
+    def _may_know(self, client: str) -> bool:
+        """Whether the model in use may have been trained on a shard of a client that has none now."""
+        model = self.model()
+        return model is not None and self.clients()[client] > 0 and model.manifest != manifest_digest(self.shards())
 
     def ticket(self, ticket: str) -> Ticket:
         """One ticket."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -43,6 +44,7 @@ from splitwiper.service.metrics import Metrics
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.shared_book import service_book
 from splitwiper.service.talks import Talks
+from splitwiper.service.tensors import Copy
 from splitwiper.service.turns import Turns
 from splitwiper.service.uploads import Uploads
 from splitwiper.service.witnesses import Witnesses
@@ -85,6 +87,8 @@ class Service:
         self.turns = Turns(config.queued)
         """Of clients at the oracle."""
 
+        self.handed_out: WeakValueDictionary[str, Copy] = WeakValueDictionary()
+        """The model as it is being handed out, by its commitment: one copy, however many read it."""
         self._busy: set[str] = set()
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 from torch import Tensor
 
 from splitwiper.errors import DataError, ForbiddenError, NotFoundError, SplitWiperError, WithdrawnError
@@ -17,8 +17,10 @@ from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.receiving import received
 from splitwiper.service.api.shapes import Problem
 from splitwiper.service.api.shared import service_of
-from splitwiper.service.tensors import read_tensors, write_tensors
-from splitwiper.wire import Scores
+from splitwiper.service.tensors import Copy, read_tensors, write_tensors
+from splitwiper.store import ServerTree
+from splitwiper.store.ledger import has_lapsed
+from splitwiper.wire import Scores, Ticket
 from splitwiper.wire.codecs import has_ranges, is_range
 
 if TYPE_CHECKING:
@@ -118,13 +120,17 @@ async def model(request: Request) -> Response:
     if not service.config.hand_out:
         raise NotFoundError("this server does not hand its half out: predict there.")
 
-    def copied(server: Server) -> Response:
+    def copied(server: Server) -> Copy:
         check_serving(server, service, client)
         found = server.model(client)
-        told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
-        return Response(write_tensors(found.state, found.labels, **told), media_type=TENSORS)
+        if (made := service.handed_out.get(found.commitment)) is None:
+            told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
+            made = Copy(write_tensors(found.state, found.labels, **told))
+            service.handed_out[found.commitment] = made
+        return made
 
-    return await service.copies.run(copied)
+    made = await service.copies.run(copied)
+    return StreamingResponse(made.pieces(), media_type=TENSORS, headers={"Content-Length": str(len(made.data))})
 
 
 def check_serving(server: Server, service: Service, client: str) -> None:
@@ -143,11 +149,19 @@ def check_serving(server: Server, service: Service, client: str) -> None:
         )
     if not service.config.withdraw:
         return
-    if waiting := service.overrides.stopping(server.tree.waiting()):
+    if waiting := service.overrides.stopping(_withdrawing(server.tree)):
         raise WithdrawnError(
             f"the model is withdrawn while {counted(len(waiting), 'request is', 'requests are')} carried out. It "
             "answers again when it has forgotten."
         )
+
+
+def _withdrawing(tree: ServerTree) -> list[Ticket]:
+    """Return the requests that wait, but for those of clients that once asked and never followed up.
+
+    Their requests are carried out like any other; only asking is not enough any more to stop the model for everybody.
+    """
+    return [one for one in tree.waiting() if one.state != "accepted" or not has_lapsed(tree.book.db, one.client)]
 
 
 def _rows(tensors: dict[str, Tensor], most: int) -> int:
