@@ -48,8 +48,8 @@ def lazy() -> None:
 
 
 def _trains_on(change: Callable[[Server, Sequence[ShardRecord], list[Shard]], list[Shard]]) -> None:
-    honest = Server._open
-    Server._open = lambda self, records: change(self, records, honest(self, records))  # type: ignore[method-assign]
+    honest = Server.open_shards
+    Server.open_shards = lambda self, records: change(self, records, honest(self, records))  # type: ignore[method-assign]
 
 
 def _kept(server: Server, client: str) -> Path:
