@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.config.training import CODECS
 from splitwiper.errors import ConfigError
+from splitwiper.service.identity.names import is_loopback
 
 IDENTITIES = ("certificates", "tokens")
 
@@ -87,15 +87,3 @@ class ServiceConfig:
                 "on 127.0.0.1 beside the proxy that terminates TLS, or set behind_proxy = true where only that proxy "
                 "can reach this address."
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1", "example.org", "")]
-    [True, True, True, False, False, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -16,9 +16,9 @@ from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.receiving import received
 from splitwiper.service.api.shapes import Problem
 from splitwiper.service.api.shared import service_of
-from splitwiper.service.tensors import read_tensors, write_tensors
 from splitwiper.wire import Scores
 from splitwiper.wire.codecs import has_ranges, is_range
+from splitwiper.wire.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service

@@ -22,12 +22,11 @@ from splitwiper.errors import UnreachableError
 from splitwiper.service.calls import Calls
 from splitwiper.service.certificate import Opening, SignedHead
 from splitwiper.service.certificate.canonical import dumps
-from splitwiper.service.coding import compressed
 from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.tensors import labels_in, read_tensors
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Statement, Ticket
-from splitwiper.wire.transfer import check_transfer
+from splitwiper.wire.tensors import labels_in, read_tensors
+from splitwiper.wire.transfer import check_transfer, compressed
 
 _PIECE = 1 << 20
 UNLIKELY = -30.0

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from splitwiper.wire import Label
+from splitwiper.wire.labels import Label
 
 _DTYPES = {
     "F64": torch.float64,
