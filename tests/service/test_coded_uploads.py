@@ -15,8 +15,8 @@ from service.conftest import announced, finished, said, shard
 from service.processes import Running, data, settled
 from service.serving import link_of
 from splitwiper.errors import DataError
-from splitwiper.service.coding import Decoder, compressed
 from splitwiper.store import ServerTree
+from splitwiper.wire.transfer import Decoder, compressed
 
 ZSTD = {"Content-Encoding": "zstd"}
 

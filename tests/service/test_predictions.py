@@ -23,9 +23,9 @@ from splitwiper.errors import IdentityError
 from splitwiper.server import Server
 from splitwiper.service.api import predicting
 from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.tensors import read_tensors
 from splitwiper.service.turns import Turns
 from splitwiper.wire.codecs import pack, ranges_in
+from splitwiper.wire.tensors import read_tensors
 
 
 @pytest.fixture

@@ -21,8 +21,7 @@ from service.scene import Scene
 from service.serving import connected, link_of
 from service.test_proof_command import call, call_json
 from splitwiper.errors import ForbiddenError, MismatchError, NotFoundError, TrainingError, WithdrawnError
-from splitwiper.service import tensors
-from splitwiper.service.api import predicting
+from splitwiper.service.api import copies, predicting
 from splitwiper.service.certificate import Log, check
 from splitwiper.service.home.link import HttpsLink, _File
 from splitwiper.service.home.own_key import OwnKey
@@ -237,18 +236,18 @@ def test_the_model_is_held_in_memory_once_however_many_read_it(
 ) -> None:
     made, write = [], predicting.write_tensors
     monkeypatch.setattr(predicting, "write_tensors", lambda *given, **told: made.append(1) or write(*given, **told))
-    monkeypatch.setattr(tensors, "_PIECE", 64)
+    monkeypatch.setattr(copies, "_PIECE", 64)
     ask = b"GET /v1/model HTTP/1.1\r\nHost: x\r\n\r\n"
     paused = threading.Event()
-    pieces = tensors.Copy.pieces
+    pieces = copies.Copy.pieces
 
-    async def slowly(copy: tensors.Copy) -> AsyncIterator[bytes]:
+    async def slowly(copy: copies.Copy) -> AsyncIterator[bytes]:
         async for piece in pieces(copy):
             while not paused.is_set():
                 await asyncio.sleep(0.01)
             yield piece
 
-    monkeypatch.setattr(tensors.Copy, "pieces", slowly)
+    monkeypatch.setattr(copies.Copy, "pieces", slowly)
     with ExitStack() as stack:
         peers = [stack.enter_context(connected(scene.url, certs)) for _ in range(4)]
         for peer in peers:

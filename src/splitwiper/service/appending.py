@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from splitwiper.errors import BusyError, DataError
-from splitwiper.service.coding import Decoder
 from splitwiper.store import files
 from splitwiper.store.pieces import Passing
+from splitwiper.wire.transfer import Decoder
 
 _BATCH = 1 << 21
 """Bytes per write. Up to twice as many are in memory: those being written, and those collected meanwhile."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.config.training import CODECS
 from splitwiper.errors import ConfigError
 from splitwiper.server.limits import Limits
+from splitwiper.service.identity.names import is_loopback
 from splitwiper.wire.codecs import LARGEST
 
 IDENTITIES = ("certificates", "tokens")
@@ -118,15 +118,3 @@ class ServiceConfig:
     def limits(self) -> Limits:
         """What shards are held to."""
         return Limits(self.largest_value, self.outputs, self.labels, self.label_length, self.shards)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1", "example.org", "")]
-    [True, True, True, False, False, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -1,15 +1,21 @@
-"""Transfer coding: how a file travels. What arrives is the file that was sent, byte for byte."""
+"""Transfer coding: how a file travels. What arrives is the file that was sent, byte for byte.
+
+Over a network, each call that sends has a stream of its own: an interrupted upload resumes at any offset of the file.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
-from splitwiper.errors import ConfigError, CorruptError
+from splitwiper.errors import ConfigError, CorruptError, DataError
 
 _CHUNK = 1 << 20
-LEVEL = 3
+_LEVEL = 3
+_WINDOW = 8 << 20
+"""Bytes of memory that a stream may have its reader keep: what level 3, and any client up to level 19, needs."""
 
 
 def check_transfer(coding: str) -> None:
@@ -40,10 +46,63 @@ def carry(source: Path, target: IO[bytes], coding: str) -> int:
 
     travelled, arriving = 0, zstandard.ZstdDecompressor().decompressobj()
     with source.open("rb") as file:
-        leaving = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
+        leaving = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         for chunk in leaving.read_to_iter(file, size=source.stat().st_size, read_size=_CHUNK):
             travelled += len(chunk)
             target.write(arriving.decompress(chunk))
     if not arriving.eof or target.tell() != source.stat().st_size:
         raise CorruptError(f"{source} did not arrive whole: send it again.")
     return travelled
+
+
+def codings() -> list[str]:
+    """Return the codings that this installation reads and writes."""
+    return ["zstd"] if importlib.util.find_spec("zstandard") else []
+
+
+def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress pieces of a file as they are taken."""
+    import zstandard
+
+    stream = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
+    for piece in pieces:
+        if out := stream.compress(piece):
+            yield out
+    yield stream.flush()
+
+
+class _Sink(Protocol):
+    def write(self, data: bytes, /) -> int: ...
+
+
+class Decoder:
+    """Decompresses a stream into a function that is given at most 128 KiB at a time, however small the stream is.
+
+    Args:
+        put: takes what comes out; it may refuse more by raising an error.
+    """
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        import zstandard
+
+        class Target:
+            def write(self, data: bytes, /) -> int:
+                put(bytes(data))
+                return len(data)
+
+        sink: _Sink = Target()
+        self._problem = zstandard.ZstdError
+        self._stream = zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_writer(sink, closefd=False)  # type: ignore[arg-type]
+
+    def feed(self, piece: bytes) -> None:
+        """Decompress a piece.
+
+        Raises:
+            DataError: it is not compressed so.
+        """
+        try:
+            self._stream.write(piece)
+        except self._problem as problem:
+            raise DataError(
+                f"what was sent is not a zstd stream ({problem}): look where the upload stands, and go on from there."
+            ) from problem

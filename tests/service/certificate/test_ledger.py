@@ -195,6 +195,25 @@ def test_pins_are_only_added(issued, tmp_path: Path) -> None:
         Pins(folder).heads()
 
 
+def test_one_proof_is_asked_for_however_many_heads_are_pinned(issued, tmp_path: Path) -> None:
+    log, pins, asked = log_of(issued.path), Pins(tmp_path / "heads"), list[tuple[int, int]]()
+
+    def proof(old: int, new: int) -> list[str]:
+        asked.append((old, new))
+        return log.consistency(old, new)
+
+    size = log.head().size
+    for earlier in range(3, size):
+        pins.pin(log.head(earlier), log.consistency)
+    assert len(pins.heads()) > 2
+    pins.pin(log.head(), proof)
+    assert asked == [(size - 1, size)]
+    pins.compare(log.head(3), proof)
+    assert asked[1:] == [(3, size)]
+    check(issued.certificate, issued.trusted, pins=pins, consistency=proof)
+    assert len(asked) <= 3
+
+
 def test_two_processes_that_pin_at_once(issued, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, folder = log_of(issued.path), tmp_path / "heads"
     size = log.head().size

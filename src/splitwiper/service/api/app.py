@@ -32,6 +32,7 @@ from splitwiper.service.api import (
     uploading,
     watching,
 )
+from splitwiper.service.api.copies import Copy
 from splitwiper.service.api.document import PROBLEMS, Described
 from splitwiper.service.api.front import CALLER, Front, answer
 from splitwiper.service.attestations import Attestations
@@ -44,7 +45,6 @@ from splitwiper.service.metrics import Metrics
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.shared_book import service_book
 from splitwiper.service.talks import Talks
-from splitwiper.service.tensors import Copy
 from splitwiper.service.turns import Turns
 from splitwiper.service.uploads import Uploads
 from splitwiper.service.witnesses import Witnesses

@@ -13,15 +13,16 @@ from splitwiper.errors import DataError, ForbiddenError, NotFoundError, SplitWip
 from splitwiper.formats import counted
 from splitwiper.server import Server
 from splitwiper.service.access import Keeping
+from splitwiper.service.api.copies import Copy
 from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.receiving import received
 from splitwiper.service.api.shapes import Problem
 from splitwiper.service.api.shared import service_of
-from splitwiper.service.tensors import Copy, read_tensors, write_tensors
 from splitwiper.store import ServerTree
 from splitwiper.store.ledger import has_lapsed
 from splitwiper.wire import Scores, Ticket
 from splitwiper.wire.codecs import has_ranges, is_range
+from splitwiper.wire.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service

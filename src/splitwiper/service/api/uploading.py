@@ -26,10 +26,10 @@ from splitwiper.service.api.shapes import (
 from splitwiper.service.api.shared import note, service_of
 from splitwiper.service.certificate import Log
 from splitwiper.service.certificate.site import ShardStatement
-from splitwiper.service.coding import codings
 from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import Statement, open_shard
+from splitwiper.wire.transfer import codings
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service

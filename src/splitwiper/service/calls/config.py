@@ -12,7 +12,7 @@ from splitwiper.errors import ConfigError
 from splitwiper.federation.sources import NAME
 from splitwiper.service.identity import client_context
 from splitwiper.service.identity.keys import check_private
-from splitwiper.service.settings import is_loopback
+from splitwiper.service.identity.names import is_loopback
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,14 +24,13 @@ from splitwiper.service.calls import Calls
 from splitwiper.service.certificate import Head, Opening, SignedHead
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.certificate.log import shows
-from splitwiper.service.coding import compressed
 from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.tensors import labels_in, read_tensors
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
 from splitwiper.wire.codecs import LARGEST
 from splitwiper.wire.link import Fence
-from splitwiper.wire.transfer import check_transfer
+from splitwiper.wire.tensors import labels_in, read_tensors
+from splitwiper.wire.transfer import check_transfer, compressed
 
 _PIECE = 1 << 20
 _UNLIKELY = -30.0

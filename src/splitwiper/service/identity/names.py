@@ -116,3 +116,15 @@ def _host(host: str) -> str:
         f"host {host!r} is neither a host name nor an IP address. Leave out 'https://', port and path; give names with "
         "other letters in their 'xn--' form."
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1", "example.org", "")]
+    [True, True, True, False, False, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

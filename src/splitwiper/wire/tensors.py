@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from splitwiper.wire import Label
+from splitwiper.wire.labels import Label
 
 _DTYPES = {
     "F64": torch.float64,
@@ -32,25 +32,12 @@ _DIMENSIONS = 16
 _LONGEST = 100_000_000
 """Bytes of a header, as safetensors itself has it."""
 _LABELS = "labels"
-_PIECE = 1 << 20
 
 
 def write_tensors(tensors: Mapping[str, Tensor], labels: tuple[Label, ...], **told: str) -> bytes:
     """Return a safetensors file with labels and other strings in its metadata."""
     metadata = {_LABELS: json.dumps([label.text for label in labels]), **told}
     return save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
-
-
-class Copy:
-    """A file in memory that any number of slow readers share."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the file piece by piece, so that no connection holds more of it than a piece."""
-        for start in range(0, len(self.data), _PIECE):
-            yield self.data[start : start + _PIECE]
 
 
 def labels_in(metadata: Mapping[str, str]) -> tuple[Label, ...]:
