@@ -15,7 +15,7 @@ import warm
 
 ROOT = Path(__file__).parent.parent
 SUITE = sorted(path.stem for path in (ROOT / "benchmarks" / "suite").glob("[!_]*.py"))
-LONG = ("audit", "checks", "clients", "masking", "memory", "service")
+LONG = ("audit", "callers", "checks", "clients", "masking", "memory", "service")
 """They take ten seconds and more, quick as they are."""
 JUDGED = ("dishonest",)
 """They say who notices what, which must come out the same anywhere."""

@@ -156,7 +156,7 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
             "threads": "1",
             "world_size": "1",
             "deterministic": "true",
-            "environment": _environment(without=portable.SWITCHES),
+            "environment": _environment(without={*portable.SWITCHES, "OPENBLAS_CORETYPE"}),  # no BLAS but MKL is used
             **_hooks(),
         }
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""

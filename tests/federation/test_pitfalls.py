@@ -277,6 +277,18 @@ def test_a_twin_is_never_made_over_a_run(tmp_path: Path) -> None:
     assert (two.path / "clients" / "north" / "key").read_bytes() == key and two.verify().exact
 
 
+def test_a_twin_of_a_run_whose_client_is_away_is_refused(tmp_path: Path) -> None:
+    """The client would join it with another key, and nothing would be equal."""
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    shutil.move(fed.path / "clients" / "north", tmp_path / "away")
+    with pytest.raises(AbsentClientError, match="'north' is not here"):
+        fed.twin(tmp_path / "twin")
+    assert not (tmp_path / "twin").exists()
+    fed.unlearn("north", everything=True)
+    assert fed.twin(tmp_path / "twin").clients == ()
+
+
 def test_a_folder_that_comes_back_is_cleaned(tmp_path: Path) -> None:
     data = three()
     fed = Federation(tmp_path / "run", halves(), settings())

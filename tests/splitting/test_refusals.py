@@ -1,5 +1,6 @@
 """Cuts that cannot work are refused, with the reason and with cuts that can."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -325,3 +326,61 @@ class Recomputed(Base):
 def test_a_cut_that_stops_gradients_is_refused() -> None:
     with pytest.raises(CutError, match=r"gradients do not reach .*stem.*Nearest legal cuts: 'stem', 'mid'"):
         split(Recomputed(), "part.1", vectors(1))
+
+
+# --- models that cannot be trained, or not kept -------------------------------------------------------------
+
+
+class Doubles(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(2)
+
+
+class DoublesByHand(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.act, self.last = nn.Linear(4, 8), nn.Sigmoid(), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.first(x))
+        x += 1
+        return self.last(x)
+
+
+@pytest.mark.parametrize("at", ["0", "3"])
+def test_a_model_that_changes_what_its_gradient_needs(at: str) -> None:
+    """Plain torch cannot train it either: that is said before anything is learned."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), Doubles(), nn.Linear(8, 8), nn.Linear(8, 3))
+    with pytest.raises(CutError, match=r"cannot be trained, cut or not: what '1' returns is changed in place in .*'2'"):
+        split(model, at=at, example=torch.zeros(1, 4))
+    with pytest.raises(CutError, match="cannot be trained, cut or not: what 'act' returns"):
+        split(DoublesByHand(), at="first", example=torch.zeros(1, 4))
+    allowed = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
+    assert split(allowed, at="1", example=torch.zeros(1, 4)).at == "1"
+
+
+class Remembers(nn.Module):
+    """A running mean, kept as a buffer or as an attribute."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        if how == "attribute":
+            self.mean = torch.zeros(8)
+        else:
+            self.register_buffer("mean", torch.zeros(8), persistent=how == "persistent")
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(dim=0)
+        return x - self.mean
+
+
+@pytest.mark.parametrize("how", ["attribute", "not persistent", "persistent"])
+def test_state_that_no_state_dict_has_is_named(how: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), Remembers(how), nn.Linear(8, 3))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        cut = split(model, at="0", example=torch.ones(1, 4))
+    told = [str(warning.message) for warning in found if "which no state dict has" in str(warning.message)]
+    assert len(told) == (how != "persistent") and all("1.mean" in text for text in told)
+    assert list(told) == [note for note in cut.warnings if "state dict" in note]

@@ -147,9 +147,17 @@ class Federation:
         """A new, empty federation with the same context: settings, first weights, client keys and codebook.
 
         What it learns is bit for bit what this one would have learned, so "never had the data" can be tried out.
+
+        Raises:
+            AbsentClientError: a client whose rows the server has is not here: its key would be another one.
         """
         target, tree = Path(path), self._server.tree
         refuse_used(target)
+        if away := sorted({shard.client for shard in tree.shards()} - set(self._members.here())):
+            raise AbsentClientError(
+                f"a twin has the keys of all clients, and the folder of {', '.join(map(repr, away))} is not here: "
+                "bring it back first, or forget the whole client (everything=True)."
+            )
         for name in self._members.here():
             files.make_folder(target / "clients" / name)
             for kept in ("key", "group", "initial.safetensors"):
@@ -199,7 +207,9 @@ class Federation:
             `learn` or `settle` trains on.
 
         Raises:
-            DataError: data that cannot be learned from; nothing of this call is kept then.
+            DataError: data that cannot be learned from; nothing of this call is kept then. Some rows only show in
+                training that they cannot: activations beyond what the codec can hold, a label that a codebook lacks
+                whose clients are not here. The message names the client, and its rows stay, as for TrainingError.
             TrainingError: training went wrong, say because the loss diverged. The rows stay with their client until
                 they are forgotten; other clients and the model are as they were, or go on. Where somebody's request
                 waits for the model, it is settled without the shard at fault, and `status` says whose that was.

@@ -65,6 +65,7 @@ def split(
             known = [name for name in bench.modules if name]
             raise CutError(f"the model has no module {at!r}.{nearest(at, known)}{bench.suggest(at)}")
         at = bench.canonical(at)
+        bench.check_trainable()
         _check_head(bench, head)
         try:
             plan = bench.plan(at)

@@ -225,4 +225,11 @@ def _notes(model: nn.Module, pairs: Sequence[Pair], at: str, findings: Findings,
             f"the example never uses {', '.join(idle[:3])}{', ...' if idle[3:] else ''}: given to a half by the "
             "order of registration; pass more examples to take every path"
         )
+    unsaved = sorted({name for pair in pairs if pair.low.training for name in pair.low.unsaved})
+    if unsaved:
+        notes.append(
+            f"training changes {', '.join(unsaved[:3])}{', ...' if unsaved[3:] else ''}, which no state dict has: it "
+            "is dropped after training, and predictions come from another network than was trained. Make it a "
+            "persistent buffer (register_buffer)"
+        )
     return tuple(notes)

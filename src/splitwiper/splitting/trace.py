@@ -77,6 +77,8 @@ class Trace:
     inputs: dict[str, Seen]
     states: dict[str, int]
     changed: frozenset[str]
+    unsaved: frozenset[str]
+    """Tensors that the run changed and that no state dict has."""
     output: Any
 
 
@@ -86,6 +88,17 @@ def states_of(model: nn.Module) -> dict[str, Tensor]:
     for prefix, module in model.named_modules(remove_duplicate=False):
         for name, value in (*module._parameters.items(), *module._buffers.items()):
             if value is not None:
+                found[f"{prefix}.{name}" if prefix else name] = value
+    return found
+
+
+def _unsaved(model: nn.Module) -> dict[str, Tensor]:
+    """Tensors of modules that their state dict leaves out: buffers that are not persistent, and plain attributes."""
+    found: dict[str, Tensor] = {}
+    for prefix, module in model.named_modules():
+        kept = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
+        for name, value in (kept | vars(module)).items():
+            if isinstance(value, Tensor):
                 found[f"{prefix}.{name}" if prefix else name] = value
     return found
 
@@ -232,6 +245,7 @@ def trace(model: nn.Module, call: Call, *, rows: int, training: bool) -> Trace:
             ) from error
     before, after = (dict(m.named_buffers(remove_duplicate=False)) for m in (model, probe))
     changed = {name for name in after if not same(before.get(name), after[name])}
+    unsaved = {name for name, tensor in _unsaved(model).items() if not same(tensor, _unsaved(probe).get(name))}
     described = recorder.describe(output)
     return Trace(
         rows,
@@ -241,5 +255,6 @@ def trace(model: nn.Module, call: Call, *, rows: int, training: bool) -> Trace:
         inputs,
         states,
         frozenset(changed),
+        frozenset(unsaved),
         described,
     )

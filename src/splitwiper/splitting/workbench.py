@@ -14,6 +14,7 @@ from splitwiper.splitting.head import find_head, squashing
 from splitwiper.splitting.legality import judge
 from splitwiper.splitting.plan import Pair, Plan, make_plan
 from splitwiper.splitting.trace import trace
+from splitwiper.splitting.trainable import check_trainable
 from splitwiper.splitting.trees import Call, as_call, bound
 from splitwiper.splitting.verify import Reference
 
@@ -86,6 +87,14 @@ class Workbench:
     def canonical(self, at: str) -> str:
         """The first name of the module called ``at``; modules may be registered under several."""
         return self._canonical[self.modules[at]]
+
+    def check_trainable(self) -> None:
+        """Refuse a model that torch cannot train, whether or not it is cut.
+
+        Raises:
+            CutError: naming the module.
+        """
+        check_trainable(self.model, self._calls)
 
     def plan(self, at: str) -> Plan:
         """Judge and plan the cut after ``at``, without proof.

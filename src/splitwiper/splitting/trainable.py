@@ -1,0 +1,70 @@
+"""Whether a model can be trained at all: one backward pass, before it is cut."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from splitwiper.errors import CutError
+from splitwiper.splitting.trace import devices_of, isolated
+from splitwiper.splitting.trees import Call, leaves, with_rows
+
+_ROWS = 2
+_IN_PLACE = re.compile(r"in-?place operation")
+
+
+class _Versions:
+    """Notices which module's output is changed in place, and after which module's return that shows."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._seen: list[tuple[str, Tensor, int, str]] = []  # module, output, its version, how it was computed
+        self.changes: list[tuple[str, str, str]] = []  # whose output, how it was computed, and who returned next
+        for name, module in model.named_modules():
+            module.register_forward_hook(partial(self._returned, name))
+
+    def _returned(self, name: str, _module: nn.Module, _given: Any, output: Any) -> None:
+        for at, (earlier, tensor, version, how) in enumerate(self._seen):
+            if tensor._version != version:
+                self.changes.append((earlier, how, name))
+                self._seen[at] = (earlier, tensor, tensor._version, how)
+        for _, leaf in leaves(output):
+            if isinstance(leaf, Tensor):
+                self._seen.append((name, leaf, leaf._version, type(leaf.grad_fn).__name__))
+
+
+def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
+    """Try a backward pass through the whole model in training mode.
+
+    Raises:
+        CutError: the model changes an activation in place that its gradient needs; torch cannot train it, cut or not.
+    """
+    for call in calls:
+        probe = copy.deepcopy(model).train()
+        versions = _Versions(probe)
+        args, kwargs = with_rows(call, _ROWS)
+        with isolated(0, devices_of(probe, call)):
+            outputs = [leaf for _, leaf in leaves(probe(*args, **kwargs)) if isinstance(leaf, Tensor)]
+            try:
+                for output in outputs:
+                    if output.requires_grad:
+                        output.float().sum().backward(retain_graph=True)
+            except RuntimeError as problem:
+                if _IN_PLACE.search(str(problem)):
+                    raise CutError(_explained(versions, str(problem))) from problem
+
+
+def _explained(versions: _Versions, problem: str) -> str:
+    guilty = [change for change in versions.changes if re.search(rf"\b{change[1]}\b", problem)] or versions.changes
+    where = "an activation is changed in place, though its gradient needs it"
+    if guilty:
+        whose, _, then = guilty[-1]
+        where = f"what {whose or 'the model'!r} returns is changed in place in or before {then or 'the model'!r}"
+        where += ", though its gradient needs it"
+    return (
+        f"the model cannot be trained, cut or not: {where}. Change a copy instead, say without inplace=True ({problem})"
+    )
