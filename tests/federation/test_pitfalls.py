@@ -214,7 +214,7 @@ def test_rows_the_half_cannot_take_are_found_wherever_they_are(tmp_path: Path) -
     fed.learn({"south": ((x, ids), np.arange(300) % 2)})
     wrong = ids.copy()
     wrong[290] = 77
-    with pytest.raises(DataError, match="between rows 256 and 512"):
+    with pytest.raises(DataError, match="between rows 256 and 299"):
         fed.learn({"east": ((x, ids), np.arange(300) % 2), "north": ((x, wrong), np.arange(300) % 2)})
     assert fed.clients == ("south",) and fed.status().todo == ()  # nothing of the call was kept
 
@@ -351,7 +351,7 @@ def test_requests_of_an_absent_client_end_with_everything(tmp_path: Path) -> Non
     fed.learn(data)
     fed.submit("north", classes=["bird"])
     shutil.rmtree(fed.path / "clients" / "north")
-    with pytest.raises(AbsentClientError, match="wait for north"):
+    with pytest.raises(AbsentClientError, match="waits for north"):
         fed.settle()
     fed.learn({"south": table(9, ("cat",), 3)})  # others can go on
     fed.unlearn("north", everything=True)

@@ -203,7 +203,7 @@ def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run, http
     assert link.predict("north", rows).logits.shape == (2, 4)
     link.submit(Request("t1", "north", "class", COMMITTED))
     for ask in (lambda: link.predict("north", rows), lambda: link.model("north")):
-        with pytest.raises(WithdrawnError, match="1 requests to forget"):
+        with pytest.raises(WithdrawnError, match="1 request is carried out"):
             ask()
     ops = http(url, "ops", "operators")
     assert ops.post("/v1/operator/keep-serving", json={"ticket": "t1", "reason": "short"}).status_code == 422
