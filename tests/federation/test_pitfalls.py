@@ -22,7 +22,7 @@ from federation.runs import (
     three,
     without,
 )
-from splitwiper import Config, Federation, Halves, Label, ModelConfig, split
+from splitwiper import Config, Federation, Halves, Label, ModelConfig, numerics, split
 from splitwiper.errors import (
     AbsentClientError,
     BusyError,
@@ -46,16 +46,21 @@ def cut_of(model: nn.Module, at: str, example: object, **more: object) -> Halves
 # --- numerics and global state -----------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_made_under_other_numerics_is_not_taken_up(tmp_path: Path) -> None:
+def test_a_checkpoint_made_under_other_numerics_is_not_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numerics, "_cores", lambda: 2)  # a machine with one core would take one thread both times
+    threads = torch.get_num_threads()
     fed = Federation(tmp_path / "run", halves(), settings(slices=4))
-    fed.learn(three())
-    before = {r.file for r in fed._client("north").tree.checkpoints().values()}
-    victim = ids_at(fed, "north", positions_in_last_slice(fed, "north")[:1])
     try:
+        torch.set_num_threads(1)
+        fed.learn(three())
+        before = {r.file for r in fed._client("north").tree.checkpoints().values()}
+        victim = ids_at(fed, "north", positions_in_last_slice(fed, "north")[:1])
         torch.set_num_threads(2)
         receipt = fed.unlearn("north", samples=victim)
     finally:
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)
     assert not before & {r.file for r in fed._client("north").tree.checkpoints().values()}
     assert fed.verify(receipt).exact
 
