@@ -23,7 +23,7 @@ import torch
 from benchmarks.flooding import CONNECTIONS, flood
 from benchmarks.harness import ROOT, Check, Result
 from splitwiper import Label
-from splitwiper.errors import NotFoundError, WithdrawnError
+from splitwiper.errors import BusyError, NotFoundError
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, client_context, server_context
@@ -377,7 +377,7 @@ def _await_model(link: HttpsLink, rows: dict[str, torch.Tensor]) -> None:
         try:
             link.predict("client-1", rows)
             return
-        except (NotFoundError, WithdrawnError):
+        except (NotFoundError, BusyError):
             if time.monotonic() > end:
                 raise
             time.sleep(0.2)
