@@ -156,7 +156,7 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
             "threads": "1",
             "world_size": "1",
             "deterministic": "true",
-            "environment": _environment(without={*portable.SWITCHES, "OPENBLAS_CORETYPE"}),  # no BLAS but MKL is used
+            "environment": _environment(without=portable.SWITCHES),
             **_hooks(),
         }
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
@@ -193,7 +193,9 @@ def _hooks() -> dict[str, str]:
 
 def _environment(without: Container[str] = ()) -> str:
     """The variables that are set of those by which a user makes torch's libraries compute otherwise."""
-    return " ".join(f"{k}={v}" for k, v in sorted(os.environ.items()) if _SWITCHES.fullmatch(k) and k not in without)
+    unused = "OPENBLAS_CORETYPE" if torch.backends.mkl.is_available() else ""  # torch's BLAS is MKL then
+    set_here = {k: v for k, v in os.environ.items() if _SWITCHES.fullmatch(k) and k != unused and k not in without}
+    return " ".join(f"{name}={value}" for name, value in sorted(set_here.items()))
 
 
 def _gpu_switches() -> str:

@@ -60,6 +60,7 @@ def place_keys(path: Path) -> None:
         folder = path / "clients" / name
         folder.mkdir(parents=True)
         (folder / "key").write_text(fixed_key(name), encoding="ascii")
+        (folder / "key").chmod(0o600)
 
 
 def ids_at(path: Path, client: str, data: Rows, positions: Iterable[int]) -> list[int]:

@@ -16,7 +16,7 @@ from reliability.damaging import DAMAGES, empty, kinds, outcome, troubles
 from service.scene import EPOCHS, Scene
 from splitwiper.config import ClientConfig, to_toml
 from splitwiper.errors import ConfigError, CorruptError
-from splitwiper.service import running
+from splitwiper.service import logs, running
 from splitwiper.service.home import Home
 from splitwiper.service.storing import open_store, read_server
 
@@ -77,6 +77,7 @@ def test_stores(scene: Scene, tmp_path: Path, certs: Path, monkeypatch: pytest.M
     scene.stop()
     monkeypatch.setattr(running._Server, "run", lambda _: None)  # all but waiting for calls
     monkeypatch.setattr(running, "_worker", lambda *_: nullcontext())
+    monkeypatch.setattr(logs, "to_stderr", lambda: None)  # it would outlive the command, and what it writes to
     work, file = tmp_path / "work", server_file(tmp_path, certs)
     commands = {
         "serve": ("serve", file, "--store", work),

@@ -136,6 +136,7 @@ def test_one_client_cannot_make_training_start_over_for_ever(serve, run: Federat
     url = serve(shards=2)
     north, west = (link_of(url, certs, name, tries=1) for name in ("north", "west"))
     north.upload("north", shard(tmp_path / "n", 9), said())
+    run._server.train()
     rows = itertools.count(10)
 
     def send(*tickets: str) -> None:
@@ -156,6 +157,10 @@ def test_one_client_cannot_make_training_start_over_for_ever(serve, run: Federat
     send("w1")  # it may always forget
     assert {receipt.ticket for receipt in run._server.train()} == {"t1", "w1"}
     send()
+    north.upload("north", shard(tmp_path / "n", 5), said())  # one that learns is not kept waiting for ever either
+    send()
+    with pytest.raises(QuotaError, match="sent 2 shards while others wait"):
+        send()
 
 
 # --- room on the disk --------------------------------------------------------------------------------------------

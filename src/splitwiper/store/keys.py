@@ -37,8 +37,9 @@ def read_key(path: Path) -> bytes | None:
         IdentityError: others may read it.
     """
     try:
+        raw = read_bytes(path)
         check_private(path)
-        key = bytes.fromhex(read_bytes(path).decode("ascii"))
+        key = bytes.fromhex(raw.decode("ascii"))
     except FileNotFoundError:
         return None
     except ValueError:
