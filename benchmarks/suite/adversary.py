@@ -37,6 +37,10 @@ _LOG = 8 << 20
 """Bytes of the server's log at most, whatever the attacker does."""
 
 
+_BUSY, _PATIENCE = 8, 30.0
+"""The exit code where the model is forgetting, and seconds within which a call is repeated then, as users would."""
+
+
 @dataclass(frozen=True)
 class Step:
     """What a step of somebody else came to."""
@@ -89,6 +93,9 @@ def _tried(stage: Stage, harm: Harm) -> tuple[list[Step], list[str], int]:
 def _step(scene: Scene, name: str, command: str) -> Step:
     start = time.perf_counter()
     ended = scene.call(*shlex.split(command))
+    while ended.code == _BUSY and time.perf_counter() - start < _PATIENCE:
+        time.sleep(0.5)
+        ended = scene.call(*shlex.split(command))
     said = [line for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
     return Step(name, ended.code, round(time.perf_counter() - start, 2), (said[-1] if said else "")[:300])
 
@@ -97,7 +104,11 @@ def _result(harm: Harm, steps: list[Step], answers: list[str], logged: int) -> R
     failed = [f"{step.step}: exit {step.code} ({step.said})" for step in steps if step.code]
     if logged > _LOG:
         failed.append(f"the log has {logged:,} bytes")
-    told = "; ".join(failed) if failed else f"nobody harmed ({answers[-1] if answers else 'nothing sent'})"
+    longest = max(steps, key=lambda step: step.seconds)
+    took = f"longest step {longest.seconds:.1f} s"
+    told = (
+        "; ".join(failed) if failed else f"nobody harmed ({answers[-1][:100] if answers else 'nothing sent'}; {took})"
+    )
     return Result(
         {"harm": harm.name},
         {"does": harm.does, "steps": [asdict(step) for step in steps], "answers": answers[:20], "log bytes": logged},

@@ -17,6 +17,8 @@ from typing import Any
 
 _HELPERS = ("lease-", "read-ahead", "transcript", "write-behind")
 """How the names of this program's own threads begin, where they belong to a pool."""
+_QUIET = frozenset({"splitwiper", "IPython", "execnet", "ipykernel", "rich", "tornado", "tqdm", "zmq"})
+"""Packages whose threads show progress or carry messages, and neither draw random numbers nor set torch's switches."""
 
 
 class _Loan:
@@ -145,5 +147,5 @@ def other_threads() -> bool:
 
 def _is_helper(thread: threading.Thread) -> bool:
     target = getattr(thread, "_target", None)
-    own = str(getattr(target, "__module__", "")).startswith("splitwiper.")
-    return own or thread.name.startswith(_HELPERS)
+    module = str(getattr(target, "__module__", "") or type(thread).__module__)
+    return module.partition(".")[0] in _QUIET or thread.name.startswith(_HELPERS)

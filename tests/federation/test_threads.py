@@ -1,6 +1,7 @@
 """Threads of one process: trainings take turns, predictions get theirs, and what others draw changes no bit."""
 
 import dataclasses
+import io
 import random
 import secrets
 import threading
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
+from rich.progress import Progress
 from torch import nn
 
 from federation.runs import FEATURES, assert_same, halves, settings, three
@@ -19,7 +22,7 @@ from federation.test_pitfalls import Noisy, cut_of
 from splitwiper import Federation, Halves
 from splitwiper.client.embed import Sending
 from splitwiper.errors import BusyError
-from splitwiper.exclusive import borrowed, give_way
+from splitwiper.exclusive import borrowed, give_way, other_threads
 from splitwiper.stepping import Step
 
 PATIENCE = 60.0
@@ -255,3 +258,20 @@ def test_giving_way_hands_over_what_the_caller_had() -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert seen == ["caller's"] * 4 and shared == ["caller's"]
+
+
+def test_progress_bars_are_not_suspected() -> None:
+    """Checking costs a second computation: threads that only show something must not cause it."""
+    others = {thread for thread in threading.enumerate() if not thread.name.startswith("MainThread")}
+    before = other_threads()
+    with Progress(console=Console(file=io.StringIO(), force_terminal=True)):
+        assert set(threading.enumerate()) - others  # it has a thread of its own
+        assert other_threads() == before
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert other_threads()
+    finally:
+        stop.set()
+        thread.join()
