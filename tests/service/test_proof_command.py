@@ -62,6 +62,7 @@ def test_from_forgetting_to_exact(ward: Running, tmp_path: Path) -> None:
     assert "Forgotten at this site; the server certifies" in told and "xactly" not in told
     assert "not recomputed by anybody yet" in told
     (ticket,) = (one["id"] for one in call_json("certificate", site)["tickets"])
+    call("certificate", site, "--out", tmp_path / "which.json", code=2)
     assert "Nothing is left to do." in call("forget", site)
     (site / "north" / "certificates" / f"{ticket}.json").unlink()  # as if it was killed before it had it
     assert list(call_json("forget", site)["certificates"]) == [ticket]

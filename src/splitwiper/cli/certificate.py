@@ -142,6 +142,8 @@ def certificate(
     """
     from splitwiper.service.home import Home
 
+    if out is not None and ticket is None:
+        raise InputError(f"--out goes with a ticket: 'splitwiper certificate {site}' lists them.")
     look_here()
     with Bars(quiet=as_json) as bars, when_interrupted("Nothing is changed: run it again."):
         opened = Home(site, bars)
