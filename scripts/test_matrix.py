@@ -37,9 +37,8 @@ class Setting:
 SETTINGS = {
     "as it is": Setting(),
     "default": Setting({"ATEN_CPU_CAPABILITY": "default"}),
-    "avx2": Setting({"ATEN_CPU_CAPABILITY": "avx2"}),
+    "avx2, random order": Setting({"ATEN_CPU_CAPABILITY": "avx2"}, ("--random-order", "--random-order-bucket=global")),
     "four threads": Setting({"OMP_NUM_THREADS": "4", "SPLITWIPER_TEST_THREADS": "4"}),
-    "random order": Setting(options=("--random-order", "--random-order-bucket=global")),
 }
 
 
