@@ -19,7 +19,7 @@ from splitwiper.errors import (
     StoreError,
 )
 from splitwiper.store import book as module
-from splitwiper.store import files
+from splitwiper.store import files, sealing
 from splitwiper.store.book import Book
 
 SCHEMA = "CREATE TABLE things (name TEXT PRIMARY KEY);"
@@ -128,6 +128,34 @@ def test_a_locked_book_is_busy_not_corrupt(book: Book) -> None:
         with pytest.raises(BusyError, match="locked"):
             names(book)
     put(book, "x")
+
+
+@pytest.mark.parametrize("where", ["in the function", "when it is called"])
+def test_an_interrupt_while_a_row_is_sealed_is_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """SQLite says of it only that a function failed, which is no trouble of the disk."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    made = Book(tmp_path / "book.db", SCHEMA, lambda: b"k" * 32)
+    made.create({})
+    with monkeypatch.context() as now:
+        if where == "in the function":
+            now.setattr(sealing, "_weight", interrupted)
+        else:
+            made.db.create_function("seal_row", -1, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            put(made, "lost")
+    made.close()
+    with closing(sqlite3.connect(made.path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        made.db.execute("PRAGMA busy_timeout = 0")
+        with pytest.raises(BusyError):  # what went wrong before is not what is wrong now
+            put(made, "later")
+    put(made, "kept")
+    assert names(made) == ["kept"] and made._sealed(made.db)
 
 
 def test_a_book_that_cannot_be_written_says_so(book: Book) -> None:

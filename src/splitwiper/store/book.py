@@ -50,6 +50,10 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 
+_FUNCTION = "user-defined function raised exception"
+"""All that SQLite says of an exception in a function of ours."""
+
+
 def _explained(path: Path, problem: sqlite3.DatabaseError | UnicodeError | OverflowError) -> SplitWiperError:
     """What went wrong with a database, and what to do."""
     if isinstance(problem, UnicodeEncodeError | OverflowError):
@@ -233,12 +237,12 @@ class Book:
             DiskFullError: there was no room; nothing changed.
         """
         db = self.db
+        if self._seal:
+            self._seal.begin()
         try:
             db.execute("BEGIN IMMEDIATE")
             try:
                 self._fence()
-                if self._seal:
-                    self._seal.begin()
                 yield db
                 if self._seal:
                     self._seal.write(db)
@@ -251,6 +255,8 @@ class Book:
             raise
         except (sqlite3.DatabaseError, UnicodeError, OverflowError) as problem:
             unsealed = self._seal.problem if self._seal else None
+            if unsealed is None and _FUNCTION in str(problem):  # an interrupt, at the very moment of the call
+                unsealed = KeyboardInterrupt()
             raise unsealed or _explained(self.path, problem) from problem
 
     @contextmanager

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from splitwiper.errors import CorruptError, SplitWiperError
+from splitwiper.errors import CorruptError
 from splitwiper.seeding import encode, mac
 
 _MODULUS = 1 << 256
@@ -67,8 +67,8 @@ class Seal:
         self._read_key = key
         self._key: bytes | None = None
         self._delta = 0
-        self.problem: SplitWiperError | None = None
-        """Why a change could not be sealed."""
+        self.problem: BaseException | None = None
+        """Why a change could not be sealed: SQLite itself only says that a function failed."""
 
     def attach(self, db: sqlite3.Connection) -> None:
         """Let the triggers of a connection report here."""
@@ -80,13 +80,13 @@ class Seal:
         self._delta, self._key, self.problem = 0, None, None
 
     def _report(self, sign: int, table: str, *values: Any) -> None:
-        if self._key is None:
-            try:
+        try:
+            if self._key is None:
                 self._key = self._required()
-            except SplitWiperError as problem:  # SQLite would only say that a function failed
-                self.problem = problem
-                raise
-        self._delta += sign * _weight(self._key, table, values)
+            self._delta += sign * _weight(self._key, table, values)
+        except BaseException as problem:  # an interrupt may come at any moment
+            self.problem = problem
+            raise
 
     def _required(self) -> bytes:
         key = self._read_key()
