@@ -27,6 +27,7 @@ import typer
 
 import warm
 from splitwiper.cli import app
+from splitwiper.portable import SWITCHES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -125,7 +126,7 @@ class Page:
         done = subprocess.run(
             ["sh", "-ec", "\n".join(lines)],
             cwd=self.folder,
-            env={**os.environ, **plain},
+            env={**{k: v for k, v in os.environ.items() if k not in SWITCHES}, **plain},  # as a reader's is
             capture_output=True,
             text=True,
             encoding="utf-8",
