@@ -84,6 +84,7 @@ def _tried(stage: Stage, harm: Harm) -> tuple[list[Step], list[str], int]:
             harm.do(attacker),
         ):
             steps = [_step(scene, name, command) for name, command in STEPS.items()]
+        scene.settled()  # what the attacker sent last is trained on, or set aside
     finally:
         scene.stop()
     steps += [_step(scene, name, command) for name, command in AFTERWARDS.items()]
