@@ -73,6 +73,8 @@ class _Turn:
 
     def release(self) -> None:
         with self._guard:
+            if self._owner != threading.get_ident():
+                raise RuntimeError("a thread gives a turn back that is another's")
             self._depth -= 1
             if self._depth:
                 return
@@ -90,10 +92,17 @@ class _Turn:
             loan.hand_back()
         self.loans, self._depth = [], 1
         self.release()
-        self.acquire()
+        interrupt: BaseException | None = None
+        while self._owner != threading.get_ident():
+            try:
+                self.acquire()
+            except BaseException as problem:  # what is lent can be put back only once it is this thread's turn again
+                interrupt = problem
         self.loans, self._depth = loans, depth
         for loan in loans:
             loan.resume()
+        if interrupt is not None:
+            raise interrupt
 
 
 _turn = _Turn()

@@ -221,8 +221,10 @@ def _epoch(
     lane: torch.cuda.Stream | None,
     *,
     watched: bool,
-) -> bool:
+) -> bool | None:
     """Compute one epoch; whether it is certain, if that is watched, that no other thread got at numbers or settings.
+
+    None where it broke off because another thread changed a setting: what is there of it counts for nothing.
 
     Global state is held for an epoch at most, so that what callbacks do to it shifts nothing.
     """
@@ -240,13 +242,13 @@ def _epoch(
         except RuntimeError:
             if not watched or undisturbed(device, recipe.numerics):
                 raise
-            return False
+            return None
         if lane and not torch.equal(before, _drawn(device)):
             lane.synchronize()  # the GPU has one generator: whoever draws from it finishes first
         return not watched or (undisturbed(device, recipe.numerics) and not draws.any())
 
 
-def _until_certain(step: Step, compute: Callable[[], bool], what: str) -> None:
+def _until_certain(step: Step, compute: Callable[[], bool | None], what: str) -> None:
     """Compute an epoch beside threads of the caller's, which may draw from the generators or move torch's switches.
 
     Whether the numbers that were drawn meanwhile were the net's own, nobody can see: so the epoch is computed until two
@@ -257,12 +259,14 @@ def _until_certain(step: Step, compute: Callable[[], bool], what: str) -> None:
     """
     start, last = step.state(), None
     for _ in range(TRIES):
-        if compute():
+        certain = compute()
+        if certain:
             return
-        now = step.state()
-        if last is not None and same_state(now, last):
-            return
-        last = now
+        if certain is not None:
+            now = step.state()
+            if last is not None and same_state(now, last):
+                return
+            last = now
         step.load(start)
     raise disturbed(what)
 

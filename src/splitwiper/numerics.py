@@ -109,6 +109,16 @@ def isolated_call() -> Iterator[None]:
         _asked.reset(token)
 
 
+@contextmanager
+def asking_for(threads: int) -> Iterator[None]:
+    """Have what is computed inside use so many threads where its settings name no number; nothing is held meanwhile."""
+    token = _asked.set(threads)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
 def undisturbed(device: torch.device, numerics: str = "native") -> bool:
     """Whether everything is still as `reproducible` pinned it: threads that take no turns may have changed it."""
     return switches.still_pinned(device, portable=numerics == "portable")

@@ -141,3 +141,48 @@ def test_another_label_makes_another_row(tmp_path: Path) -> None:
     fed.learn({"north": (SINGLE["float32"], LABELS)})
     fed.unlearn("north", everything=True)
     assert fed.learn({"north": (SINGLE["by keyword"], LABELS[::-1])}).added["north"].refused == 4  # the b's
+
+
+def test_rows_that_were_never_forgotten_are_not_refused_for_having_equal_inputs_the_other_way(tmp_path: Path) -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cut = nn.Linear(2 * FEATURES, 8)
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return self.head(torch.relu(self.cut(torch.cat([a, b], dim=1))))
+
+    torch.manual_seed(0)
+    halves = split(Both(), at="cut", example=(torch.zeros(1, FEATURES), torch.zeros(1, FEATURES)))
+    x = (VALUES / 256).astype(np.float32)
+    fed = Federation(tmp_path / "run", halves, settings())
+    fed.learn({"north": ((x, 2 * x), LABELS)})
+    fed.unlearn("north", everything=True)
+    added = fed.learn({"north": ((2 * x, x), LABELS)}).added["north"]
+    assert (added.new, added.refused) == (ROWS, 0)
+    assert fed.learn({"north": ((x, 2 * x), LABELS)}).added["north"].refused == ROWS
+
+
+def test_every_row_is_tried_where_values_are_places_in_a_table(tmp_path: Path) -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.line = nn.Parameter(torch.randn(5, 8)), nn.Linear(3, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.table[x[:, 0].long()] + self.line(x[:, 1:])
+
+    torch.manual_seed(0)
+    halves = split(nn.Sequential(Table(), nn.ReLU(), nn.Linear(8, 3)), at="0", example=torch.zeros(1, 4))
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(1000, 4)).astype(np.float32)
+    x[:, 0] = draw.integers(0, 5, 1000)
+    labels = ["a" if value > 0 else "b" for value in x[:, 1]]
+    fed = Federation(tmp_path / "run", halves, settings())
+    fed.learn({"north": (x, labels)})
+    odd = x + np.float32([0, 1, 0, 0])
+    odd[3, 0] = 99  # none of the rows that a sample has
+    with pytest.raises(DataError, match="client half cannot take"):
+        fed.learn({"north": (odd, labels)})
+    assert len(fed.rows("north")) == 1000 and fed.verify().exact

@@ -5,9 +5,11 @@ import io
 import random
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from torch import nn
 
 from federation.runs import FEATURES, assert_same, halves, settings, three
 from federation.test_pitfalls import Noisy, cut_of
-from splitwiper import Federation, Halves
+from splitwiper import Federation, Halves, exclusive, loop
 from splitwiper.client.embed import Sending
 from splitwiper.errors import BusyError
 from splitwiper.exclusive import borrowed, give_way, other_threads
@@ -275,3 +277,62 @@ def test_progress_bars_are_not_suspected() -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_an_interrupt_while_another_thread_has_its_turn_leaves_that_turn_alone() -> None:
+    value, entered, seen = ["outside"], threading.Event(), list[str]()
+    begin, leave = threading.Event(), threading.Event()
+
+    def write(new: str) -> None:
+        value[0] = new
+
+    def other() -> None:
+        begin.set()
+        with borrowed(lambda: value[0], write):
+            value[0] = "other's"
+            entered.set()
+            leave.wait(PATIENCE)
+            seen.append(value[0])
+
+    thread = threading.Thread(target=other)
+    with pytest.raises(KeyboardInterrupt), borrowed(lambda: value[0], write):
+        value[0] = "ours"
+        thread.start()
+        begin.wait(PATIENCE)
+        while not exclusive._turn._waiting:
+            time.sleep(0.01)
+        acquire = exclusive._turn.acquire
+
+        def interrupted() -> None:
+            exclusive._turn.acquire = acquire  # type: ignore[method-assign]
+            entered.wait(PATIENCE)
+            leave.set()
+            raise KeyboardInterrupt
+
+        exclusive._turn.acquire = interrupted  # type: ignore[method-assign]
+        give_way()
+    thread.join(PATIENCE)
+    assert seen == ["other's"] and value == ["outside"] and exclusive._turn._owner is None
+    third = threading.Thread(target=lambda: seen.append(_held()))
+    third.start()
+    third.join(PATIENCE)
+    assert seen[-1] == "held"
+
+
+def _held() -> str:
+    with borrowed(lambda: None, lambda _: None):
+        return "held"
+
+
+def test_an_epoch_that_broke_off_is_never_taken_for_certain() -> None:
+    state, ends = {"w": torch.zeros(1)}, iter([None, None, None, True])
+    step = SimpleNamespace(state=lambda: {"w": state["w"].clone()}, load=lambda kept: state.update(kept))
+
+    def compute() -> bool | None:
+        if (end := next(ends)) is None:
+            return None  # at its first step: nothing was changed
+        state["w"] = torch.ones(1)
+        return end
+
+    loop._until_certain(step, compute, "training")
+    assert state["w"].item() == 1 and next(ends, "no more") == "no more"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -191,3 +192,14 @@ def test_a_run_whose_making_was_interrupted_is_made_again_and_not_accused(tmp_pa
         fed = Federation(run, halves(), config())
         fed.learn({"north": rows("north", "abc")})
         assert fed.verify().exact
+
+
+def test_a_run_that_lost_its_configuration_is_not_made_anew(run: Path) -> None:
+    """The clients' folders may be elsewhere; ledger, tickets and shards must not be erased for that."""
+    (run / "federation.toml").unlink()
+    shutil.rmtree(run / "clients")
+    (run / "clients").mkdir()
+    before = {path: path.read_bytes() for path in (run / "server").rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"federation\.toml is gone: restore"):
+        Federation(run, halves(), config())
+    assert {path: path.read_bytes() for path in (run / "server").rglob("*") if path.is_file()} == before

@@ -20,13 +20,17 @@ from service.processes import Running, answers, data, settled, weights
 from service.scene import Scene
 from service.serving import connected, link_of
 from service.test_proof_command import call, call_json
-from splitwiper.errors import ForbiddenError, MismatchError, NotFoundError, TrainingError, WithdrawnError
+from splitwiper.errors import DataError, ForbiddenError, MismatchError, NotFoundError, TrainingError, WithdrawnError
+from splitwiper.service import worker
 from splitwiper.service.api import copies, predicting
+from splitwiper.service.cases import Cases
 from splitwiper.service.certificate import Log, check
+from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.service.home.link import HttpsLink, _File
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.lapsing import Lapses
 from splitwiper.service.shared_book import service_book
+from splitwiper.service.uploads import Upload, Uploads
 from splitwiper.service.verifying import verify_store
 from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Request
@@ -165,9 +169,9 @@ def test_requests_of_a_client_without_data_stop_nobody(scene: Scene, certs: Path
     assert scene.certificate(scene.forget()).checked.holds  # and others' are as ever
 
 
-def http_begun(link: HttpsLink, folder: Path) -> str:
+def http_begun(link: HttpsLink, folder: Path, client: str = "west") -> str:
     file = _File(path := shard(folder / "begun"), path.stat().st_size, "ab" * 32)
-    return str(link._begun("west", file, dataclasses.replace(said(), salt="00" * 32), nullcontext)["id"])
+    return str(link._begun(client, file, dataclasses.replace(said(), salt="00" * 32), nullcontext)["id"])
 
 
 def test_a_silent_requester_loses_its_shard_and_stops_nobody(tmp_path: Path) -> None:
@@ -217,6 +221,49 @@ def test_a_request_lapses_by_the_clock_that_nobody_sets(scene: Scene, monkeypatc
     scene.south.client.send_requests()
     with pytest.raises(WithdrawnError, match="1 request is"):  # those of others stop it
         scene.south.link.model("south")
+
+
+def test_nothing_that_was_sent_before_a_lapse_comes_back_after_it(scene: Scene) -> None:
+    north, book = scene.north, service_book(scene.store)
+    signed = scene.tree.shard("north").signed
+    begun = http_begun(north.link, scene.folder, "north")
+    ticket = north.forget(samples=list(north.client.holdings.ids())[:1])
+    north.client.send_requests()
+    now = [0.0]
+    lapses = Lapses(1.0, lambda: now[0])
+    lapses.expire(scene.tree, worker._given_up(scene.store))
+    now[0] = 2 * 3600.0
+    lapses.expire(scene.tree, worker._given_up(scene.store))
+    assert scene.tree.ticket(ticket).state == "erased" and ledger.has_lapsed(scene.tree.book.db, "north")
+    with pytest.raises(NotFoundError):
+        north.link._call("GET", f"/v1/uploads/{begun}")
+    with pytest.raises(DataError, match="old one that was sent again"):
+        Cases(book).check_serial(ShardStatement.read(json.loads(signed)))
+    book.close()
+
+
+def test_a_request_while_a_shard_is_taken_in_is_not_settled_at_once(
+    scene: Scene, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is being checked would become a shard after the request was answered."""
+    own = OwnKey(scene.folder, scene.tree.book.meta("run"))
+    west = link_of(scene.url, certs, "west", signer=own)
+    west.register("west")
+    begun, asked = http_begun(west, scene.folder), list[str]()
+    find = Uploads.find
+
+    def asking(uploads: Uploads, client: str, upload: str) -> Upload:
+        if client == "west" and not asked:
+            asked.append(west.submit(Request("t-meanwhile", "west", "client", COMMITTED)).state)
+        return find(uploads, client, upload)
+
+    data = (scene.folder / "begun").read_bytes()
+    place = f"/v1/uploads/{begun}"
+    west._call("PATCH", place, content=data, headers={"Upload-Offset": "0"})
+    monkeypatch.setattr(Uploads, "digest", lambda uploads, upload: asking(uploads, "west", upload.id) and "00" * 32)
+    with pytest.raises(DataError):
+        west._call("POST", f"{place}/finish", json={"digest": "ab" * 32})
+    assert asked == ["accepted"]
 
 
 def test_a_request_after_a_withdrawal_waits_for_the_model_that_still_knows_the_rows(scene: Scene) -> None:

@@ -73,7 +73,7 @@ def test_an_upload_erases_what_it_replaces_and_nothing_else(tree: ServerTree, va
     (tree.root / "shards" / "stray").touch()
     upload(tree, "north", value)
     assert old is not None
-    assert old.file not in present(tree, "shards")
+    assert (old.file in present(tree, "shards")) == (value == 1.0)
     assert present(tree, "shards") == tree.kept()["shards"] | {"stray"}  # a look through the folder is the sweep's
     assert present(tree, "models") == {model.file}
     tree.sweep()
@@ -154,3 +154,15 @@ def test_a_ledger_that_contradicts_itself_is_noticed(tree: ServerTree, entry: di
         ledger.append(db, entry)
     with pytest.raises(CorruptError):
         played(tree)
+
+
+def test_a_shard_that_is_sent_again_keeps_its_file_unless_that_is_damaged(tree: ServerTree) -> None:
+    """A training that has begun on the file is not disturbed, however often it comes again."""
+    upload(tree, "north", 1.0)
+    file = tree.shard("north").file
+    upload(tree, "north", 1.0)
+    assert tree.shard("north").file == file and present(tree, "shards") == {file}
+    (tree.root / "shards" / file).write_bytes(b"damaged")
+    upload(tree, "north", 1.0)
+    assert tree.shard("north").file != file and tree.open(tree.shard("north")).rows == 2
+    assert len(ledger.entries(tree.book)) == 2  # made, and one shard

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from splitwiper.cache import to_device
 from splitwiper.client.embed import BATCH
@@ -17,17 +19,40 @@ from splitwiper.data.datasets import spread
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
 from splitwiper.exclusive import give_way
-from splitwiper.numerics import device_at_hand, reproducible
+from splitwiper.numerics import reproducible
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.wire import Column
+from splitwiper.wire.columns import Array
+
+_TABLES = frozenset({"embedding", "_embedding_bag", "index", "index_select", "gather", "take", "scatter", "index_put"})
+"""Operations that fail for a value that is no place in their table."""
+
+
+class _Lookups(TorchDispatchMode):
+    """Notices whether values are taken for places in a table."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen |= func.overloadpacket.__name__.rstrip("_") in _TABLES
+        return func(*args, **(kwargs or {}))
+
+
+def _batches(count: int, lookups: _Lookups) -> Iterator[Array]:
+    """Yield the places of rows to try: some, spread over all of them; then all, where one of those looked values up."""
+    yield np.array(spread(count, BATCH))
+    if lookups.seen:
+        for start in range(0, count, BATCH):
+            yield np.arange(start, min(start + BATCH, count))
 
 
 def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module, columns: Sequence[Column]) -> None:
     """Refuse rows with labels outside the closed set, or that the client half cannot take.
 
-    Some rows are tried, where the client trains; whether they fit is a matter of shapes. Of integers that may be places
-    in a table every row is tried, on the CPU: a place that is not there is an error there, and the end of the process
-    on a GPU.
+    Some rows are tried: whether they fit is a matter of shapes. Where the half takes values for places in a table,
+    every row is tried.
 
     Raises:
         DataError: naming what does not fit.
@@ -40,16 +65,12 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
                 f"{list(config.labels)}.{nearest(str(label.name), map(str, known))}"
             )
     shown = ", ".join(map(str, rows.columns))
-    wide = any(array.dtype.kind in "iu" and array.dtype.itemsize > 1 for array in rows.inputs.values())
-    looked_up = wide or any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in half.modules())
-    device = torch.device("cpu") if looked_up else device_at_hand(config.device)
+    device = torch.device("cpu")  # where a value out of range is an error, and not the end of the process
     embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
-    pinned = reproducible(device, config.threads, config.numerics)
-    with pinned, torch.inference_mode(), isolated_rng(Stream(0, "probe")):
-        places = np.arange(len(rows)) if looked_up else np.array(spread(len(rows), BATCH))
-        for start in range(0, len(places), BATCH):
+    pinned, lookups = reproducible(device, config.threads, config.numerics), _Lookups()
+    with pinned, torch.inference_mode(), isolated_rng(Stream(0, "probe")), lookups:
+        for tried in _batches(len(rows), lookups):
             give_way()
-            tried = places[start : start + BATCH]
             part = {name: torch.from_numpy(array[tried]) for name, array in rows.inputs.items()}
             try:
                 boundary = embedder(to_device(part, device))

@@ -44,10 +44,11 @@ def row_macs(rows: Rows, key: bytes) -> list[bytes]:
     ]
 
 
-def macs_in_form(rows: Rows, columns: Sequence[Column], key: bytes) -> Iterator[list[bytes | None]]:
+def macs_in_form(rows: Rows, call: str, columns: Sequence[Column], key: bytes) -> Iterator[list[bytes | None]]:
     """Yield the HMACs that rows would have in another form: other names, order, dtypes or shapes, or other pieces.
 
-    Inputs are taken in every order: a model that takes them by position has another one than by keyword.
+    Inputs are taken in every order where they come by keyword now and came by position then, or the reverse: only
+    then may the same row have them in another order.
 
     Yields:
         For each order one for each row; None where its values cannot be had in that form.
@@ -56,7 +57,7 @@ def macs_in_form(rows: Rows, columns: Sequence[Column], key: bytes) -> Iterator[
     wanted = [math.prod(column.shape) for column in columns]
     if sum(array.shape[1] for array in flat) != sum(wanted):
         return
-    for order in islice(permutations(flat), _ORDERS):
+    for order in islice(permutations(flat), _ORDERS if call != rows.call else 1):
         inputs, same, start = {}, np.ones(len(rows.labels), bool), 0
         for column, size in zip(columns, wanted, strict=True):
             values, kept = _cast(order, start, start + size, DTYPES[column.dtype])

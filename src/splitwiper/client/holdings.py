@@ -87,10 +87,10 @@ class Holdings:
             return rows
         return rows.arranged(order, f"client {self._name!r}")
 
-    def _earlier_forms(self) -> list[tuple[Column, ...]]:
-        """The columns that rows had before all of them were forgotten, once for every time that happened."""
-        kept = parsed(self._tree.book.meta("earlier_inputs") or "[]")
-        return [columns_in(parsed(form)["columns"]) for form in kept]
+    def _earlier_forms(self) -> list[tuple[str, tuple[Column, ...]]]:
+        """How rows were given, and their columns, before all were forgotten; once for every time that happened."""
+        kept = [parsed(form) for form in parsed(self._tree.book.meta("earlier_inputs") or "[]")]
+        return [(str(form["call"]), columns_in(form["columns"])) for form in kept]
 
     # --- looking -------------------------------------------------------------------------------------------
 
@@ -121,7 +121,10 @@ class Holdings:
         marks = []
         for number, record in records.items():
             path = self._tree.root / "slices" / record.file
-            found = path.lstat() if path.exists() else None
+            try:
+                found = path.lstat()
+            except FileNotFoundError:
+                found = None
             marks.append((number, record, found and (found.st_ino, found.st_size, found.st_mtime_ns)))
         return marks
 
@@ -186,8 +189,8 @@ class Holdings:
         rows = self.arranged(rows)
         macs = row_macs(rows, key)
         suppressed, slices = self._tree.suppressed(), self.slices()
-        for columns in self._earlier_forms():
-            for then in macs_in_form(rows, columns, key):  # it may have been forgotten when rows had that form
+        for call, columns in self._earlier_forms():
+            for then in macs_in_form(rows, call, columns, key):  # it may have been forgotten when rows had that form
                 suppressed |= {m for m, earlier in zip(macs, then, strict=True) if earlier in suppressed}
         held = {m.tobytes() for part in slices.values() for m in np.asarray(part.columns[MAC_COLUMN])}
         fresh: dict[bytes, int] = {}  # HMAC -> row number

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from splitwiper.data.datasets import check_inputs, collect
@@ -67,6 +68,11 @@ def pack(inputs: Mapping[str, Any], call: str) -> Any:
         return dict(inputs)
     values = tuple(inputs.values())
     return values[0] if call == "one" else values
+
+
+def is_wide(half: nn.Module) -> bool:
+    """Whether a client half computes in float64."""
+    return any(parameter.dtype == torch.float64 for parameter in half.parameters())
 
 
 def as_rows(data: Data, *, task: str, wide: bool = False) -> Rows:

@@ -36,7 +36,7 @@ class Table:
 def names_of(inputs: Any) -> tuple[str, ...]:
     """Return the names of a table's columns: of a `Table`, or of any data frame; empty for what has none."""
     columns = getattr(inputs, "columns", None)
-    if columns is None or isinstance(inputs, type):
+    if columns is None or isinstance(inputs, type) or not all(isinstance(name, str | int) for name in columns):
         return ()
     names = tuple(map(str, columns))
     if names == tuple(map(str, range(len(names)))):  # numbered, because they have no names
@@ -54,7 +54,7 @@ def check_numbers(inputs: Any, what: str) -> None:
     names = names_of(inputs)
     if not names or dtypes is None or len(dtypes) != len(names):
         return
-    odd = [name for name, kind in zip(names, dtypes, strict=True) if getattr(kind, "kind", "O") not in "biuf"]
+    odd = [name for name, kind in zip(names, dtypes, strict=True) if getattr(kind, "kind", "f") not in "biuf"]
     if odd:
         shown = ", ".join(map(repr, odd[:5])) + ("…" if len(odd) > 5 else "")
         raise DataError(

@@ -8,6 +8,7 @@ import json
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from splitwiper.config import Config, config_digest, to_toml
-from splitwiper.errors import ConfigError, InputError
+from splitwiper.errors import ConfigError, InputError, NotFoundError, StoreError
 from splitwiper.numerics import pick_device
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.splitting import Halves, TensorSpec, identity
-from splitwiper.store import ServerTree, files
+from splitwiper.store import ServerTree, files, ledger
 from splitwiper.wire import Column
 
 _log = logging.getLogger("splitwiper")
@@ -97,6 +98,7 @@ def _make(
     for name in sorted(_FOLDERS):
         files.make_folder(path / name)
     tree = ServerTree(path / "server")
+    _refuse_lost(tree)
     for suffix in ("", "-journal"):  # of a making that was interrupted: its ledger would say twice how it began
         files.erase(tree.book.path.with_name(f"{tree.book.path.name}{suffix}"))
     tree.create(
@@ -106,6 +108,23 @@ def _make(
         meta=remembered(halves, config, codec=config.client.codec, run=run),
     )
     files.write_bytes(path / FINISHED, to_toml(config).encode())
+
+
+def _refuse_lost(tree: ServerTree) -> None:
+    """Refuse to make a run over one that was in use and lost its configuration.
+
+    Raises:
+        InputError: the server's folder holds what a making does not leave behind.
+    """
+    used = any(any((tree.root / name).glob("*")) for name in ("shards", "models", "epochs"))
+    if not used and tree.book.path.exists():
+        with suppress(StoreError, NotFoundError), closing(tree.book):  # what cannot be read is no finished making
+            used = len(ledger.entries(tree.book)) > 1
+    if used:
+        raise InputError(
+            f"{tree.root} is that of a run whose {FINISHED} is gone: restore {FINISHED} from a backup, or give another "
+            "folder. Nothing was changed."
+        )
 
 
 def remembered(halves: Halves, config: Config, *, codec: str, run: str | None = None) -> dict[str, str]:

@@ -8,14 +8,13 @@ from collections.abc import Set as AbstractSet
 from contextlib import closing, suppress
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
 from splitwiper.client.context import Progress
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest, to_toml
-from splitwiper.data.rows import Rows
+from splitwiper.data.rows import Rows, is_wide
 from splitwiper.errors import (
     ConfigError,
     CorruptError,
@@ -110,7 +109,7 @@ class Members:
 
     def is_wide(self, name: str) -> bool:
         """Whether a client's half computes in float64."""
-        return any(parameter.dtype == torch.float64 for parameter in self._halves.client_for(name).parameters())
+        return is_wide(self._halves.client_for(name))
 
     def settings(self, name: str) -> str | None:
         """The digest of the settings that a client joined with, as its book remembers it."""

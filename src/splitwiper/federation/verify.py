@@ -30,7 +30,7 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.history import Altered, check_history, heads_of
 from splitwiper.formats import counted
-from splitwiper.numerics import fingerprint, pick_device, reproducible
+from splitwiper.numerics import asking_for, fingerprint, pick_device
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.store import ShardRecord, tickets, undisturbed
@@ -388,7 +388,7 @@ def verify_client(client: Client, accepted: str | None) -> Check:
     if odd := differing(then, fingerprint(device, client.config.threads, client.config.numerics)):
         return Check(what, "state", "not_comparable", "; ".join(odd))
     try:
-        with reproducible(device, int(then["threads"]), client.config.numerics):
+        with asking_for(int(then["threads"])):
             state, shard = client.recompute()
     except (TrainingError, DataError) as problem:
         if stuck:
@@ -439,8 +439,7 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
         return Check(what, "state", "not_comparable", "; ".join(odd))
     states: list[str] = []
     on_state = (lambda _, state: states.append(state_digest(state))) if model.transcript else None
-    threads, numerics = int(model.fingerprint["threads"]), server.config.numerics
-    with reproducible(pick_device(server.config.device), threads, numerics):
+    with asking_for(int(model.fingerprint["threads"])):
         trained, labels = server.compute(shards, on_state=on_state)
     if labels != model.labels:
         return Check(what, "state", "mismatch", "the model's labels are not those of the shards, in their order")

@@ -88,6 +88,8 @@ class Server:
         self._progress = progress
         self._device = device_at_hand(self.config.device)  # for predictions, which are free to use another one
         self._ready: tuple[str, ServerHalf] | None = None
+        self.before_set_aside: Callable[[str], None] = lambda _: None
+        """Told of a client before its shard is set aside."""
 
     @property
     def network(self) -> str:
@@ -204,9 +206,14 @@ class Server:
         """Erase the client's shard; nothing replaces it."""
         self.tree.withdraw(client, statement, answers=statement.tickets)
 
-    def submit(self, request: Request) -> Ticket:
-        """Record a request to be forgotten. Where clients are apart, one without a shard is answered at once."""
-        return self.tree.submit(request, at_once=self._shared)
+    def submit(self, request: Request, *, at_once: bool = True) -> Ticket:
+        """Record a request to be forgotten. Where clients are apart, one without a shard is answered at once.
+
+        Args:
+            request: what is asked.
+            at_once: False where a shard of the client is just being taken in.
+        """
+        return self.tree.submit(request, at_once=self._shared and at_once)
 
     def tickets(self, client: str) -> tuple[Ticket, ...]:
         """Every request made in this client's name, and where it stands."""
@@ -304,6 +311,7 @@ class Server:
             raise problem
         client, why = found.shard.client, "training with this shard fails"
         _log.error("the shard of client %r is set aside, since training fails with it: %s", client, problem)
+        self.before_set_aside(client)
         exclusion.set_aside(self.tree, client, by="training", why=why, file=found.shard.file)
 
     def _is_whole(self, model: ModelRecord | None) -> bool:

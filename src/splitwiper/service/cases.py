@@ -187,6 +187,11 @@ class Cases:
             self.check_serial(made)
             db.execute("INSERT OR REPLACE INTO serials VALUES (?, ?, ?)", (made.client, made.serial, _mark(made)))
 
+    def void(self, client: str) -> None:
+        """Accept no statement about a shard again that was accepted before: its shard was erased since."""
+        with self._book.change() as db:
+            db.execute("UPDATE serials SET newest = '' WHERE client = ?", (client,))
+
     def drop_key(self, client: str, operator: str, reason: str) -> None:
         """Forget a site's key, so that it can register another one. Who did so, and why, is kept.
 

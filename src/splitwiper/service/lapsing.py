@@ -29,8 +29,13 @@ class Lapses:
     def __init__(self, hours: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._hours, self._terms = hours, Terms(hours, clock)
 
-    def expire(self, tree: ServerTree) -> None:
-        """Erase the shards of clients that asked and were silent for too long."""
+    def expire(self, tree: ServerTree, before: Callable[[str], None] = lambda _: None) -> None:
+        """Erase the shards of clients that asked and were silent for too long.
+
+        Args:
+            tree: the server's.
+            before: told of each client first.
+        """
         held = {shard.client: shard.file for shard in tree.shards()}  # before the tickets that a newer one may answer
         waiting = [ticket for ticket in tree.waiting() if ticket.state == "accepted"]
         self._terms.keep({ticket.id for ticket in waiting})
@@ -41,5 +46,5 @@ class Lapses:
         }
         for client in sorted(over):
             _log.warning("client %r asked to forget and sent nothing since: its shard is erased", client)
-            why = "the client asked to forget, and sent nothing since"
-            exclusion.set_aside(tree, client, by="lapse", why=why, file=held.get(client, ""))
+            before(client)
+            exclusion.lapse(tree, client, file=held.get(client, ""))

@@ -55,6 +55,15 @@ class Upload:
         return self.path.stat().st_size if self.path.exists() else 0
 
 
+def drop(book: Book, folder: Path, client: str) -> None:
+    """Give up all uploads of a client, from another process than the one that receives them."""
+    with book.change() as db:
+        rows = db.execute("SELECT id FROM uploads WHERE client = ?", (client,)).fetchall()
+        db.execute("DELETE FROM uploads WHERE client = ?", (client,))
+    for row in rows:
+        files.erase(folder / f"{row['id']}.part")
+
+
 class Uploads:
     """Uploads that were begun and not finished.
 
@@ -223,6 +232,10 @@ class Uploads:
         """Give up whatever a client has begun: it would bring back what a later shard, or a withdrawal, took away."""
         for row in self._book.read("SELECT * FROM uploads WHERE client = ?", (client,)):
             self.end(self._upload(dict(row)))
+
+    def begun(self, client: str) -> list[str]:
+        """Return the names of the uploads that a client has begun and not finished."""
+        return [row["id"] for row in self._book.read("SELECT id FROM uploads WHERE client = ?", (client,))]
 
     def expire(self) -> None:
         """Give up what was not finished in time, and files that no upload is of."""

@@ -9,7 +9,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from splitwiper.service.certifying import certified
 from splitwiper.service.lapsing import Lapses
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.shared_book import service_book
+from splitwiper.service.uploads import drop
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerTree, manifest_digest
 
@@ -40,11 +41,12 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
     stop = stop or on_signals()
     coalesce, deadline = config.coalesce, config.deadline
     server, lapses = Server(ServerTree(root), half, shared=True), Lapses(config.lapse)
+    server.before_set_aside = _given_up(root)
     _catch_up(server, deadline)
     failed: object = None
     while not stop.wait(_LOOK):
         with _going_on():
-            lapses.expire(server.tree)
+            lapses.expire(server.tree, server.before_set_aside)
         if server.tree.is_current() or _state(server) == failed:
             continue
         if not _quiet(server, coalesce, stop):
@@ -54,9 +56,7 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
             receipts = server.train()
         except BusyError:
             continue
-        except (
-            UntrainableError
-        ) as problem:  # the same rows give the same end, and no shard is to blame: wait for others
+        except UntrainableError as problem:  # the same rows give the same end, and no shard is to blame
             failed = _state(server)
             _log.error("training went wrong: %s", problem)
             continue
@@ -67,6 +67,17 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
         failed = None
         _certify(server, [receipt.ticket for receipt in receipts], deadline)
         _log.info("trained", extra={"seconds": round(time.perf_counter() - start, 3), "settled": len(receipts)})
+
+
+def _given_up(root: Path) -> Callable[[str], None]:
+    """Return what keeps anything from becoming a client's shard that was sent before its shard is erased."""
+
+    def give_up(client: str) -> None:
+        with closing(service_book(root)) as book:
+            drop(book, root / "uploads", client)
+            Cases(book).void(client)
+
+    return give_up
 
 
 def _catch_up(server: Server, deadline: float) -> None:

@@ -27,6 +27,14 @@ def set_aside(tree: ServerTree, client: str, *, by: str, why: str, file: str | N
     tree.withdraw(client, None, answers=None, by=by, why=why, file=file)
 
 
+def lapse(tree: ServerTree, client: str, *, file: str) -> None:
+    """Erase the shard of a client that asked and then was silent, if it has one, and put on record that it lapsed."""
+    set_aside(tree, client, by="lapse", why="the client asked to forget, and sent nothing since", file=file)
+    with tree.book.change() as db:
+        if tree.shard(client) is None:
+            ledger.append(db, {"kind": "lapsed", "client": client})
+
+
 def evict(tree: ServerTree, client: str, operator: str) -> None:
     """Erase a client's shard on an operator's word, and take no other one of it. Repeating it changes nothing."""
     with tree.book.change() as db:

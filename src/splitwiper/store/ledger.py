@@ -107,10 +107,10 @@ def is_evicted(db: sqlite3.Connection, client: str) -> bool:
 
 
 def has_lapsed(db: sqlite3.Connection, client: str) -> bool:
-    """Whether a client ever asked to forget and then was silent until its shard was erased."""
+    """Whether a client ever asked to forget and then was silent for too long."""
     row = db.execute(
-        "SELECT 1 FROM ledger WHERE json_extract(body, '$.kind') = 'withdrawn' "
-        "AND json_extract(body, '$.by') = 'lapse' AND json_extract(body, '$.client') = ? LIMIT 1",
+        "SELECT 1 FROM ledger WHERE json_extract(body, '$.kind') = 'lapsed' "
+        "AND json_extract(body, '$.client') = ? LIMIT 1",
         (client,),
     ).fetchone()
     return row is not None

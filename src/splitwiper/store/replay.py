@@ -9,7 +9,7 @@ from typing import Any
 from splitwiper.errors import CorruptError
 from splitwiper.store.ledger import WITHDRAWERS
 
-_NOTED = ("key-revoked", "restored")
+_NOTED = ("key-revoked", "lapsed", "restored")
 """Entries that change neither shards, model, keys nor tickets."""
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from splitwiper.errors import CorruptError, NotFoundError
+from splitwiper.errors import CorruptError, IdentityError, NotFoundError, StoreError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import board, files, ledger, tickets
 from splitwiper.store.book import Book
@@ -60,12 +60,24 @@ _TICKETS = (
 )
 
 
+def _own_key(path: Path) -> bytes | None:
+    """Return the server's key. What is wrong with it is trouble of the server's own, and no caller's identity.
+
+    Raises:
+        StoreError: others may read it.
+    """
+    try:
+        return read_key(path)
+    except IdentityError as problem:
+        raise StoreError(str(problem)) from problem
+
+
 class ServerTree:
     """Everything the server keeps."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.book = Book(root / "server.db", SCHEMA, partial(read_key, root / "key"))
+        self.book = Book(root / "server.db", SCHEMA, partial(_own_key, root / "key"))
 
     # --- made once -----------------------------------------------------------------------------------------
 
@@ -199,13 +211,17 @@ class ServerTree:
             signed: what the client's own key signed about it, where clients sign; it is erased with the shard.
         """
         value, size = digest or files.file_digest(staged), staged.stat().st_size
-        name = files.random_name("shard")
+        name, intact = files.random_name("shard"), self._intact(client, value)
         with self._undone(self.root / "shards" / name), self._replacing(client) as db:
-            files.move(staged, self.root / "shards" / name)
-            old = db.execute("SELECT digest, codebook, salt FROM shards WHERE client = ?", (client,)).fetchone()
+            old = db.execute("SELECT file, digest, codebook, salt FROM shards WHERE client = ?", (client,)).fetchone()
             coded, salt = (statement.codebook, statement.outputs), bytes.fromhex(statement.salt)
             same = old is not None and (old["digest"], old["codebook"]) == (value, coded[0])
-            if old is not None and same and salt in (b"", old["salt"]):  # only the file is new
+            same = same and salt in (b"", old["salt"])
+            if same and old["file"] == intact:  # the file stays, so that sending it again disturbs no training
+                name = intact
+            else:
+                files.move(staged, self.root / "shards" / name)
+            if same:
                 db.execute("UPDATE shards SET file = ?, signed = ? WHERE client = ?", (name, signed, client))
             else:
                 db.execute(
@@ -221,6 +237,15 @@ class ServerTree:
             sent = size if travelled is None else travelled
             tickets.answer(db, client, statement, statement.tickets, size=sent, warm=self._warm())
             return shard_record(db.execute(f"{_SHARDS} WHERE client = ?", (client,)).fetchone())
+
+    def _intact(self, client: str, digest: str) -> str:
+        """Return the file of a client's shard if it has this digest, on disk too; empty where it has not."""
+        record = self.shard(client)
+        if record is None or record.digest != digest:
+            return ""
+        with suppress(OSError, CorruptError):
+            return record.file if files.file_digest(self.root / "shards" / record.file) == digest else ""
+        return ""
 
     def withdraw(
         self,

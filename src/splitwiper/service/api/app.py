@@ -106,6 +106,10 @@ class Service:
         finally:
             self._busy.discard(upload)
 
+    def is_taking_in(self, client: str) -> bool:
+        """Whether a call is just sending to, or finishing, an upload of a client."""
+        return not self._busy.isdisjoint(self.uploads.begun(client))
+
     def client(self, request: Request) -> str:
         """The name of who calls; the front lets clients, or operators, come this far."""
         caller: Principal = request.scope[CALLER]

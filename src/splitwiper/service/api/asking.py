@@ -66,9 +66,10 @@ async def ask(request: Request, body: Ask) -> TicketShape:
         signed = body.signed.model_dump() if body.signed else None
         federation = server.tree.book.meta("run") or ""
         case = service.cases.receive(asked, signed, federation=federation, must=service.config.signed)
-        ticket = server.submit(asked)
-        if ticket.state == "settled":  # there was no shard; what was begun before the request must not become one
+        at_once = not service.is_taking_in(client)  # what is being taken in would become a shard after its end
+        if at_once and server.tree.shard(client) is None:  # nor may what was begun before the request
             service.uploads.end_all(client)
+        ticket = server.submit(asked, at_once=at_once)
         return told(service, server.tree, ticket, case)
 
     return await service.office.run(submit)

@@ -192,6 +192,7 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
         try:
             _check(found)
             _check_signed(service, found, digest)
+            service.uploads.find(client, upload)  # nor may a request have ended it while it was checked
             accepted = AcceptedShape.of(
                 server.upload(
                     client,

@@ -19,7 +19,7 @@ import httpx
 from splitwiper.client import Added, Client, scoring
 from splitwiper.client.scoring import Predicted, Probabilities
 from splitwiper.config import ClientConfig, Config, from_dict, read_toml
-from splitwiper.data.rows import as_rows
+from splitwiper.data.rows import as_rows, is_wide
 from splitwiper.errors import (
     BusyError,
     ForbiddenError,
@@ -188,7 +188,10 @@ class Home:
         """
         trying = Patience(patience, told)
         trying(lambda: self.register(again=True))
-        client, rows = self.client, as_rows(data() if callable(data) else data, task=self.config.task)
+        client, rows = (
+            self.client,
+            as_rows(data() if callable(data) else data, task=self.config.task, wide=is_wide(self.halves.client)),
+        )
         side = Side(client, self.link) if client.config.masking.is_on else None
         if side is not None:
             trying(partial(side.check, rows))
