@@ -213,7 +213,7 @@ def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run, http
     assert link.predict("north", rows).logits.shape == (2, 4)
     (kept,) = ops.get("/v1/operator/overrides").json()
     assert (kept["operator"], kept["reason"]) == ("ops", reason["reason"]) and kept["time"]
-    link.submit(Request("t2", "north", "class", COMMITTED))  # another one stops it again
+    link_of(url, certs, "south").submit(Request("t2", "south", "class", COMMITTED))  # another client's stops it again
     with pytest.raises(WithdrawnError):
         link.predict("north", rows)
 

@@ -223,6 +223,18 @@ def test_a_request_lapses_by_the_clock_that_nobody_sets(scene: Scene, monkeypatc
         scene.south.link.model("south")
 
 
+def test_only_the_first_request_of_a_day_stops_the_model_before_it_is_followed_up(scene: Scene) -> None:
+    scene.forget()
+    assert scene.south.link.model("south").labels
+    second = scene.north.forget(samples=list(scene.north.client.holdings.ids())[:1])
+    scene.north.client.send_requests()
+    assert scene.tree.ticket(second).state == "accepted" and scene.south.link.model("south").labels
+    scene.south.forget(samples=list(scene.south.client.holdings.ids())[:1])
+    scene.south.client.send_requests()
+    with pytest.raises(WithdrawnError, match="1 request is"):
+        scene.south.link.model("south")
+
+
 def test_nothing_that_was_sent_before_a_lapse_comes_back_after_it(scene: Scene) -> None:
     north, book = scene.north, service_book(scene.store)
     signed = scene.tree.shard("north").signed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -158,11 +159,18 @@ def check_serving(server: Server, service: Service, client: str) -> None:
 
 
 def _withdrawing(tree: ServerTree) -> list[Ticket]:
-    """Return the requests that wait, but for those of clients that once asked and never followed up.
+    """Return the requests that stop the model: all that wait, but for some that are not followed up yet.
 
-    Their requests are carried out like any other; only asking is not enough any more to stop the model for everybody.
+    Asking is not enough for a client that once asked and never followed up, nor for its second request within a day:
+    these are carried out like any other, and stop the model from when its new shard has come.
     """
-    return [one for one in tree.waiting() if one.state != "accepted" or not has_lapsed(tree.book.db, one.client)]
+    return [one for one in tree.waiting() if one.state != "accepted" or _may_withdraw(tree, one)]
+
+
+def _may_withdraw(tree: ServerTree, ticket: Ticket) -> bool:
+    day_before = (datetime.fromisoformat(ticket.received) - timedelta(days=1)).isoformat(timespec="seconds")
+    earlier = [one for one in tree.tickets(ticket.client) if day_before < one.received <= ticket.received]
+    return earlier[0].id == ticket.id and not has_lapsed(tree.book.db, ticket.client)
 
 
 def _rows(tensors: dict[str, Tensor], most: int) -> int:
