@@ -82,8 +82,8 @@ def smaller_request() -> None:
     """Enter a request into the ledger that commits to other rows than were asked for."""
     submit = Server.submit
 
-    def smaller(self: Server, request: Request) -> Ticket:
-        return submit(self, dataclasses.replace(request, commitment="5e" * 32))
+    def smaller(self: Server, request: Request, *, at_once: bool = True) -> Ticket:
+        return submit(self, dataclasses.replace(request, commitment="5e" * 32), at_once=at_once)
 
     Server.submit = smaller  # type: ignore[method-assign]
 
@@ -109,7 +109,7 @@ def never() -> None:
 def drops_requests() -> None:
     """Say that a request is accepted, and record nothing."""
 
-    def forgetful(_self: Server, request: Request) -> Ticket:
+    def forgetful(_self: Server, request: Request, **_: bool) -> Ticket:
         return Ticket(request.ticket, request.client, request.level, "accepted", "2030-01-01T00:00:00+00:00")
 
     Server.submit = forgetful  # type: ignore[method-assign]

@@ -168,7 +168,9 @@ def test_a_request_that_the_server_lost(scene: Scene, monkeypatch: pytest.Monkey
     folder = scene.folder / "north"
     with monkeypatch.context() as lying:
         lost = (tickets.now(), "", "")
-        lying.setattr(Server, "submit", lambda _, one: Ticket(one.ticket, one.client, one.level, "accepted", *lost))
+        lying.setattr(
+            Server, "submit", lambda _, one, **__: Ticket(one.ticket, one.client, one.level, "accepted", *lost)
+        )
         for words in (("--class", "cat"), ()):
             said = call("forget", folder, *words, "--patience", "1", code=6).stderr
             assert "the server knows no ticket" in said.replace("\n", " ")

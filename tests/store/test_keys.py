@@ -8,7 +8,7 @@ import pytest
 
 from federation.runs import halves, settings, three
 from splitwiper import Federation
-from splitwiper.errors import CorruptError, IdentityError
+from splitwiper.errors import CorruptError, IdentityError, StoreError
 from splitwiper.service.home.own_key import FILE, OwnKey
 from splitwiper.store.keys import read_key
 
@@ -56,7 +56,7 @@ def test_a_servers_key_that_others_may_read_is_told(tmp_path: Path) -> None:
     run.learn(three())
     key = run.path / "server" / "key"
     key.chmod(0o644)
-    with pytest.raises(IdentityError, match="chmod 600"):
+    with pytest.raises(StoreError, match="chmod 600"):  # trouble of the server's own: no caller's identity is wrong
         Federation(tmp_path / "run", halves()).submit("north", classes=["bird"])
     key.unlink()
     with pytest.raises(CorruptError, match="key that seals this database is gone"):

@@ -69,12 +69,14 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
     embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
     pinned, lookups = reproducible(device, config.threads, config.numerics), _Lookups()
     with pinned, torch.inference_mode(), isolated_rng(Stream(0, "probe")), lookups:
-        for tried in _batches(len(rows), lookups):
+        for number, tried in enumerate(_batches(len(rows), lookups)):
             give_way()
             part = {name: torch.from_numpy(array[tried]) for name, array in rows.inputs.items()}
             try:
                 boundary = embedder(to_device(part, device))
             except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+                if number == 0 and lookups.seen and len(rows) > len(tried):
+                    continue  # all rows are tried next, which tells where it is
                 raise DataError(
                     f"client {client!r}: the client half cannot take rows of {shown}{_wanted(rows, half)}; between "
                     f"rows {tried[0]} and {tried[-1]} it says: {problem}."

@@ -123,7 +123,7 @@ class Holdings:
             path = self._tree.root / "slices" / record.file
             try:
                 found = path.lstat()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 found = None
             marks.append((number, record, found and (found.st_ino, found.st_size, found.st_mtime_ns)))
         return marks
