@@ -23,7 +23,7 @@ from splitwiper.loop import TRIES, disturbed
 from splitwiper.masking.plan import Plan, plain
 from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
-from splitwiper.seeding import GlobalState, Stream, isolated_rng, same_generators, same_state, state_digest
+from splitwiper.seeding import GlobalState, Stream, isolated_rng, same_state, state_digest
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
 from splitwiper.wire.codecs import (
@@ -242,13 +242,12 @@ class Sending:
         self, compute: Callable[[], tuple[dict[str, Tensor], GlobalState, bool]]
     ) -> tuple[dict[str, Tensor], GlobalState]:
         """A batch's activations that no other thread has disturbed: where that is uncertain, two equal results."""
-        last: tuple[dict[str, Tensor], GlobalState] | None = None
+        last: dict[str, Tensor] | None = None
         for _ in range(TRIES):
             boundary, drawn, certain = compute()
-            agrees = last is not None and same_state(last[0], boundary) and same_generators(last[1][0], drawn[0])
-            if certain or not other_threads() or agrees:
+            if certain or not other_threads() or (last is not None and same_state(last, boundary)):
                 return boundary, drawn
-            last = boundary, drawn
+            last = boundary
         raise disturbed(f"client {self._recipe.name!r}, embedding")
 
 
