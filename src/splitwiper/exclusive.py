@@ -2,8 +2,8 @@
 
 Exact computations set that state, and must neither meet each other's nor leave it changed. So one thread at a time
 holds it. Long computations call `give_way` now and then: if another thread waits, it gets its turn, and finds the
-shared state as if nobody had touched it. Threads that do not ask cannot be stopped; `other_threads` says whether there
-are any, and `loop` and `client.embed` then check what they computed.
+shared state as if nobody had touched it. Threads that do not ask cannot be stopped; `Company` tells whether there were
+any, and `loop` and `client.embed` then check what they computed.
 """
 
 from __future__ import annotations
@@ -148,10 +148,23 @@ def give_way() -> None:
     _turn.give_way()
 
 
-def other_threads() -> bool:
-    """Whether the process has threads that are not this program's, and so may touch the shared state unasked."""
-    me = threading.current_thread()
-    return any(thread is not me and not _is_helper(thread) for thread in threading.enumerate())
+class Company:
+    """Tells whether threads that are not this program's ran since it was made: they may touch the shared state unasked.
+
+    A thread is started by another one. So where there was none at first, only code that the program itself calls, such
+    as a net's, can start one; `look` is called after each such call and finds it unless it has ended by then.
+    """
+
+    def __init__(self) -> None:
+        self._threads, self._seen = list[threading.Thread](), False
+        self.look()
+
+    def look(self) -> bool:
+        """Look at the threads there are now; return whether one of them, or one seen before, is not this program's."""
+        if not self._seen and (threads := threading.enumerate()) != self._threads:
+            me, self._threads = threading.current_thread(), threads
+            self._seen = any(thread is not me and not _is_helper(thread) for thread in threads)
+        return self._seen
 
 
 def _is_helper(thread: threading.Thread) -> bool:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from splitwiper.cache import Cache
 from splitwiper.config import Recipe
 from splitwiper.errors import BusyError, ResourceError, UntrainableError
-from splitwiper.exclusive import give_way, other_threads
+from splitwiper.exclusive import Company, give_way
 from splitwiper.feeding import Feed, feed_for
 from splitwiper.numerics import pick_device, reproducible, undisturbed
 from splitwiper.seeding import Stream, isolated_rng, same_state
@@ -185,12 +185,11 @@ def _epochs(
         # within, since the order in a batch means nothing to training and much to reading
         batches = [np.sort(part) for part in np.array_split(order.permutation(len(rows)), count)]
         rates = [recipe.lr * schedule(recipe.schedule, (epoch * count + n) / (epochs * count)) for n in range(count)]
-        watched = lane is None and other_threads()
-        compute = partial(_epoch, step, feed, batches, rates, noise, recipe, device, lane, watched=watched)
-        if watched:
-            _until_certain(step, compute, what)
-        else:
+        compute = partial(_epoch, step, feed, batches, rates, noise, recipe, device, lane)
+        if lane:
             compute()
+        else:
+            _until_certain(step, compute, what)
         yield
         if lane:
             lane.synchronize()
@@ -219,15 +218,15 @@ def _epoch(
     recipe: Recipe,
     device: torch.device,
     lane: torch.cuda.Stream | None,
-    *,
-    watched: bool,
 ) -> bool | None:
-    """Compute one epoch; whether it is certain, if that is watched, that no other thread got at numbers or settings.
+    """Compute one epoch; return whether it is certain that no other thread got at random numbers or settings.
 
-    None where it broke off because another thread changed a setting: what is there of it counts for nothing.
+    None where it broke off because another thread changed a setting: the net's state is then meaningless. A GPU's
+    generator and settings are not checked.
 
     Global state is held for an epoch at most, so that what callbacks do to it shifts nothing.
     """
+    company = Company()
     with (
         reproducible(device, recipe.threads, recipe.numerics),
         torch.cuda.stream(lane),
@@ -238,21 +237,22 @@ def _epoch(
         try:
             for parts, rate in zip(feed.epoch(batches), rates, strict=True):
                 step(parts, rate)
+                company.look()
                 give_way()
         except RuntimeError:
-            if not watched or undisturbed(device, recipe.numerics):
+            if lane or not company.look() or undisturbed(device, recipe.numerics):
                 raise
             return None
         if lane and not torch.equal(before, _drawn(device)):
             lane.synchronize()  # the GPU has one generator: whoever draws from it finishes first
-        return not watched or (undisturbed(device, recipe.numerics) and not draws.any())
+        return not company.look() or (undisturbed(device, recipe.numerics) and not draws.any())
 
 
 def _until_certain(step: Step, compute: Callable[[], bool | None], what: str) -> None:
-    """Compute an epoch beside threads of the caller's, which may draw from the generators or move torch's switches.
+    """Compute an epoch, perhaps beside threads of the caller's that draw from the generators or move torch's switches.
 
-    Whether the numbers that were drawn meanwhile were the net's own, nobody can see: so the epoch is computed until two
-    results agree. A net that draws nothing is computed once.
+    It is impossible to tell whether the numbers drawn meanwhile were the net's own, so beside such threads the epoch is
+    computed until two results agree. A net that draws nothing is computed once.
 
     Raises:
         BusyError: no two of them do.

@@ -16,6 +16,7 @@ import torch
 
 from splitwiper import portable, switches
 from splitwiper.errors import ConfigError
+from splitwiper.exclusive import borrowed
 
 NUMERICS = ("native", "portable")
 _SWITCHES = re.compile(
@@ -85,13 +86,17 @@ def reproducible(device: torch.device, threads: int, numerics: str = "native") -
     prepare(numerics)  # first of all: what follows computes, and torch's libraries read their switches only once
     if device.type == "cuda":
         torch.cuda.init()  # so that isolated_rng saves and restores the GPU's generator too
-    with switches.pinned(device), portable.pinned() if numerics == "portable" else nullcontext():
-        token, before = _asked.set(threads or _asked.get()), torch.get_num_threads()
+    with (
+        switches.pinned(device),
+        portable.pinned() if numerics == "portable" else nullcontext(),
+        # a thread that uses torch for the first time starts with the number that was set last, by whichever thread
+        borrowed(torch.get_num_threads, torch.set_num_threads),
+    ):
+        token = _asked.set(threads or _asked.get())
         try:
             torch.set_num_threads(thread_count(threads, numerics))
             yield
         finally:
-            torch.set_num_threads(before)
             _asked.reset(token)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -88,30 +88,22 @@ class Stream:
 
 
 class Draws:
-    """What is drawn from the global generators while they are on a stream."""
+    """Tells whether anything was drawn from the CPU's global generators since it was made."""
 
-    def __init__(self, read: Callable[[], GlobalState]) -> None:
-        self._read, self._start = read, read()
+    def __init__(self) -> None:
+        self._start = cpu_generators()
 
     def any(self) -> bool:
-        """Whether anybody has drawn from one of the CPU's generators."""
-        return not same_generators(self._start[0], cpu_generators())
-
-    def state(self) -> GlobalState:
-        """Where the generators stand, for `isolated_rng` to go on from."""
-        return self._read()
+        """Whether any thread has drawn from one of the CPU's generators."""
+        return not same_generators(self._start, cpu_generators())
 
 
 @contextmanager
-def isolated_rng(stream: Stream, *, after: GlobalState | None = None) -> Iterator[Draws]:
+def isolated_rng(stream: Stream) -> Iterator[Draws]:
     """Run code that only knows the global generators (dropout, ``reset_parameters``) on a named stream.
 
     Python's, NumPy's and torch's global generators (CUDA's too, where it is in use) are saved, seeded from the
     stream, and restored on the way out. Other threads of this program wait meanwhile (see `exclusive`).
-
-    Args:
-        stream: the stream.
-        after: where the generators stood when the stream was left; it goes on from there.
     """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
 
@@ -124,15 +116,12 @@ def isolated_rng(stream: Stream, *, after: GlobalState | None = None) -> Iterato
             torch.cuda.set_rng_state(kept, device)
 
     with borrowed(read, write):
-        if after is not None:
-            write(after)
-        else:
-            torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms a call
-            if devices:
-                torch.cuda.manual_seed_all(stream.number)
-            random.seed(stream.number)
-            np.random.seed(stream.number % 2**32)
-        yield Draws(read)
+        torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms a call
+        if devices:
+            torch.cuda.manual_seed_all(stream.number)
+        random.seed(stream.number)
+        np.random.seed(stream.number % 2**32)
+        yield Draws()
 
 
 def cpu_generators() -> Generators:

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,8 @@ from federation.test_pitfalls import Noisy, cut_of
 from splitwiper import Federation, Halves, exclusive, loop
 from splitwiper.client.embed import Sending
 from splitwiper.errors import BusyError
-from splitwiper.exclusive import borrowed, give_way, other_threads
+from splitwiper.exclusive import Company, borrowed, give_way
+from splitwiper.numerics import reproducible, thread_count
 from splitwiper.stepping import Step
 
 PATIENCE = 60.0
@@ -122,10 +123,12 @@ def test_threads_that_draw_do_not_matter_to_a_net_that_does_not(tmp_path: Path) 
     assert_same(quiet, loud)
 
 
+@pytest.mark.parametrize("beside_it", [idle_thread, nullcontext])
 @pytest.mark.parametrize("where", ["client", "server"])
 def test_a_draw_of_another_thread_in_the_middle_of_an_epoch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, beside_it: Callable[[], AbstractContextManager[None]]
 ) -> None:
+    """The thread that draws may be there from the beginning, or start in the middle."""
     quiet = Federation(tmp_path / "quiet", dropping(), settings())
     quiet.learn(three())
     loud, real, drawn = quiet.twin(tmp_path / "loud"), Step.__call__, []
@@ -135,9 +138,10 @@ def test_a_draw_of_another_thread_in_the_middle_of_an_epoch(
         if not drawn and where in self._what:
             drawn.append(where)
             in_thread(draw)
+            stack.enter_context(idle_thread())
 
     monkeypatch.setattr(Step, "__call__", step)
-    with idle_thread():
+    with ExitStack() as stack, beside_it():
         loud.learn(three())
     assert drawn
     assert_same(quiet, loud)
@@ -164,19 +168,26 @@ def test_settings_that_another_thread_changes_in_the_middle_of_an_epoch(
     assert_same(quiet, loud)
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_a_half_that_draws_when_evaluating_beside_a_thread_that_draws(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
+    """The other thread draws before the half does, or after it, when only the next batch could be shifted."""
+    monkeypatch.setattr("splitwiper.client.embed.BATCH", 8)
     cut = cut_of(nn.Sequential(nn.Linear(FEATURES, 8), Noisy(), nn.Linear(8, 3)), "1", torch.zeros(1, FEATURES))
     quiet = Federation(tmp_path / "quiet", cut, settings())
     quiet.learn(three())
     loud, real, drawn = quiet.twin(tmp_path / "loud"), Noisy.forward, []
 
     def forward(self: Noisy, x: torch.Tensor) -> torch.Tensor:
-        if not drawn:
-            drawn.append(1)
+        first = not drawn
+        drawn.append(1)
+        if first and before:
             in_thread(draw)
-        return real(self, x)
+        out = real(self, x)
+        if first and not before:
+            in_thread(draw)
+        return out
 
     in_batch = Sending._batch
 
@@ -265,18 +276,20 @@ def test_giving_way_hands_over_what_the_caller_had() -> None:
 def test_progress_bars_are_not_suspected() -> None:
     """Checking costs a second computation: threads that only show something must not cause it."""
     others = {thread for thread in threading.enumerate() if not thread.name.startswith("MainThread")}
-    before = other_threads()
+    before = Company()
+    assumed = before.look()
     with Progress(console=Console(file=io.StringIO(), force_terminal=True)):
         assert set(threading.enumerate()) - others  # it has a thread of its own
-        assert other_threads() == before
+        assert Company().look() == before.look() == assumed
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
-        assert other_threads()
+        assert Company().look() and before.look()
     finally:
         stop.set()
         thread.join()
+    assert before.look()
 
 
 def test_an_interrupt_while_another_thread_has_its_turn_leaves_that_turn_alone() -> None:
@@ -322,6 +335,30 @@ def test_an_interrupt_while_another_thread_has_its_turn_leaves_that_turn_alone()
 def _held() -> str:
     with borrowed(lambda: None, lambda _: None):
         return "held"
+
+
+def test_a_thread_that_gets_its_turn_finds_the_callers_number_of_threads() -> None:
+    """A thread that uses torch for the first time starts with the number that was set last, by whichever thread."""
+    before = torch.get_num_threads()
+    held, given = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def waits() -> None:
+        held.wait(PATIENCE)
+        given.set()
+        with reproducible(torch.device("cpu"), 0):
+            seen.append(torch.get_num_threads())
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    with reproducible(torch.device("cpu"), before + 1):
+        held.set()
+        given.wait(PATIENCE)
+        while not seen:
+            give_way()
+        assert torch.get_num_threads() == before + 1
+    thread.join(PATIENCE)
+    assert seen == [thread_count(0)] and torch.get_num_threads() == before
 
 
 def test_an_epoch_that_broke_off_is_never_taken_for_certain() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,12 @@ from splitwiper.client.hiding import Survivors, plan_for
 from splitwiper.client.local_net import Embedder, features_of
 from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.errors import ResourceError
-from splitwiper.exclusive import give_way, other_threads
+from splitwiper.exclusive import Company, give_way
 from splitwiper.loop import TRIES, disturbed
 from splitwiper.masking.plan import Plan, plain
 from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
-from splitwiper.seeding import GlobalState, Stream, isolated_rng, same_state, state_digest
+from splitwiper.seeding import Stream, isolated_rng, same_state, state_digest
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
 from splitwiper.wire.codecs import (
@@ -145,7 +146,7 @@ class Sending:
     def __init__(self, recipe: Recipe, state: Mapping[str, Tensor], slices: Sequence[Shard]) -> None:
         self._recipe, self._state = recipe, state
         self._rows = Survivors(slices, recipe.names)
-        self._drawn = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))
+        self._stream = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))
         self._noise = recipe.config.noise
         # all that what is sent depends on: the same noise on other values would give their difference away
         frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
@@ -213,19 +214,20 @@ class Sending:
         device = pick_device(recipe.config.device)
         with recipe.pinned():
             embedder = thaw(recipe, self._state).to(device)
-        drawn: GlobalState | None = None  # for halves that draw even when evaluating
         for start in range(0, len(plan), BATCH):
             block = slice(start, start + BATCH)
-            boundary, drawn = self._certain(partial(self._batch, embedder, device, plan, block, drawn))
-            yield boundary, plan.codes[block]
+            yield self._certain(partial(self._batch, embedder, device, plan, block)), plan.codes[block]
             give_way()
 
     def _batch(
-        self, embedder: Embedder, device: torch.device, plan: Plan, block: slice, drawn: GlobalState | None
-    ) -> tuple[dict[str, Tensor], GlobalState, bool]:
-        """A batch's activations, where the generators stand after it, and whether nobody else can have got at it."""
-        recipe = self._recipe
-        with recipe.pinned(), isolated_rng(self._drawn, after=drawn) as draws, torch.no_grad():
+        self, embedder: Embedder, device: torch.device, plan: Plan, block: slice
+    ) -> tuple[dict[str, Tensor], bool]:
+        """A batch's activations, and whether no other thread can have disturbed them."""
+        recipe, company = self._recipe, Company()
+        # a stream for each batch, since some halves draw even when evaluating: what another thread draws between two
+        # batches shifts nothing
+        stream = dataclasses.replace(self._stream, purpose=f"{self._stream.purpose}/{block.start}")
+        with recipe.pinned(), isolated_rng(stream) as draws, torch.no_grad():
             try:
                 boundary: dict[str, Tensor] = embedder(to_device(self._rows.inputs(plan.source[block]), device))
                 if (blended := np.flatnonzero(plan.other[block] >= 0)).size:
@@ -236,17 +238,16 @@ class Sending:
                     f"client {recipe.name!r}, embedding: the GPU's memory is full ({problem}). Free some, and call "
                     "learn or settle again."
                 ) from problem
-            return boundary, draws.state(), undisturbed(device, recipe.config.numerics) and not draws.any()
+            alone = undisturbed(device, recipe.config.numerics) and not draws.any()
+            return boundary, alone or not company.look()
 
-    def _certain(
-        self, compute: Callable[[], tuple[dict[str, Tensor], GlobalState, bool]]
-    ) -> tuple[dict[str, Tensor], GlobalState]:
+    def _certain(self, compute: Callable[[], tuple[dict[str, Tensor], bool]]) -> dict[str, Tensor]:
         """A batch's activations that no other thread has disturbed: where that is uncertain, two equal results."""
         last: dict[str, Tensor] | None = None
         for _ in range(TRIES):
-            boundary, drawn, certain = compute()
-            if certain or not other_threads() or (last is not None and same_state(last, boundary)):
-                return boundary, drawn
+            boundary, certain = compute()
+            if certain or (last is not None and same_state(last, boundary)):
+                return boundary
             last = boundary
         raise disturbed(f"client {self._recipe.name!r}, embedding")
 
