@@ -14,6 +14,7 @@ from splitwiper.baselines.sisa import Sisa, by_vote, places, sisa
 from splitwiper.baselines.whole import Weights, Whole, loaded, logits_of, poolable, train_whole
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.config import ClientConfig, Config, ServerConfig
+from splitwiper.data.tables import Table
 from splitwiper.errors import ConfigError, DataError, RequestError, TrainingError
 from splitwiper.loop import fit, state_of
 from splitwiper.models import digits_cnn
@@ -480,3 +481,16 @@ def test_a_loss_that_is_not_finite_is_no_skipped_shard(problem: Problem) -> None
     one = one.without(Forgetting("east", "sample", np.arange(len(one.clients["east"])) > 0))
     with pytest.raises(TrainingError, match="loss is"):
         sisa(one, shards=1)
+
+
+def test_tables_whose_columns_differ_cannot_be_pooled() -> None:
+    torch.manual_seed(0)
+    halves = split(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), at="1", example=torch.zeros(1, 3))
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    names, order, y = ("age", "weight", "pulse"), [2, 0, 1], np.arange(40) % 2
+    turned = Table(tuple(names[place] for place in order), x[:, order])
+    mixed = Problem.of(halves, Config(), {"a": (Table(names, x), y), "b": (turned, y)})
+    with pytest.raises(DataError, match="'b' and 'a' have other columns, or in another order: they cannot be pooled"):
+        sisa(mixed, shards=2, slices=1)
+    trained = sisa(Problem.of(halves, Config(), {"a": (Table(names, x), y)}), shards=2, slices=1, epochs=1)
+    assert trained.predict(turned, task="") == trained.predict(x, task="")

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from federation.runs import FEATURES, assert_same, halves, settings, table
-from splitwiper import Federation
+from splitwiper import Federation, split
 from splitwiper.data.tables import Table
 from splitwiper.errors import DataError
 
@@ -87,3 +89,58 @@ def test_without_rows_other_columns_may_come(fed: Federation) -> None:
     assert fed.learn({"north": (Table(tuple("uvwxyz"), x.values), y)}).added["north"].new == 24
     with pytest.raises(DataError, match="'u' is missing"):
         fed.predict("north", x)
+
+
+def test_forgotten_rows_are_known_after_a_table_with_other_columns(fed: Federation) -> None:
+    fed.unlearn("north", everything=True)
+    x, y = named(2)
+    fed.learn({"north": (Table(tuple("uvwxyz"), x.values), y)})
+    fed.unlearn("north", everything=True)
+    turned, labels = named(1, ORDER)
+    assert fed.learn({"north": (turned, labels)}).added["north"].refused == 24
+    assert fed.learn({"north": named(1)}).added["north"].refused == 24
+    assert fed.learn({"north": (named(1)[0].values, labels)}).added["north"].refused == 24
+
+
+def test_forgotten_rows_without_names_come_back_as_a_table(tmp_path: Path) -> None:
+    fed = new(tmp_path / "run")
+    x, y = named(1)
+    fed.learn({"north": (x.values, y)})
+    fed.unlearn("north", everything=True)
+    fed.learn({"north": named(2, ORDER)})  # sets another order of the columns
+    assert fed.learn({"north": (x, y)}).added["north"].refused == 24
+
+
+class Both(nn.Module):
+    """Takes two tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = nn.Linear(FEATURES, 8)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return self.head(torch.relu(self.cut(torch.cat([left, right], dim=1))))
+
+
+def pair(order: list[int]) -> tuple[dict[str, Table], np.ndarray]:
+    """Two tables of three columns each, in an order of their columns."""
+    x, y = table(1, ("cat", "dog"), 24)
+    return {
+        side: Table(tuple(names[place] for place in order), values[:, order])
+        for side, names, values in (("left", NAMES[:3], x[:, :3]), ("right", NAMES[3:], x[:, 3:]))
+    }, y
+
+
+def test_columns_of_several_tables_are_matched_by_name(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    example = {"left": torch.zeros(1, 3), "right": torch.zeros(1, 3)}
+    fed = Federation(tmp_path / "run", split(Both(), at="cut", example=example), settings(keys="seeded"))
+    fed.learn({"north": pair([0, 1, 2])})
+    turned, labels = pair([2, 0, 1])
+    assert fed.learn({"north": (turned, labels)}).added["north"].held == 24
+    assert fed.predict("north", turned) == fed.predict("north", pair([0, 1, 2])[0])
+    with pytest.raises(DataError, match="'pulse' is missing"):
+        fed.predict("north", {**turned, "right": turned["left"]})
+    fed.unlearn("north", everything=True)
+    assert fed.learn({"north": (turned, labels)}).added["north"].refused == 24

@@ -16,7 +16,8 @@ from splitwiper.baselines.starting import Start
 from splitwiper.cache import to_device
 from splitwiper.client.local_net import Embedder
 from splitwiper.client.prediction import fitting
-from splitwiper.data.rows import Data, as_rows, pack
+from splitwiper.data.rows import Data, as_rows
+from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import DataError, NotFoundError, nearest
 from splitwiper.federation import Evaluation
 from splitwiper.federation.evaluate import score
@@ -38,6 +39,7 @@ class Form:
 
     call: str
     columns: tuple[Column, ...]
+    features: ColumnNames
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +120,7 @@ class Network:
         for name in sorted(tests):
             self._check(name)
             rows = as_rows(tests[name], task=self.tasks[name])
-            found[name] = score(rows.labels, self.predict(name, pack(rows.inputs, rows.call)))
+            found[name] = score(rows.labels, self.predict(name, rows.packed))
         return Evaluation(found)
 
     def _check(self, client: str) -> None:
@@ -190,7 +192,7 @@ def build(
         heads,
         outputs,
         {name: one.labels[0].task for name, one in problem.clients.items()},
-        {name: Form(one.call, one.columns) for name, one in problem.clients.items()},
+        {name: Form(one.call, one.columns, one.features) for name, one in problem.clients.items()},
         device,
         config.server.threads,
         config.server.numerics,

@@ -13,6 +13,7 @@ from splitwiper.client.checking import check_rows
 from splitwiper.client.content import MAC_COLUMN, row_macs, sort_order
 from splitwiper.config import Config
 from splitwiper.data.rows import Data, Rows, as_rows
+from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import DataError, RequestError, nearest
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import columns_of
@@ -33,6 +34,8 @@ class Holding:
     call: str
     """How the network takes the inputs, see `splitwiper.data.rows.Rows`."""
     columns: tuple[Column, ...]
+    features: ColumnNames
+    """The names of the columns of tables among the inputs."""
     shard: Shard = field(repr=False)
     given: Array = field(repr=False)
     """Where each row of the data as it was given lies now; -1 for those that are gone."""
@@ -88,7 +91,7 @@ def holding(name: str, rows: Rows, *, key: bytes) -> Holding:
     codes = np.array([number[label] for label in rows.labels], np.int32)[chosen]
     columns = {column: np.ascontiguousarray(array[chosen]) for column, array in rows.inputs.items()}
     shard = Shard(Path(), len(chosen), {**columns, MAC_COLUMN: macs[chosen]}, codes, labels)
-    return Holding(name, rows.call, rows.columns, shard, place)
+    return Holding(name, rows.call, rows.columns, rows.features, shard, place)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ from splitwiper.baselines.problem import Forgetting, Holding, Problem
 from splitwiper.baselines.whole import Weights, logits_of, operations, poolable, train_whole
 from splitwiper.client.content import MAC_COLUMN, sort_order
 from splitwiper.config.settings import bounded, choice, typed
-from splitwiper.data.rows import Data, as_rows, pack
+from splitwiper.data.rows import Data, as_rows
 from splitwiper.errors import ConfigError, DataError, TrainingError
 from splitwiper.federation.evaluate import Evaluation, score
 from splitwiper.loop import OnEpoch
@@ -175,7 +175,7 @@ class Sisa:
         for name, data in test_sets.items():
             task = (tasks or {}).get(name, "")
             rows = as_rows(data, task=task)
-            out[name] = score(rows.labels, self.predict(pack(rows.inputs, rows.call), task=task))
+            out[name] = score(rows.labels, self.predict(rows.packed, task=task))
         return Evaluation(out)
 
     def _chances(self, inputs: Any) -> tuple[Array, tuple[Label, ...]]:

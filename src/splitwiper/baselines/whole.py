@@ -24,6 +24,7 @@ from splitwiper.client.fitted import statistics
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.client.prediction import fitting
 from splitwiper.config import Recipe
+from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import DataError
 from splitwiper.loop import OnEpoch, fit, state_of
 from splitwiper.numerics import device_at_hand, reproducible
@@ -59,6 +60,7 @@ class Weights:
     """What the outputs stand for."""
     call: str
     columns: tuple[Column, ...]
+    features: ColumnNames
     losses: tuple[float, ...] = ()
 
     @property
@@ -95,6 +97,11 @@ def poolable(halves: Halves, rows: Sequence[Holding]) -> Holding:
             raise DataError(
                 f"rows of {held.name!r} are {_told(held.call, held.columns)}, those of {first.name!r} "
                 f"{_told(first.call, first.columns)}: they cannot be pooled; bring them into one form."
+            )
+        if held.features != first.features:
+            raise DataError(
+                f"tables of {held.name!r} and {first.name!r} have other columns, or in another order: they cannot be "
+                "pooled; give all tables the same columns in the same order."
             )
     return first
 
@@ -148,7 +155,7 @@ def train_whole(
         on_epoch=on_epoch,
     )
     client, server = state_of(net.embedder.body), state_of(net.server)
-    return Weights(client, server, fitted, outputs, like.call, like.columns, losses)
+    return Weights(client, server, fitted, outputs, like.call, like.columns, like.features, losses)
 
 
 def _start(

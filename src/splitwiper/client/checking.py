@@ -98,6 +98,7 @@ def _wanted(rows: Rows, half: nn.Module) -> str:
     if not wanted or list(wanted) == given:
         return ""
     if len(given) == len(wanted) == 1 and len(given[0]) == len(wanted[0]) == 1:
-        names = ", ".join(rows.features[:12]) + ("…" if len(rows.features) > 12 else "")
+        columns = rows.features.get(next(iter(rows.inputs)), ())
+        names = ", ".join(columns[:12]) + ("…" if len(columns) > 12 else "")
         return f": they have {given[0][0]} columns{f' ({names})' if names else ''}, the model takes {wanted[0][0]}"
     return f"; the model was cut for rows of shape {', '.join(str(list(shape)) for shape in wanted)}"

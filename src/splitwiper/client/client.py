@@ -401,7 +401,7 @@ class Client(ClientContext):
                 f"client {self.name!r} has no trained half: it holds no rows, was forgotten while its folder was away, "
                 "or its work was interrupted. Call learn or settle."
             )
-        named = fitting(inputs, f"client {self.name!r}", self.holdings, features=self.holdings.features)
+        named = fitting(inputs, f"client {self.name!r}", self.holdings)
         path, remedy = self.tree.root / "half" / half[0].file, f"`reupload({self.name!r})` computes it again"
         state, recipe = load_state(path, half[0].digest, remedy=remedy), self._recipe()
         if at_home is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from splitwiper.client.content import MAC_COLUMN, macs_in_form, rewrite_slice, row_id, row_macs, slice_of
 from splitwiper.config import ClientConfig
 from splitwiper.data.rows import Rows
+from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.store import ClientTree, files
 from splitwiper.store.client_tree import FileRecord
@@ -68,13 +69,13 @@ class Holdings:
         return columns_in(self._spec()["columns"])
 
     @property
-    def features(self) -> tuple[str, ...]:
-        """The names of a table's columns in the order that rows are kept in; empty where they have none.
+    def features(self) -> ColumnNames:
+        """The names of tables' columns in the order that rows are kept in.
 
         The order is that of the first table, and is part of the client's context from then on, like its key: it is
         kept when those rows are forgotten.
         """
-        return tuple(map(str, parsed(self._tree.book.meta("features") or "[]")))
+        return _names_in(parsed(self._tree.book.meta("features") or "{}"))
 
     def arranged(self, rows: Rows) -> Rows:
         """Return rows with their columns in the order of the earlier ones, where both have names.
@@ -83,14 +84,28 @@ class Holdings:
             DataError: the columns are others.
         """
         order = self.features
-        if not (rows.features and order) or (not self.columns and set(rows.features) != set(order)):
-            return rows
+        if not self.columns:  # nothing is held, so that tables with other columns may come
+            order = {name: order[name] for name in order if set(order[name]) == set(rows.features.get(name, ()))}
         return rows.arranged(order, f"client {self._name!r}")
 
-    def _earlier_forms(self) -> list[tuple[str, tuple[Column, ...]]]:
-        """How rows were given, and their columns, before all were forgotten; once for every time that happened."""
-        kept = [parsed(form) for form in parsed(self._tree.book.meta("earlier_inputs") or "[]")]
-        return [(str(form["call"]), columns_in(form["columns"])) for form in kept]
+    def _suppressed_in_earlier_forms(self, rows: Rows, key: bytes) -> list[bool]:
+        """Say for each row whether it was forgotten when rows had another form, before all of them were forgotten.
+
+        The columns of a table are tried in the order they have now, in the order they are kept in, and in the order
+        they had then.
+        """
+        suppressed = self._tree.suppressed()
+        gone = [False] * len(rows)
+        for text in parsed(self._tree.book.meta("earlier_inputs") or "[]"):
+            form = parsed(text)
+            call, columns, then = str(form["call"]), columns_in(form["columns"]), _names_in(form.get("features", {}))
+            orders = {frozenset(names): names for names in then.values()}
+            wanted = {name: orders.get(frozenset(names), names) for name, names in rows.features.items()}
+            same = [rows, self.arranged(rows), rows.arranged(wanted, f"client {self._name!r}")]
+            for turned in {json.dumps(one.features): one for one in same}.values():
+                for macs in macs_in_form(turned, call, columns, key):
+                    gone = [was or mac in suppressed for was, mac in zip(gone, macs, strict=True)]
+        return gone
 
     # --- looking -------------------------------------------------------------------------------------------
 
@@ -186,12 +201,11 @@ class Holdings:
 
     def add(self, rows: Rows, key: bytes) -> Added:
         """Take rows in, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
+        gone = self._suppressed_in_earlier_forms(rows, key)
         rows = self.arranged(rows)
         macs = row_macs(rows, key)
         suppressed, slices = self._tree.suppressed(), self.slices()
-        for call, columns in self._earlier_forms():
-            for then in macs_in_form(rows, call, columns, key):  # it may have been forgotten when rows had that form
-                suppressed |= {m for m, earlier in zip(macs, then, strict=True) if earlier in suppressed}
+        suppressed |= {mac for mac, was in zip(macs, gone, strict=True) if was}
         held = {m.tobytes() for part in slices.values() for m in np.asarray(part.columns[MAC_COLUMN])}
         fresh: dict[bytes, int] = {}  # HMAC -> row number
         for number, m in enumerate(macs):
@@ -221,7 +235,7 @@ class Holdings:
                     [rows.labels[i] for i in here],
                 ),
             )
-        named = {"features": json.dumps(rows.features)} if rows.features else {}
+        named = {"features": json.dumps({**self.features, **rows.features})} if rows.features else {}
         self._checked = None  # or what is open would keep erased files on the disk
         self._tree.put_slices(changed, inputs=json.dumps(spec), **named)
 
@@ -237,3 +251,7 @@ class Holdings:
         if changed:
             self._checked = None
             self._tree.put_slices(changed)
+
+
+def _names_in(kept: Mapping[str, Sequence[str]]) -> ColumnNames:
+    return {name: tuple(map(str, names)) for name, names in kept.items()}

@@ -16,8 +16,8 @@ from splitwiper.client.embed import BATCH
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder
 from splitwiper.client.pretrain import Recipe, thaw
-from splitwiper.data.rows import as_inputs
-from splitwiper.data.tables import arranged, names_of
+from splitwiper.data.rows import as_inputs, column_names
+from splitwiper.data.tables import ColumnNames, arranged
 from splitwiper.errors import DataError
 from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.privacy import ByContent, protect, row_contents, secure_stream
@@ -140,15 +140,19 @@ class Form(Protocol):
         """Names, dtypes and shapes of one row."""
         ...
 
+    @property
+    def features(self) -> ColumnNames:
+        """The names of tables' columns, in the order that was learned from."""
+        ...
 
-def fitting(inputs: Any, whose: str, form: Form, *, features: Sequence[str] = ()) -> dict[str, Array]:
+
+def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
     """Inputs in the order and form that somebody learned from.
 
     Args:
         inputs: what to predict on.
         whose: who learned, for messages.
         form: what the rows looked like.
-        features: the names of a table's columns, in their order; empty where they had none.
 
     Raises:
         DataError: naming what does not fit.
@@ -161,11 +165,11 @@ def fitting(inputs: Any, whose: str, form: Form, *, features: Sequence[str] = ()
             raise DataError(f"{whose}: give the inputs alone, not a tuple of {len(inputs)}: labels are predicted.")
         raise DataError(f"{whose}: inputs are {sorted(named)} ({call}), {learned}.")
     out = {}
-    given_names = names_of(inputs)
+    names = column_names(inputs)
     for column in columns:
         given = named[column.name]
-        if given_names and features:
-            given = arranged(given, given_names, features, whose)
+        if column.name in names and column.name in form.features:
+            given = arranged(given, names[column.name], form.features[column.name], whose)
         if given.shape[1:] != column.shape:
             if given.shape == column.shape:
                 raise DataError(f"{whose}: this is one row without a dimension that counts rows: give x[None].")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from splitwiper.data.datasets import check_inputs, collect
 from splitwiper.data.labels import as_labels
-from splitwiper.data.tables import Table, arranged, check_numbers, names_of
+from splitwiper.data.tables import ColumnNames, Table, arranged, check_numbers, names_of
 from splitwiper.errors import DataError
 from splitwiper.formats import counted
 from splitwiper.wire import Column, Label
@@ -35,8 +35,8 @@ class Rows:
     call: str
     """'one': a single tensor; 'args': positional; 'kwargs': by keyword."""
     labels: tuple[Label, ...]
-    features: tuple[str, ...] = ()
-    """The names of a table's columns; empty where they have none."""
+    features: ColumnNames = field(default_factory=dict)
+    """For each input that is a table with named columns, their names."""
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -46,20 +46,25 @@ class Rows:
         """Names, dtypes and shapes of one row."""
         return tuple(Column(n, _NAMES[a.dtype], a.shape[1:]) for n, a in self.inputs.items())
 
-    def arranged(self, features: Sequence[str], whose: str) -> Rows:
-        """Return the same rows with their named columns in another order.
+    def arranged(self, wanted: ColumnNames, whose: str) -> Rows:
+        """Return the same rows with the columns of their tables in another order.
+
+        Args:
+            wanted: the order for each table; one that has no order here is left as it is.
+            whose: who learned from them, for messages.
 
         Raises:
             DataError: the columns are others.
         """
-        inputs = {name: arranged(array, self.features, features, whose) for name, array in self.inputs.items()}
-        return dataclasses.replace(self, inputs=inputs, features=tuple(features))
+        order = {name: tuple(wanted.get(name, given)) for name, given in self.features.items()}
+        turned = {name: arranged(self.inputs[name], self.features[name], order[name], whose) for name in order}
+        return dataclasses.replace(self, inputs={**self.inputs, **turned}, features=order)
 
     @property
     def packed(self) -> Any:
-        """The inputs as the model takes them; those of a table keep the names of its columns."""
-        given = pack(self.inputs, self.call)
-        return Table(self.features, given) if self.features else given
+        """The inputs as the model takes them; tables keep the names of their columns."""
+        tables = {name: Table(columns, self.inputs[name]) for name, columns in self.features.items()}
+        return pack({**self.inputs, **tables}, self.call)
 
 
 def pack(inputs: Mapping[str, Any], call: str) -> Any:
@@ -97,7 +102,7 @@ def as_rows(data: Data, *, task: str, wide: bool = False) -> Rows:
         raise DataError(f"inputs and labels have different numbers of rows: {lengths}.")
     if not names:
         raise DataError("the data has no rows; leave the client out until it has some.")
-    return Rows(named, call, names, names_of(inputs))
+    return Rows(named, call, names, column_names(inputs))
 
 
 def as_inputs(inputs: Any, *, wide: bool = False) -> tuple[dict[str, Array], str]:
@@ -112,6 +117,17 @@ def as_inputs(inputs: Any, *, wide: bool = False) -> tuple[dict[str, Array], str
     if not named:
         raise DataError("there are no inputs.")
     return named, call
+
+
+def column_names(inputs: Any) -> ColumnNames:
+    """Return the names of the columns of every table among some inputs, under the names that `as_inputs` gives them."""
+    if isinstance(inputs, Mapping):
+        parts = {str(name): inputs[name] for name in sorted(inputs, key=str)}
+    elif isinstance(inputs, tuple):
+        parts = {str(place): value for place, value in enumerate(inputs)}
+    else:
+        parts = {"x": inputs}
+    return {name: found for name, value in parts.items() if (found := names_of(value))}
 
 
 def _array(values: Any, what: str, wide: bool) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ from numpy.typing import DTypeLike
 from splitwiper.errors import DataError, nearest
 from splitwiper.formats import counted
 from splitwiper.wire.columns import Array
+
+ColumnNames = Mapping[str, tuple[str, ...]]
+"""The names of columns, for each input that is a table with named columns."""
 
 
 @dataclass(frozen=True)

@@ -463,10 +463,10 @@ class ClientTree:
 
 def _shelve_inputs(db: sqlite3.Connection) -> None:
     """Let a client without rows take rows of another form; forgotten ones are still known by the forms they had."""
-    kept = dict(db.execute("SELECT key, value FROM meta WHERE key IN ('inputs', 'earlier_inputs')").fetchall())
+    query = "SELECT key, value FROM meta WHERE key IN ('inputs', 'features', 'earlier_inputs')"
+    kept = dict(db.execute(query).fetchall())
     if "inputs" in kept:
-        earlier = [form for form in parsed(kept.get("earlier_inputs", "[]")) if form != kept["inputs"]]
-        db.execute(
-            "INSERT OR REPLACE INTO meta VALUES ('earlier_inputs', ?)", (json.dumps([*earlier, kept["inputs"]]),)
-        )
+        form = json.dumps({**parsed(kept["inputs"]), "features": parsed(kept.get("features", "{}"))})
+        earlier = [other for other in parsed(kept.get("earlier_inputs", "[]")) if other != form]
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('earlier_inputs', ?)", (json.dumps([*earlier, form]),))
         db.execute("DELETE FROM meta WHERE key = 'inputs'")

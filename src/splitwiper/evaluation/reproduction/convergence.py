@@ -9,7 +9,7 @@ from typing import Any
 
 from splitwiper.baselines import Network, Problem
 from splitwiper.baselines.starting import starts
-from splitwiper.data.rows import as_rows, pack
+from splitwiper.data.rows import as_rows
 from splitwiper.evaluation.comparison import System, read_comparison
 from splitwiper.evaluation.comparison.splitwiper import config_of
 from splitwiper.evaluation.reproduction.experiment import Condition
@@ -66,4 +66,4 @@ def _traced(learn: Any, work: Workload) -> list[Traced]:
 
 def _answers(network: Network, client: str, work: Workload) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     rows = as_rows(work.test[client], task=work.tasks.get(client, ""))
-    return tuple(rows.labels), tuple(network.predict(client, pack(rows.inputs, rows.call)))
+    return tuple(rows.labels), tuple(network.predict(client, rows.packed))
