@@ -95,7 +95,7 @@ def shard(path: Path, rows: int = 6, value: float = 0.5) -> Path:
     file = io.BytesIO()
     codes = (np.arange(rows) % 2).astype(np.int32)
     block = ({"activation": np.full((rows, 8), value, np.float32)}, codes)
-    labels = [Label("", "cat"), Label("", "dog")]
+    labels = [Label("", "cat"), Label("", "dog")][:rows]
     write_shard(file, columns=[Column("activation", "F32", (8,))], rows=rows, labels=labels, blocks=[block])
     path.write_bytes(file.getvalue())
     return path
@@ -107,9 +107,14 @@ def said(*tickets: str) -> Statement:
 
 def announced(path: Path, **changed: Any) -> dict[str, Any]:
     """What begins an upload."""
+    return {"size": path.stat().st_size, "mark": file_digest(path), "statement": plain(said()), **changed}
+
+
+def plain(statement: Statement) -> dict[str, Any]:
+    """A statement as the site sends it."""
     from splitwiper.service.home.link import _plain
 
-    return {"size": path.stat().st_size, "mark": file_digest(path), "statement": _plain(said()), **changed}
+    return _plain(statement)
 
 
 def finished(path: Path) -> dict[str, Any]:

@@ -14,14 +14,22 @@ if TYPE_CHECKING:
     from splitwiper.server.server import Server
 
 _T = TypeVar("_T")
+_ALONE = 8
+"""Shards that may fail by themselves before the settings are taken to be at fault."""
 
 
 @dataclass(frozen=True)
 class Blamed:
-    """The shard with which training fails; if it is the least suspected one, none can be trained on, even alone."""
+    """The shard to erase because training fails.
+
+    Attributes:
+        shard: the shard.
+        by_comparison: whether training succeeds on other shards, and fails once this one is added. If not, training
+            fails on everything that was tried, so the settings may be at fault.
+    """
 
     shard: ShardRecord
-    is_least_suspected: bool
+    by_comparison: bool
 
 
 class _ShardsChanged(Exception):
@@ -47,12 +55,12 @@ def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
 
     try:
         ordered = _by_suspicion(server, shards)
-        found = find_offender(ordered, trains)
+        place = find_offender(ordered, trains)
     except (CorruptError, _ShardsChanged):
         if server.tree.shards() != shards:  # a file that is gone was replaced
             return None
         raise
-    return Blamed(found, found == ordered[0])
+    return Blamed(ordered[-1 if place is None else place], place is not None)
 
 
 def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
@@ -63,16 +71,33 @@ def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRe
     return [shard for shard, _ in ranked]
 
 
-def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool]) -> _T:
-    """Return the shard with which training starts to fail.
+def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool]) -> int | None:
+    """Return the place of a shard that makes training fail; None where nothing that is tried can be trained on.
 
-    Training on all of them fails. The result is a shard such that training on those before it succeeds, and fails once
-    it is added. The last one is tried first, then the two before it, and so on, and then halves: an offender at the end
-    takes one training to find, any other at most about 2 log₂ n.
+    Training on all of them fails. The shard that is returned was added to others on which training succeeds, and made
+    it fail. A shard that fails by itself is not accused for that: too few rows may be all that is wrong with it, for
+    example one row in front of batch normalisation. It is left out instead. If the others succeed without it, it is at
+    fault; if they do not, the search goes on among them.
 
     Args:
         ordered: the shards, the least suspected first.
         trains: whether training on some of them succeeds.
+    """
+    for start in range(min(len(ordered), _ALONE)):  # training on ordered[start:] fails
+        place = start + _first_failure(ordered[start:], trains)
+        if place > start:
+            return place
+        others = ordered[start + 1 :]
+        if others and trains(others):
+            return start
+    return None
+
+
+def _first_failure(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool]) -> int:
+    """Return the place of a shard with which training fails, and without which it succeeds on those before it.
+
+    The last one is tried first, then the two before it, and so on, and then halves: an offender at the end takes one
+    training to find, any other at most about 2 log₂ n.
     """
     good, bad, step = 0, len(ordered), 1  # training on the first `good` succeeds, on the first `bad` fails
     while bad - good > 1:
@@ -82,4 +107,4 @@ def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool])
         else:
             bad = middle
         step *= 2
-    return ordered[good]
+    return good

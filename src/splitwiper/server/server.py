@@ -307,7 +307,7 @@ class Server:
         found = blame(self, shards)
         if found is None:
             return
-        if found.is_least_suspected and not waiting:
+        if not (found.by_comparison or waiting):
             raise problem
         client, why = found.shard.client, "training with this shard fails"
         _log.error("the shard of client %r is set aside, since training fails with it: %s", client, problem)
