@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -14,6 +13,7 @@ import httpx
 import pytest
 
 from service.conftest import COMMITTED, announced, said, shard
+from service.disks import Disk
 from service.processes import Running, answers, data
 from service.serving import link_of
 from splitwiper.errors import BusyError, DiskFullError, FailingError
@@ -21,32 +21,6 @@ from splitwiper.store import ServerTree, files
 from splitwiper.wire import Request
 
 # --- a real small disk -------------------------------------------------------------------------------------------
-
-
-class Disk:
-    """A disk of a few megabytes, that can be filled and emptied."""
-
-    def __init__(self, folder: Path, megabytes: int = 4) -> None:
-        folder.mkdir(parents=True)
-        self.folder, self._ballast = folder, folder / "ballast"
-        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
-        try:
-            done = subprocess.run(command, capture_output=True)
-        except FileNotFoundError:
-            done = None
-        if done is None or done.returncode:
-            pytest.skip("only root can mount a small disk")
-
-    def fill(self) -> None:
-        with self._ballast.open("ab", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-            while True:
-                file.write(bytes(4096))
-
-    def empty(self) -> None:
-        self._ballast.unlink()
-
-    def gone(self) -> None:
-        subprocess.run(["umount", "-l", str(self.folder)], check=True)
 
 
 @pytest.fixture

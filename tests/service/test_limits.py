@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
-from service.conftest import COMMITTED, announced, said, shard
-from service.serving import link_of
+from service.conftest import COMMITTED, announced, plain, said, shard
+from service.disks import Disk
+from service.serving import link_of, service_over
 from splitwiper import Federation, Label
 from splitwiper.errors import DataError, FailingError, QuotaError
 from splitwiper.server import Server
 from splitwiper.store import ServerTree, tickets
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
+from splitwiper.wire.transfer import compressed
 
 
 def labelled(path: Path, labels: list[Label]) -> Path:
@@ -181,3 +188,67 @@ def test_uploads_leave_room_for_forgetting(run: Federation, serve, http, certs: 
     with pytest.raises(FailingError):  # larger than what it replaces
         link.upload("north", shard(tmp_path / "q", 5000), said("t1"))
     assert link.upload("north", path, said("t1")).generation == 2
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 MB."""
+    disk = Disk(tmp_path / "small", megabytes=64)
+    yield disk.folder
+    disk.gone()
+
+
+def begun(caller: httpx.Client, path: Path, *tickets: str) -> str:
+    """Begin an upload, and return its address."""
+    body = announced(path, statement=plain(said(*tickets)))
+    answer = caller.post("/v1/uploads", json=body)
+    assert answer.status_code == 201, answer.text
+    return f"/v1/uploads/{answer.json()['id']}"
+
+
+def test_compressed_uploads_stop_at_the_reserve(
+    run: Federation, http, certs: Path, small: Path, tmp_path: Path
+) -> None:
+    """Room is counted in bytes of the file: a few compressed ones would fill the disk otherwise."""
+    store = Path(shutil.copytree(run.path / "server", small / "server"))
+    path = tmp_path / "zeros"
+    path.write_bytes(bytes(22 << 20))
+    with service_over(store, run.halves.server, certs, reserve=0.5) as url:
+        north, south = http(url), http(url, "south")
+        places = [begun(north, path), begun(south, path)]  # either of them fits, both do not
+        sent = b"".join(compressed([path.read_bytes()]))
+        headers = {"Upload-Offset": "0", "Content-Encoding": "zstd"}
+
+        def send(caller: httpx.Client, place: str) -> int:
+            return caller.patch(place, content=sent, headers=headers).status_code
+
+        with ThreadPoolExecutor(2) as both:
+            answers = list(both.map(send, (north, south), places))
+        assert 507 in answers
+        free = os.statvfs(small)
+        assert free.f_bavail / free.f_blocks > 0.5 - 17 / 64  # 16 MiB may be written until it is checked again
+
+
+def test_one_that_forgets_makes_others_give_way(
+    run: Federation, http, certs: Path, small: Path, tmp_path: Path
+) -> None:
+    """Two clients asked; one of them begins, takes the whole reserve and stalls. The other one forgets all the same."""
+    store = Path(shutil.copytree(run.path / "server", small / "server"))
+    server = Server(ServerTree(store), run.halves.server)
+    for name in ("north", "south"):
+        server.upload(name, shard(tmp_path / name, 400_000), said())  # 14 MB each
+    with service_over(store, run.halves.server, certs, reserve=0.5) as url:
+        south = http(url, "south")
+        for name, ticket in (("north", "t1"), ("south", "t2")):
+            link_of(url, certs, name).submit(Request(ticket, name, "class", COMMITTED))
+        stalled = []
+        for number in range(2):
+            part = shard(tmp_path / f"part{number}", 390_000 + number)
+            stalled.append(begun(south, part, "t2"))
+            south.patch(stalled[-1], content=part.read_bytes()[:-1], headers={"Upload-Offset": "0"})
+        assert south.get(stalled[0]).status_code == 404  # one client has one upload that may use the reserve
+        (small / "ballast").write_bytes(bytes(os.statvfs(small).f_bavail * os.statvfs(small).f_frsize - (4 << 20)))
+        assert south.get(stalled[1]).status_code == 200
+        link = link_of(url, certs, "north", tries=1)
+        assert link.upload("north", shard(tmp_path / "fewer", 380_000), said("t1")).generation == 2
+        assert south.get(stalled[1]).status_code == 404

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,9 +19,19 @@ _VECTOR = 512
 """Pieces of a batch that are written by one call; systems take 1,024 at least."""
 _SYNC = 1 << 25
 """Bytes after which a sync to disk is started; the last sync has less than twice as many to wait for."""
+_LOOK = 1 << 24
+"""Bytes of the file after which it is checked again whether there is room for more."""
 
 
-async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passing: Passing, coding: str = "") -> int:
+async def append(
+    path: Path,
+    pieces: AsyncIterator[bytes],
+    *,
+    limit: int,
+    passing: Passing,
+    coding: str = "",
+    check_room: Callable[[], None] = lambda: None,
+) -> int:
     """Append all pieces durably. Pieces that came before an interruption stay.
 
     Args:
@@ -30,6 +40,8 @@ async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passin
         limit: how long the file may get.
         passing: is fed every byte once it is written.
         coding: 'zstd' where the pieces are compressed. They are decompressed as they are written, and never kept.
+        check_room: raises where the disk has no room for more. It is called before the first bytes are written, and
+            every 16 MiB of the file, however little of it came in.
 
     Returns:
         The number of bytes that came in.
@@ -38,7 +50,10 @@ async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passin
         DataError: there was more data, or it is not coded so.
     """
     arrived = 0
-    with path.open("ab", buffering=0) as file, _Writer(file.fileno(), path, passing, limit, coding) as writer:
+    with (
+        path.open("ab", buffering=0) as file,
+        _Writer(file.fileno(), path, passing, limit, coding, check_room) as writer,
+    ):
         try:
             async for piece in pieces:
                 arrived += len(piece)
@@ -51,8 +66,11 @@ async def append(path: Path, pieces: AsyncIterator[bytes], *, limit: int, passin
 class _Writer:
     """Buffers pieces and writes them in the background, in order, on one thread."""
 
-    def __init__(self, target: int, path: Path, passing: Passing, limit: int, coding: str) -> None:
+    def __init__(
+        self, target: int, path: Path, passing: Passing, limit: int, coding: str, check_room: Callable[[], None]
+    ) -> None:
         self._target, self._path, self._passing, self._limit = target, path, passing, limit
+        self._check_room, self._unchecked = check_room, _LOOK
         self._decoder = Decoder(lambda piece: self._put([piece])) if coding else None
         self._gathered: list[bytes] = []
         self._size = self._unsynced = 0
@@ -119,6 +137,10 @@ class _Writer:
         """
         if self._end + sum(map(len, pieces)) > self._limit:
             raise DataError(f"more came than the {self._limit:,} bytes that were announced.")
+        self._unchecked += sum(map(len, pieces))
+        if self._unchecked >= _LOOK:
+            self._unchecked = 0
+            self._check_room()
         with files.step("append", self._path):
             for first in range(0, len(pieces), _VECTOR):
                 _write_all(self._target, pieces[first : first + _VECTOR])

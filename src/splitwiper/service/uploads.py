@@ -26,8 +26,6 @@ from splitwiper.store.book import Book
 from splitwiper.store.pieces import Passing
 from splitwiper.wire import Spent, Statement
 
-_LOOK = 16 << 20
-"""Bytes after which it is looked again whether there is room."""
 SCHEMA = """
 CREATE TABLE uploads (
   id TEXT PRIMARY KEY, client TEXT NOT NULL, size INTEGER NOT NULL, mark TEXT NOT NULL, statement TEXT NOT NULL,
@@ -81,6 +79,8 @@ class Uploads:
         self._terms = Terms(config.patience, clock)
         self._passing: dict[str, Passing] = {}
         self._travelled: dict[str, int] = {}
+        self.is_busy: Callable[[str], bool] = lambda _: False
+        """Whether a call is sending to an upload just now."""
         files.make_folder(folder)
 
     def begin(
@@ -116,8 +116,8 @@ class Uploads:
                 raise QuotaError(
                     f"{client!r} has begun {len(mine)} uploads and not finished them: finish or cancel one first."
                 )
-            if size > self._room(size, spared):
-                raise DiskFullError(errno.ENOSPC, f"there is no room for a shard of {size:,} bytes")
+        self._make_room(client, size, size, spared)
+        with self._book.change() as db:
             upload = secrets.token_hex(16)
             row = {
                 "id": upload,
@@ -166,16 +166,36 @@ class Uploads:
         reserve = 0 if size <= spared else int(self._config.reserve * free.f_blocks)
         return (free.f_bavail - reserve) * free.f_frsize
 
-    async def _while_room(self, upload: Upload, pieces: AsyncIterator[bytes], spared: int) -> AsyncIterator[bytes]:
-        """Pass pieces on while there is room: others may have taken it since the upload was begun."""
-        came = _LOOK
-        async for piece in pieces:
-            came += len(piece)
-            if came >= _LOOK:
-                came = 0
-                if self._room(upload.size, spared) <= 0:
-                    raise DiskFullError(errno.ENOSPC, f"there is no room for the rest of {upload.size:,} bytes")
-            yield piece
+    def _make_room(self, client: str, size: int, left: int, spared: int) -> None:
+        """See that there is room for what is left of an upload.
+
+        One that forgets rows goes first: uploads of other clients that nobody is sending to are given up for it, the
+        largest first. They can be begun again.
+
+        Raises:
+            DiskFullError: there is not enough.
+        """
+        if left <= self._room(size, spared):
+            return
+        rows = self._book.read("SELECT * FROM uploads WHERE client != ?", (client,))
+        idle = [self._upload(dict(row)) for row in rows if not self.is_busy(row["id"])]
+        idle.sort(key=lambda one: one.offset)
+        while left > self._room(size, spared):
+            if not (size <= spared and idle and idle[-1].offset):
+                raise DiskFullError(errno.ENOSPC, f"there is no room for another {left:,} bytes of a shard")
+            self.end(idle.pop())
+
+    def make_room(self, upload: Upload, spared: int) -> None:
+        """See that there is room for the rest of an upload: others may have taken it since it was begun.
+
+        Args:
+            upload: the upload.
+            spared: the size up to which it may use the disk's reserve.
+
+        Raises:
+            DiskFullError: there is not enough.
+        """
+        self._make_room(upload.client, upload.size, upload.size - upload.offset, spared)
 
     async def receive(
         self, upload: Upload, offset: int, pieces: AsyncIterator[bytes], *, spared: int = 0, coding: str = ""
@@ -198,8 +218,14 @@ class Uploads:
             raise DataError(f"the upload is at {here}, not at {offset}: go on from there.")
         passing = self._passing.setdefault(upload.id, Passing())
         travelled = self._travelled.pop(upload.id, None if here else 0)
-        roomy = self._while_room(upload, pieces, spared)
-        came = await append(upload.path, roomy, limit=upload.size, passing=passing, coding=coding)
+
+        def check_room() -> None:
+            if self._room(upload.size, spared) <= 0:
+                raise DiskFullError(errno.ENOSPC, f"there is no room for the rest of {upload.size:,} bytes")
+
+        came = await append(
+            upload.path, pieces, limit=upload.size, passing=passing, coding=coding, check_room=check_room
+        )
         if travelled is not None:
             self._travelled[upload.id] = travelled + came
         return upload.offset
@@ -228,9 +254,14 @@ class Uploads:
         self._travelled.pop(upload.id, None)
         files.erase(upload.path)
 
-    def end_all(self, client: str) -> None:
-        """Give up whatever a client has begun: it would bring back what a later shard, or a withdrawal, took away."""
-        for row in self._book.read("SELECT * FROM uploads WHERE client = ?", (client,)):
+    def end_all(self, client: str, *, but: str = "") -> None:
+        """Give up whatever a client has begun: it would bring back what a later shard, or a withdrawal, took away.
+
+        Args:
+            client: the client.
+            but: the mark of a file whose upload stays.
+        """
+        for row in self._book.read("SELECT * FROM uploads WHERE client = ? AND mark != ?", (client, but)):
             self.end(self._upload(dict(row)))
 
     def begun(self, client: str) -> list[str]:

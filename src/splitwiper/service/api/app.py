@@ -90,6 +90,7 @@ class Service:
         self.handed_out: WeakValueDictionary[str, Copy] = WeakValueDictionary()
         """The model as it is being handed out, by its commitment: one copy, however many read it."""
         self._busy: set[str] = set()
+        self.uploads.is_busy = self._busy.__contains__
 
     @asynccontextmanager
     async def sending(self, upload: str) -> AsyncIterator[None]:

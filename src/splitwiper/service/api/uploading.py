@@ -137,6 +137,8 @@ async def begin(request: Request, body: Begin) -> Begun:
         server.check_admitted(client, said)
         check_shard(server.tree, service.cases, client, signed, said, must=service.config.signed)
         text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
+        if spared:
+            service.uploads.end_all(client, but=body.mark)  # or several of them would use the reserve
         return _begun(service.uploads.begin(client, body.size, body.mark, said, signed=text, spared=spared))
 
     made = await service.office.run(begun)
@@ -165,7 +167,9 @@ async def send(request: Request, upload: str, offset: Offset, coding: Coding = "
 
     def find(server: Server) -> tuple[Upload, int]:
         found = service.uploads.find(client, upload)
-        return found, _spared(server, client, found.statement)
+        spared = _spared(server, client, found.statement)
+        service.uploads.make_room(found, spared)
+        return found, spared
 
     async with service.sending(upload):
         found, spared = await service.office.run(find)
