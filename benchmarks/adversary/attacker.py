@@ -155,6 +155,18 @@ class Attacker:
                 with suppress(OSError):
                     one.close()
 
+    def pour(self, begin: bytes, again: bytes, *, most: int = 64 << 20) -> None:
+        """Send over a connection of its own, the same again and again, until the server ends it; read nothing."""
+        opened = self.connection()
+        if opened is None:
+            return
+        with suppress(OSError):
+            opened.sendall(begin)
+            for _ in range(most // len(again)):
+                opened.sendall(again)
+            opened.recv(1)
+        opened.close()
+
     @contextmanager
     def meanwhile(self, count: int, do: Callable[[httpx.Client], object]) -> Iterator[None]:
         """Do something again and again in threads, each with a connection of its own, while others work."""

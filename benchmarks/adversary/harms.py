@@ -331,8 +331,23 @@ def flood_of_calls(attacker: Attacker) -> Iterator[None]:
 def unread_answers(attacker: Attacker) -> Iterator[None]:
     """Ask for the server half on 60 connections, and never read the answer."""
     attacker.send(attacker.shard())
-    ask = b"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 16
+    ask = b"GET /v1/model HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 4
     with attacker.connections(60, say=ask):
+        yield
+
+
+@_harm
+def headers_without_end(attacker: Attacker) -> Iterator[None]:
+    """Send short headers without end on twelve connections."""
+    with attacker.meanwhile(12, lambda _: attacker.pour(b"GET /healthz HTTP/1.1\r\n", b"ab:cd\r\n" * 4000)):
+        yield
+
+
+@_harm
+def calls_behind_calls(attacker: Attacker) -> Iterator[None]:
+    """Send ten thousand calls at once on each of 24 connections, and wait for no answer."""
+    calls = b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000
+    with attacker.meanwhile(24, lambda _: attacker.pour(b"", calls, most=len(calls))):
         yield
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
 import re
 import shutil
 import ssl
@@ -16,6 +19,7 @@ from splitwiper.errors import IdentityError, QuotaError, UnreachableError, Withd
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import Authority
+from splitwiper.service.logs import _LIMITED, to_stderr
 from splitwiper.store import ServerTree, ledger
 from splitwiper.wire import Request
 
@@ -182,13 +186,31 @@ def test_requests_have_a_quota(serve, certs: Path) -> None:
     assert link_of(url, certs, "south").submit(Request("s1", "south", "class", COMMITTED)).state == "settled"
 
 
-def test_calls_have_a_rate(serve, http) -> None:
+@pytest.mark.parametrize("path", ["/v1/requests", "/openapi.json", "/healthz", "/readyz", "/nowhere"])
+def test_calls_have_a_rate(serve, http, path: str) -> None:
     url = serve(rate=0.001, burst=5)
     north = http(url)
-    codes = [north.get("/v1/requests").status_code for _ in range(8)]
-    assert codes == [200] * 5 + [429] * 3
-    assert north.get("/v1/requests").headers["retry-after"] == "1"
-    assert http(url, "south").get("/v1/requests").status_code == 200
+    codes = [north.get(path).status_code for _ in range(8)]
+    assert 429 not in codes[:5] and codes[5:] == [429] * 3
+    assert north.get(path).headers["retry-after"] == "1"
+    assert http(url, "south").get(path).status_code == codes[0]
+
+
+def test_few_refused_calls_are_logged(serve, http, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stderr", written)
+    logs = [logging.getLogger(name) for name in ("splitwiper", "splitwiper.service.refused", *_LIMITED)]
+    before = [(log, log.handlers[:], log.propagate, log.level) for log in logs]
+    to_stderr()
+    try:
+        north = http(serve(rate=0.001, burst=5))
+        for _ in range(100):
+            north.get("/v1/requests")
+    finally:
+        for log, log.handlers[:], log.propagate, level in before:
+            log.setLevel(level)
+    calls = [json.loads(line) for line in written.getvalue().splitlines() if '"call"' in line]
+    assert [one["status"] for one in calls] == [200] * 5 + [429] * 30
 
 
 def test_a_model_that_is_to_forget_does_not_answer(serve, certs: Path, run, http) -> None:

@@ -100,6 +100,17 @@ def test_who_is_slow_but_not_silent_is_waited_for(impatient: str, certs: Path, h
     assert time.monotonic() - start > 2 * SILENCE
 
 
+def test_frames_that_hold_nothing_are_silence(impatient: str, certs: Path) -> None:
+    with connected(impatient, certs) as peer:
+        start = time.monotonic()
+        peer.sendall(b"POST /v1/board/end HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;a=")
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            for _ in range(600):
+                peer.sendall(b"b")
+                time.sleep(0.02)
+        assert time.monotonic() - start < 10
+
+
 def test_an_answer_that_takes_long_is_not_silence(impatient: str, http, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = ServerTree.clients
     monkeypatch.setattr(ServerTree, "clients", lambda tree: (time.sleep(3 * SILENCE), clients(tree))[1])

@@ -40,15 +40,16 @@ class Gate:
         except NotFoundError as problem:  # a file of the server's: it concerns no caller
             raise StoreError(str(problem)) from problem
 
-    def check_peer(self, scope: Mapping[str, Any]) -> None:
-        """See that a connection's certificate still counts, where a call needs no more than that.
+    def peer(self, scope: Mapping[str, Any]) -> Principal | None:
+        """Return whose certificate came with a connection, where a call needs no more; None where that cannot be told.
 
         Raises:
             IdentityError: it was revoked, say.
         """
         if self._tokens is None:
             with suppress(StoreError, NotFoundError):
-                self._by_certificate(scope)
+                return self._by_certificate(scope)
+        return None
 
     def _by_token(self, tokens: Tokens, scope: Mapping[str, Any]) -> Principal:
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-_LIMITED = ("uvicorn", "asyncio", "splitwiper.service.connections")
-"""Logs that strangers can have written to, as often as they like."""
+_LIMITED = ("uvicorn", "asyncio", "splitwiper.service.connections", "splitwiper.service.refused")
+"""Logs that others can have written to as often as they like."""
 
 
 class JsonLines(logging.Formatter):

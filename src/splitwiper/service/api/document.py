@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 
 from splitwiper.service.api.shapes import Problem
@@ -53,10 +54,18 @@ class Described(FastAPI):
             description=_ABOUT,
             openapi_tags=[{"name": name, "description": told} for name, told in _TAGS.items()],
             generate_unique_id_function=_name,
+            openapi_url=None,  # would write the document down anew for every call
             docs_url=None,  # these pages have browsers run scripts of others
             redoc_url=None,
             **given,
         )
+        self._written: bytes | memoryview = b""
+        self.add_route("/openapi.json", self._document, include_in_schema=False)
+
+    async def _document(self, _: Request) -> Response:
+        """Answer with the document, which is written down once."""
+        self._written = self._written or JSONResponse(self.openapi()).body
+        return Response(self._written, media_type="application/json")
 
     def openapi(self) -> dict[str, Any]:
         """The document."""

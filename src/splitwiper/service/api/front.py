@@ -38,6 +38,9 @@ Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
 CALLER = "splitwiper.caller"
 _log = logging.getLogger("splitwiper.service")
+_refused = logging.getLogger("splitwiper.service.refused")
+_UNCOUNTED = (401, 429)
+"""Calls that were turned away, and so may come at any rate: few of them are logged."""
 _ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (ForbiddenError, 403),
     (IdentityError, 401),
@@ -126,11 +129,7 @@ class Front:
             await send(message)
 
         try:
-            if scope["path"].startswith(_GUARDED):
-                scope[CALLER] = self._gate.principal(scope)
-                self._let_in(scope[CALLER], scope["method"], scope["path"])
-            else:
-                self._gate.check_peer(scope)
+            self._let_in(scope)
             if CALLER not in scope or _streams(scope):
                 await self._app(scope, receive, noted)
             else:
@@ -149,20 +148,27 @@ class Front:
             route = getattr(scope.get("route"), "path", "unknown")
             took = round(time.perf_counter() - start, 6)
             told = {"method": method, "route": route, "status": status, "seconds": took, **_about(scope)}
-            _log.info("call", extra=told)
+            (_refused if status in _UNCOUNTED else _log).info("call", extra=told)
             self._metrics.called(method, route, status, took)
 
-    def _let_in(self, caller: Principal, method: str, path: str) -> None:
-        """Let somebody who is known through.
+    def _let_in(self, scope: Scope) -> None:
+        """Tell who calls, count it, and let them through; any call counts where it is known whose it is.
 
         Raises:
-            ForbiddenError: this is not for them.
+            IdentityError: nobody that the service knows.
             QuotaError: they call too often.
+            ForbiddenError: this is not for them.
         """
+        method, path = scope["method"], scope["path"]
+        guarded = path.startswith(_GUARDED)
+        caller = self._gate.principal(scope) if guarded else self._gate.peer(scope)
+        if caller is None:
+            return
+        scope[CALLER] = caller
         self._rates.take(f"{caller.kind} {caller.name}")
         whom = "operator" if path.startswith(_OPERATORS) else "auditor" if path.startswith(_AUDITORS) else "client"
         reads = caller.kind == "auditor" and method == "GET" and path.startswith(_PUBLISHED)
-        if caller.kind != whom and not reads and not path.startswith(_EVERYBODY):
+        if guarded and caller.kind != whom and not reads and not path.startswith(_EVERYBODY):
             raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}s.")
 
 
