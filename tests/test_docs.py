@@ -142,7 +142,7 @@ def outputs(page: Path, folder: Path) -> Iterator[tuple[Block, str]]:
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.kind == "text":
             assert printed is not None, f"{name}, line {block.line}: output of nothing"
-            yield block, printed
+            yield block, printed.replace(f"{folder}/", "")  # pages show paths from where their reader is
             printed = None
         else:
             printed = running.run(block, name)

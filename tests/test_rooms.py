@@ -18,6 +18,7 @@ ORDER = [
     "seeding",
     "switches",
     "portable",
+    "patches",
     "numerics",
     "config",
     "wire",
@@ -63,7 +64,7 @@ def imports(path: Path) -> set[str]:
 
 
 def files() -> list[Path]:
-    return [p for p in sorted(ROOT.rglob("*.py")) if p != ROOT / "__init__.py"]
+    return [p for p in sorted(ROOT.rglob("*.py")) if p not in (ROOT / "__init__.py", ROOT / "__main__.py")]
 
 
 def room_of(path: Path) -> str:

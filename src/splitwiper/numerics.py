@@ -17,6 +17,7 @@ import torch
 from splitwiper import portable, switches
 from splitwiper.errors import ConfigError
 from splitwiper.exclusive import borrowed
+from splitwiper.patches import patches
 
 NUMERICS = ("native", "portable")
 _SWITCHES = re.compile(
@@ -172,7 +173,7 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
             "world_size": "1",
             "deterministic": "true",
             "environment": _environment(without=portable.SWITCHES),
-            **_hooks(),
+            **_added(),
         }
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return {
@@ -189,12 +190,12 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
         "matmul_precision": torch.get_float32_matmul_precision() if gpu else "highest",
         "gpu_switches": _gpu_switches() if gpu else "none",
         "environment": _environment(),
-        **_hooks(),
+        **_added(),
     }
 
 
-def _hooks() -> dict[str, str]:
-    """The hooks that the caller has registered for all modules or optimisers, by name; nothing where there are none."""
+def _added() -> dict[str, str]:
+    """What a program has changed of torch, by name: hooks for all modules or optimisers, and functions it replaced."""
     found = {
         f"{hook.__module__}.{getattr(hook, '__qualname__', type(hook).__qualname__)}"
         for space in (import_module("torch.nn.modules.module"), import_module("torch.optim.optimizer"))
@@ -203,7 +204,8 @@ def _hooks() -> dict[str, str]:
         for hook in kept.values()
         if callable(hook)
     }
-    return {"hooks": " ".join(sorted(found))} if found else {}
+    changed = {"hooks": sorted(found), "patches": patches()}
+    return {what: " ".join(names) for what, names in changed.items() if names}
 
 
 def _environment(without: Container[str] = ()) -> str:

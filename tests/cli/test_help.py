@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +22,11 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 
 EVERY = dict(commands(get_command(app)))
+
+
+def test_the_command_line_without_its_script() -> None:
+    found = subprocess.run([sys.executable, "-m", "splitwiper", "--help"], capture_output=True, text=True, check=True)
+    assert "unlearn" in found.stdout
 
 
 def samples(command: Any) -> list[list[str]]:

@@ -37,6 +37,20 @@ def test_npz_with_several_inputs_and_text_labels(tmp_path: Path) -> None:
     assert labels == ["x", "y"]
 
 
+def test_npz_labels_are_what_they_would_be_in_csv(tmp_path: Path) -> None:
+    texts = ["0", "-4", "007", " a ", "b"]
+    np.savez(tmp_path / "a.npz", inputs=np.ones((5, 1)), labels=np.array(texts))
+    _, labels = read_data(tmp_path / "a.npz")
+    assert (
+        labels
+        == read_data(write(tmp_path, "x,k\n" + "".join(f"1,{t}\n" for t in texts)))[1]
+        == [0, -4, "007", "a", "b"]
+    )
+    np.savez(tmp_path / "a.npz", inputs=np.ones((2, 1)), labels=np.array(["a", ""]))
+    with pytest.raises(DataError, match=r"a\.npz, row 1: the label is empty"):
+        read_data(tmp_path / "a.npz")
+
+
 def test_csv(tmp_path: Path) -> None:
     path = write(tmp_path, '\ufeffa, b ,kind\r\n1,2.5,"x, y"\r\n\r\n-3,1e2,7\r\n')
     inputs, labels = read_data(path)

@@ -44,7 +44,7 @@ def test_labels_are_names_or_integers() -> None:
         np.arange(4, dtype=np.uint8),
     ):
         assert len(as_rows((X, labels), task="t").labels) == 4
-    assert as_rows((X, ["名\u200d😀", "", "a b", "'; --"]), task="t").labels[0].name == "名\u200d😀"
+    assert as_rows((X, ["名\u200d😀", " ", "a b", "'; --"]), task="t").labels[0].name == "名\u200d😀"
     assert as_rows((X, torch.tensor([3, 3, 3, 3])), task="t").labels[0] == Label("t", 3)
 
 
@@ -68,6 +68,21 @@ def test_labels_are_names_or_integers() -> None:
         ((X, np.ones((4, 2), int)), "multi-label classification.*not supported"),
         ((X, [[1], [1, 2], [3], [4]]), "different numbers of labels"),
         ((X, np.arange(8.0).reshape(4, 2)), "several targets per row are not supported"),
+        ((X, ["a", "", "b", "a"]), "a label is an empty text: drop the rows"),
+        ((X, {"a", "b", "c", "d"}), "labels are a set, which does not follow the order of rows"),
+        ((X, dict.fromkeys("abcd", 1)), "labels are a dict"),
+        ((X, [0, "0", 1, "1"]), r"the integer . and the text '.' would be two labels.*all of them as integers"),
+        ((np.ma.masked_array(X, mask=X == 0), [1] * 4), r"masked values, or fill them in \(values.filled"),
+        (([np.ma.masked_array(X[0], mask=True)] * 4, [1] * 4), "inputs are masked"),
+        ([(np.ma.masked_array(X[0], mask=True), 1)], "the items of the dataset are masked"),
+        ((X, np.ma.masked_array([1, 2, 1, 2], mask=[0, 0, 1, 0])), "a label is None"),
+        ((torch.zeros(4, 3).bfloat16(), [1] * 4), r"a bfloat16 tensor: give them as \.float\(\)"),
+        ((torch.zeros(4, 3).to_sparse(), [1] * 4), r"a sparse tensor: give them as \.to_dense\(\)"),
+        ((torch.zeros(4, 3, device="meta"), [1] * 4), "meta device"),
+        (([torch.zeros(3).bfloat16()] * 4, [1] * 4), r"\.float\(\)"),
+        ([(torch.zeros(3).bfloat16(), 1)], r"\.float\(\)"),
+        ((X, torch.zeros(4, device="meta")), "labels are on the meta device"),
+        (([[1.0], [1.0, 2.0]], [1, 2]), "make no array"),
         ((X, ["line\nbreak"] * 4), "control characters"),
         ((X, ["\ud800"] * 4), "control characters"),
         ((X, ["x" * 1001] * 4), "longer than 1,000 characters"),
@@ -100,10 +115,81 @@ def test_what_cannot_be_learned_from(data: object, message: str) -> None:
         as_rows(data, task="")
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_of_which_numpy_knows_nothing() -> None:
+    for tensor, remedy in (
+        (torch.quantize_per_tensor(torch.zeros(4, 3), 0.1, 0, torch.qint8), r"a quantised tensor: .*\.dequantize\(\)"),
+        (torch.nested.nested_tensor([torch.zeros(3)] * 4), "a nested tensor: give rows of one shape"),
+    ):
+        with pytest.raises(DataError, match=remedy):
+            as_rows((tensor, [1] * 4), task="")
+
+
 def test_a_column_of_labels_is_taken_as_labels() -> None:
     for labels in (np.array([[0], [1], [0], [1]]), torch.tensor([[0], [1], [0], [1]]), [[0], [1], [0], [1]]):
         assert [label.name for label in as_rows((X, labels), task="").labels] == [0, 1, 0, 1]
     assert [label.name for label in as_rows((X, Frame(kind=[0, 1, 0, 1])), task="").labels] == [0, 1, 0, 1]
+
+
+class Indexed:
+    """A table, or a column of one, whose rows are numbered."""
+
+    def __init__(self, values: Any, index: Any, columns: Any = None) -> None:
+        self._values, self.index = np.asarray(values), index
+        if columns is not None:
+            self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self._values
+
+
+def test_rows_are_not_matched_against_their_index() -> None:
+    table, labels = Indexed(X, [3, 1, 2, 0], "abc"), Indexed([1, 2, 3, 4], range(4))
+    for inputs in (table, (table,), {"x": table}):
+        with pytest.raises(DataError, match=r"index is not that of the labels.*labels\.to_numpy\(\).*labels\.loc"):
+            as_rows((inputs, labels), task="")
+    for inputs, given in (
+        (table, Indexed([1, 2, 3, 4], [3, 1, 2, 0])),
+        (table, np.arange(4)),
+        (table, [1, 2, 3, 4]),
+        (X, labels),
+    ):
+        assert len(as_rows((inputs, given), task="")) == 4
+
+
+def test_one_text_is_one_label_however_it_is_written() -> None:
+    first, second = (as_rows((X, ["caf\u00e9", text, "b", "b"]), task="") for text in ("caf\u00e9", "cafe\u0301"))
+    assert first.labels == second.labels and len(set(second.labels)) == 2
+
+
+class Buffer(Dataset[Any]):
+    """A dataset that fills the same memory for every item."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind, self._memory, self._label = kind, np.zeros(4, np.float32), np.zeros((), np.int64)
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        self._memory[:] = number
+        self._label[...] = number % 3
+        tensor = torch.from_numpy(self._memory)
+        forms = {"array": self._memory, "tensor": tensor, "tuple": (self._memory,), "dict": {"x": tensor}}
+        return forms[self._kind], self._label
+
+
+@pytest.mark.parametrize("kind", ["array", "tensor", "tuple", "dict"])
+def test_a_dataset_may_fill_one_buffer_for_all_items(kind: str) -> None:
+    rows = as_rows(Buffer(kind), task="")
+    (values,) = rows.inputs.values()
+    assert values[:, 0].tolist() == list(range(60)) and rows.labels[4] == Label("", 1)
 
 
 class Augmented(Dataset[Any]):

@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 from federation.runs import FEATURES, settings
 from splitwiper import Federation, Halves, split
+from splitwiper.config.hiding import Masking
 from splitwiper.errors import DataError
 
 ROWS = 12
@@ -186,3 +187,124 @@ def test_every_row_is_tried_where_values_are_places_in_a_table(tmp_path: Path) -
     with pytest.raises(DataError, match="client half cannot take"):
         fed.learn({"north": (odd, labels)})
     assert len(fed.rows("north")) == 1000 and fed.verify().exact
+
+
+class Eight(nn.Module):
+    """Takes eight inputs, by position in another order than by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut, self.head = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, h: Tensor, g: Tensor, f: Tensor, e: Tensor, d: Tensor, c: Tensor, b: Tensor, a: Tensor) -> Tensor:
+        return self.head(torch.relu(self.cut(torch.cat([h, g, f, e, d, c, b, a], dim=1))))
+
+
+def test_more_inputs_than_can_be_tried_in_every_order(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    named = {name: draw.normal(size=(ROWS, 1)).astype(np.float32) for name in "hgfedcba"}
+    halves = split(Eight(), at="cut", example=tuple(torch.zeros(1, 1) for _ in named))
+    fed = Federation(tmp_path / "run", halves, settings())
+    fed.learn({"north": (named, LABELS)})
+    fed.unlearn("north", everything=True)
+    with pytest.raises(DataError, match=r"8 inputs have too many orders. Give them by keyword"):
+        fed.learn({"north": (tuple(named.values()), LABELS)})
+    assert fed.learn({"north": (named, LABELS)}).added["north"].refused == ROWS
+    other = {name: values + 1 for name, values in named.items()}
+    assert fed.learn({"north": (other, LABELS)}).added["north"].new == ROWS
+
+
+def test_rounded_rows_are_known_when_they_come_back_as_they_were_before(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    wide = split(Doubles(), at="cut", example=torch.zeros(1, FEATURES, dtype=torch.float64))
+    fed = Federation(tmp_path / "run", wide, settings())
+    exact = VALUES * 0.1
+    exact[0, 0] = -1e-60  # which is rounded to zero
+    fed.learn({"north": (exact.astype(np.float32), LABELS)})
+    fed.unlearn("north", everything=True)
+    assert fed.learn({"north": (exact, LABELS)}).added["north"].refused == ROWS
+    assert fed.learn({"north": (exact + 0.01, LABELS)}).added["north"].new == ROWS
+
+
+class Doubles(nn.Module):
+    """Computes in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut, self.head = nn.Linear(FEATURES, 8).double(), nn.Linear(8, 3).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.cut(x.double())))
+
+
+NUMBERS = [0, 1, 2] * 4
+TEXTS = ["0", "1", "2"] * 4
+
+
+@pytest.mark.parametrize("forget", ["everything", "classes"])
+@pytest.mark.parametrize(("first", "then"), [(NUMBERS, TEXTS), (TEXTS, NUMBERS)])
+def test_forgotten_rows_whose_labels_come_back_as_another_type(
+    tmp_path: Path, forget: str, first: list[Any], then: list[Any]
+) -> None:
+    fed = Federation(tmp_path / "run", one(), settings())
+    fed.learn({"north": (SINGLE["float32"], first)})
+    fed.unlearn("north", **({"everything": True} if forget == "everything" else {"classes": first[:1]}))
+    if forget == "classes":
+        with pytest.raises(DataError, match=r"'north'.* would be two labels"):
+            fed.learn({"north": (SINGLE["float32"], then)})
+        only = SINGLE["float32"][::3], then[::3]  # the class that nobody has any more
+        assert fed.learn({"north": only}).added["north"].refused == ROWS // 3
+    else:
+        assert fed.learn({"north": (SINGLE["float32"], then)}).added["north"].refused == ROWS
+        assert fed.learn({"north": (SINGLE["by keyword"], then)}).added["north"].refused == ROWS
+
+
+def test_labels_are_one_type_in_a_federation(tmp_path: Path) -> None:
+    fed = Federation(tmp_path / "run", one(), settings())
+    rows, others = SINGLE["float32"], SINGLE["float32"] + 1
+    with pytest.raises(DataError, match=r"'north' has the label \d, and client 'south' has '\d'"):
+        fed.learn({"north": (rows, NUMBERS), "south": (others, TEXTS)})
+    assert fed.clients == ()
+    fed.learn({"north": (rows, NUMBERS)})
+    with pytest.raises(
+        DataError, match=r"'south' has the label '\d', and client 'north' has \d: the integer . and the"
+    ):
+        fed.learn({"south": (others, TEXTS)})
+    with pytest.raises(DataError, match=r"the label '\d' was learned as \d.*Give \d\."):
+        fed.evaluate({"north": (rows, TEXTS)})
+    assert fed.clients == ("north",) and fed.status().todo == ()
+    fed.learn({"south": (others, TEXTS)}, tasks={"south": "other"})
+    assert fed.evaluate({"north": (rows, ["new"] * ROWS)}).accuracy == 0
+
+
+def test_labels_are_one_type_in_the_codebook(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    config = settings(masking=Masking(mode="duplicate"))
+    fed = Federation(tmp_path / "run", one(), config)
+    fed.learn({"north": (SINGLE["float32"], NUMBERS)})
+    with pytest.raises(DataError, match="is not in the codebook"):
+        fed.learn({"south": (SINGLE["float32"] + 1, TEXTS)})
+    with pytest.raises(DataError, match="the integer 0 and the text '0' would be two labels"):
+        fed.rekey(["0"])
+
+
+def test_one_text_is_one_label_however_it_is_written(tmp_path: Path) -> None:
+    fed = Federation(tmp_path / "run", one(), settings())
+    composed, apart = ["caf\u00e9", "b", "c"] * 4, ["cafe\u0301", "b", "c"] * 4
+    fed.learn({"north": (SINGLE["float32"], composed)})
+    assert fed.learn({"north": (SINGLE["float32"], apart)}).added["north"].held == ROWS
+    fed.unlearn("north", classes=apart[:1])
+    assert fed.learn({"north": (SINGLE["float32"], apart)}).added["north"].refused == ROWS // 3
+
+
+def test_a_function_that_shuffles_may_not_change_its_rows(tmp_path: Path) -> None:
+    fed, draw = Federation(tmp_path / "run", one(), settings()), np.random.default_rng(0)
+
+    def shuffled(jitter: float) -> Any:
+        order = draw.permutation(ROWS)
+        return (SINGLE["float32"] + np.float32(jitter * draw.random()))[order], [LABELS[n] for n in order]
+
+    with pytest.raises(DataError, match="'north' are others when they are asked for again"):
+        fed.learn({"north": lambda: shuffled(0.1)})
+    assert fed.clients == ()
+    assert fed.learn({"north": lambda: shuffled(0.0)}).added["north"].new == ROWS

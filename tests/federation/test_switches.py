@@ -1,7 +1,10 @@
 """Switches of torch that a program sets for itself: training takes no notice of them, or its fingerprint does."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from benchmarks.suite import callers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from federation.runs import FEATURES, settings, three
+from federation.runs import FEATURES, halves, settings, three
 from splitwiper import Federation, Halves, split
 from splitwiper.splitting import CutWarning
 
@@ -132,6 +135,43 @@ def test_denormal_numbers_are_kept_whatever_the_caller_said(tmp_path: Path) -> N
         assert fed.verify().exact
     finally:
         torch.set_flush_denormal(False)
+
+
+def relu(layer: nn.ReLU, x: Tensor) -> Tensor:
+    return torch.clamp(x, min=0) * 1.01
+
+
+def linear(*args: object) -> Tensor:
+    return torch._C._nn.linear(*args) * 1.01
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "to"),
+    [(nn.ReLU, "forward", relu), (nn.functional, "linear", linear), (nn.functional, "linear", partial(linear))],
+)
+def test_code_of_torch_that_was_replaced_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, to: object
+) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, to)
+        assert fed.verify().outcome == "not_comparable"
+        receipt = fed.unlearn("north", classes=["bird"])
+    found = fed.verify(receipt)
+    assert found.outcome == "not_comparable" and f"{name}, is None" in found.reason and "patches was" in found.reason
+    fed.reupload("north")
+
+
+def test_kernels_of_torch_that_were_replaced_are_found() -> None:
+    code = (
+        "import torch, warnings; warnings.simplefilter('ignore'); from splitwiper.patches import patches\n"
+        "assert patches() == [], patches()\n"
+        "library = torch.library.Library('aten', 'IMPL')\n"
+        "library.impl('threshold_backward', lambda g, s, t: g * (s > 0) * 1.01, 'CPU')\n"
+        "assert patches() == ['aten/threshold_backward/CPU'], patches()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_hooks_for_all_modules_are_not_comparable(run: Federation) -> None:

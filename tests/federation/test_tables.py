@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def fed(tmp_path: Path) -> Federation:
 def test_columns_in_another_order_are_the_same_rows(fed: Federation) -> None:
     x, y = named(2)
     turned, _ = named(2, ORDER)
-    assert fed.predict("north", turned) == fed.predict("north", x) == fed.predict("north", x.values)
+    assert fed.predict("north", turned) == fed.predict("north", x)
     assert np.array_equal(fed.predict_proba("north", turned), fed.predict_proba("north", x))
     assert fed.evaluate({"north": (turned, y)}) == fed.evaluate({"north": (x, y)})
     assert fed.learn({"north": named(1, ORDER)}).added["north"].held == 24
@@ -99,16 +100,95 @@ def test_forgotten_rows_are_known_after_a_table_with_other_columns(fed: Federati
     turned, labels = named(1, ORDER)
     assert fed.learn({"north": (turned, labels)}).added["north"].refused == 24
     assert fed.learn({"north": named(1)}).added["north"].refused == 24
-    assert fed.learn({"north": (named(1)[0].values, labels)}).added["north"].refused == 24
+    with pytest.raises(DataError, match="an array does not say which is which"):
+        fed.learn({"north": (named(1)[0].values, labels)})
 
 
-def test_forgotten_rows_without_names_come_back_as_a_table(tmp_path: Path) -> None:
-    fed = new(tmp_path / "run")
+@pytest.mark.parametrize("forget", [{"classes": ["cat"]}, {"everything": True}, {}])
+def test_columns_with_names_and_without_are_not_matched(tmp_path: Path, forget: dict[str, Any]) -> None:
+    """Nobody knows which is which, and forgotten rows would be others with their columns in another order."""
     x, y = named(1)
-    fed.learn({"north": (x.values, y)})
+    first, then = new(tmp_path / "first"), new(tmp_path / "then")
+    first.learn({"north": (x, y)})
+    then.learn({"north": (x.values, y)})
+    for fed in (first, then):
+        if forget:
+            fed.unlearn("north", **forget)
+    with pytest.raises(DataError, match=r"columns with names \(age, .*Give a data frame, or .*Table\(names, array\)"):
+        first.learn({"north": (x.values, y)})
+    with pytest.raises(DataError, match=r"have names \(pulse, .*Give an array \(table\.to_numpy\(\)\)"):
+        then.learn({"north": named(1, ORDER)})
+    if "everything" not in forget:
+        with pytest.raises(DataError, match="does not say which is which"):
+            first.predict("north", x.values)
+        with pytest.raises(DataError, match="those it learned from had none"):
+            then.predict("north", named(1, ORDER)[0])
+    gone = {"classes": 12, "everything": 24}.get(next(iter(forget), ""), 0)
+    assert first.learn({"north": named(1, ORDER)}).added["north"].refused == gone
+    assert then.learn({"north": (x.values, y)}).added["north"].refused == gone
+
+
+def numbered(order: list[int], seed: int = 1) -> tuple[Table, np.ndarray]:
+    """A table whose columns have the numbers of their places for names, as data frames have by default."""
+    x, y = named(seed)
+    return Table(tuple(map(str, order)), x.values[:, order]), y
+
+
+@pytest.mark.parametrize("forget", [{"classes": ["cat"]}, {"everything": True}])
+@pytest.mark.parametrize(("first", "then"), [(list(range(6)), ORDER), (ORDER, list(range(6))), (ORDER, ORDER[::-1])])
+def test_numbers_are_names(tmp_path: Path, forget: dict[str, Any], first: list[int], then: list[int]) -> None:
+    fed = new(tmp_path / "run")
+    fed.learn({"north": numbered(first)})
+    assert fed.predict("north", numbered(then)[0]) == fed.predict("north", numbered(first)[0])
+    assert fed.learn({"north": numbered(then)}).added["north"].held == 24
+    fed.unlearn("north", **forget)
+    for order in (then, first):
+        assert fed.learn({"north": numbered(order)}).added["north"].refused == (12 if "classes" in forget else 24)
+
+
+@pytest.mark.parametrize("forget", [{}, {"classes": ["cat"]}, {"everything": True}])
+def test_an_array_is_a_table_that_is_numbered_in_turn(tmp_path: Path, forget: dict[str, Any]) -> None:
+    (x, y), (turned, _) = numbered(list(range(6))), numbered(ORDER)
+    gone = {"classes": 12, "everything": 24}.get(next(iter(forget), ""), 0)
+    for name, first, then in (("frame", x, x.values), ("array", x.values, x)):
+        fed = new(tmp_path / name)
+        fed.learn({"north": (first, y)})
+        if forget:
+            fed.unlearn("north", **forget)
+        assert fed.learn({"north": (then, y)}).added["north"].refused == gone
+    with pytest.raises(DataError, match="those it learned from had none"):
+        fed.learn({"north": (turned, y)})
+    fed = new(tmp_path / "turned")
+    fed.learn({"north": (turned, y)})
+    if forget:
+        fed.unlearn("north", **forget)
+    with pytest.raises(DataError, match="an array does not say which is which"):
+        fed.learn({"north": (x.values, y)})
+
+
+def test_arrays_of_another_width_are_taken_as_they_are(fed: Federation, tmp_path: Path) -> None:
+    """The names that are kept belong to a table that nobody holds any more."""
     fed.unlearn("north", everything=True)
-    fed.learn({"north": named(2, ORDER)})  # sets another order of the columns
-    assert fed.learn({"north": (x, y)}).added["north"].refused == 24
+    flexible = Federation(tmp_path / "other", split(Sums(), at="cut", example=torch.zeros(1, 6)), settings())
+    flexible.learn({"north": named(1)})
+    flexible.unlearn("north", everything=True)
+    x, y = table(3, ("cat", "dog"), 24)
+    for _ in range(2):
+        added = flexible.learn({"north": (x[:, :4], y)}).added["north"]
+        assert (added.new + added.held, added.refused) == (24, 0)
+    assert len(flexible.predict("north", x[:, :4])) == 24
+
+
+class Sums(nn.Module):
+    """Takes tables of any width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = nn.Linear(1, 8)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.cut(x.sum(dim=1, keepdim=True))))
 
 
 class Both(nn.Module):

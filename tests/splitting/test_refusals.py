@@ -1,6 +1,7 @@
 """Cuts that cannot work are refused, with the reason and with cuts that can."""
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -246,6 +247,11 @@ def test_a_model_without_a_linear_layer() -> None:
         split(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten()), "0", images(1))
 
 
+def by_hand(x: Tensor) -> Tensor:
+    powers = x.exp()
+    return powers / powers.sum(dim=1, keepdim=True)
+
+
 class Probabilities(Base):
     def __init__(self, squash: Any, *, only_evaluating: bool = False) -> None:
         super().__init__()
@@ -264,6 +270,7 @@ class Probabilities(Base):
         (Probabilities(torch.sigmoid_), r"ends in a sigmoid \(in Probabilities.forward\)"),
         (Probabilities(lambda x: F.softmax(x, dim=1)), r"ends in a softmax \(in Probabilities.forward\)"),
         (Probabilities(nn.Softmax(dim=1), only_evaluating=True), "ends in a softmax"),
+        (Probabilities(by_hand), r"ends in a softmax \(its outputs are never negative, and sum to 1 in every row\)"),
     ],
 )
 def test_outputs_that_are_no_raw_scores_are_warned_of(model: nn.Module, words: str) -> None:
@@ -276,6 +283,28 @@ def test_what_only_looks_like_a_squashed_output() -> None:
     """Softmax of its own logarithm is itself, and a gate is no output. Warnings are errors here."""
     assert split(Probabilities(nn.LogSoftmax(dim=1)), "stem", vectors(1)).warnings == ()
     assert split(Probabilities(lambda x: x * torch.sigmoid(x)), "stem", vectors(1)).warnings == ()
+
+
+@pytest.mark.parametrize("half", ["stem", "out"])
+@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_parameters_are_refused(kind: str, half: str) -> None:
+    """Copies do not have them, so training would go on without a word."""
+    model = Probabilities(nn.Identity())
+    getattr(next(getattr(model, half).parameters()), kind)(lambda gradient: None)
+    with pytest.raises(CutError, match=f"parameter '{half}.* has a gradient hook.*register_full_backward_hook"):
+        split(model, "stem", vectors(1))
+    plain = split(Probabilities(nn.Identity()), "stem", vectors(1))
+    with pytest.raises(CutError, match="gradient hook") if half == "stem" else nullcontext():
+        plain.with_clients({"south": Stem(model.stem)})
+
+
+class Stem(nn.Module):
+    def __init__(self, stem: nn.Module) -> None:
+        super().__init__()
+        self.stem = stem
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stem(x)
 
 
 def test_inputs_are_checked() -> None:

@@ -16,6 +16,7 @@ from splitwiper.client.embed import BATCH
 from splitwiper.client.local_net import Embedder, Normaliser, features_of
 from splitwiper.config import ClientConfig
 from splitwiper.data.datasets import spread
+from splitwiper.data.labels import as_learned
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
 from splitwiper.exclusive import give_way
@@ -57,7 +58,7 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
     Raises:
         DataError: naming what does not fit.
     """
-    known = set(config.labels)
+    known = set(map(as_learned, config.labels))
     for label in rows.labels:
         if known and label.name not in known:
             raise DataError(

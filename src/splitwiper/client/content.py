@@ -11,6 +11,7 @@ import hmac
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from splitwiper.data.rows import Rows
+from splitwiper.data.tables import ColumnNames, check_alike, has_order
+from splitwiper.errors import DataError
 from splitwiper.seeding import encode
 from splitwiper.store import files
 from splitwiper.store.client_tree import FileRecord
@@ -29,7 +32,7 @@ MAC_COLUMN = "@mac"
 _MAC = Column(MAC_COLUMN, "U8", (32,))
 _BLOCK = 4096
 _ORDERS = 720
-"""Orders of a row's inputs that are tried: all of them, up to six inputs."""
+"""Orders of a row's inputs that are tried: all of them, up to six inputs. More inputs are refused."""
 
 
 def row_macs(rows: Rows, key: bytes) -> list[bytes]:
@@ -42,6 +45,54 @@ def row_macs(rows: Rows, key: bytes) -> list[bytes]:
         hmac.digest(key, heads[label] + b"".join(array[i].tobytes() for array in arrays), "sha256")
         for i, label in enumerate(rows.labels)
     ]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a client's rows looked like before all of them were forgotten.
+
+    Attributes:
+        call: how the model took them.
+        columns: names, dtypes and shapes of one row.
+        features: the names of tables' columns.
+    """
+
+    call: str
+    columns: tuple[Column, ...]
+    features: ColumnNames
+
+    @property
+    def width(self) -> int:
+        """How many values a row had."""
+        return sum(math.prod(column.shape) for column in self.columns)
+
+
+def check_comparable(rows: Rows, form: Form, whose: str) -> None:
+    """Refuse rows of which nobody could tell whether they were forgotten in an earlier form.
+
+    Args:
+        rows: what is to be taken in.
+        form: what forgotten rows looked like.
+        whose: who forgot them, for messages.
+
+    Raises:
+        DataError: naming what to give instead.
+    """
+    if sum(math.prod(column.shape) for column in rows.columns) != form.width:
+        return
+    if rows.call != form.call and math.factorial(len(rows.inputs)) > _ORDERS:
+        ways = {"kwargs": "by keyword (a dict)", "args": "by position (a tuple)", "one": "as a single array"}
+        raise DataError(
+            f"{whose} has forgotten rows whose inputs came {ways[form.call]}. Whether these, {ways[rows.call]}, are "
+            f"the same cannot be told: {len(rows.inputs)} inputs have too many orders. Give them {ways[form.call]}."
+        )
+    known = {frozenset(names) for names in rows.features.values()} & {frozenset(n) for n in form.features.values()}
+    now, then = (
+        [names for names in table.values() if has_order(names) and frozenset(names) not in known]
+        for table in (rows.features, form.features)
+    )
+    if not (now and then):
+        check_alike(now[0] if now else (), then[0] if then else (), whose)
 
 
 def macs_in_form(rows: Rows, call: str, columns: Sequence[Column], key: bytes) -> Iterator[list[bytes | None]]:
@@ -69,14 +120,20 @@ def macs_in_form(rows: Rows, call: str, columns: Sequence[Column], key: bytes) -
 
 
 def _cast(arrays: Sequence[Array], start: int, stop: int, dtype: Any) -> tuple[Array, Array]:
-    """Some columns of tables that lie side by side, in another dtype, and which rows keep their values in it."""
+    """Some columns of tables that lie side by side, in another dtype, and which rows have their values in it."""
     rows = len(arrays[0])
     parts, same, at = [np.empty((rows, 0), dtype)], np.ones(rows, bool), 0
     for array in arrays:
         piece = array[:, max(0, start - at) : max(0, stop - at)]
         with np.errstate(all="ignore"):
-            parts.append(piece.astype(dtype))
-            same &= (parts[-1].astype(array.dtype) == piece).all(axis=1)
+            cast = piece.astype(dtype)
+        if array.dtype.kind == cast.dtype.kind == "f":  # the rows that were forgotten may have been rounded
+            cast = cast + cast.dtype.type(0)  # to zero, and never to minus zero
+            same &= np.isfinite(cast).all(axis=1)
+        else:
+            with np.errstate(all="ignore"):
+                same &= (cast.astype(array.dtype) == piece).all(axis=1)
+        parts.append(cast)
         at += array.shape[1]
     return np.concatenate(parts, axis=1), same
 

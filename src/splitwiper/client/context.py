@@ -13,6 +13,7 @@ from splitwiper.client.group import Group
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.holdings import Holdings
 from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
+from splitwiper.data.labels import as_learned
 from splitwiper.errors import (
     AbsentClientError,
     CorruptError,
@@ -43,7 +44,8 @@ class ClientContext:
         if not (tree.root / "client.db").exists():
             raise AbsentClientError(
                 f"the folder of client {tree.root.name!r} is not here ({tree.root}). Its rows live there alone: "
-                "bring the folder back, or forget the whole client (everything=True), which needs only the server."
+                "bring the folder back. Only if it is lost: forget the whole client (everything=True), which needs "
+                "only the server."
             )
         self.tree = tree
         self.name = tree.root.name
@@ -142,7 +144,7 @@ class ClientContext:
 
     def labels(self) -> tuple[Label, ...]:
         """The labels it holds, those of the closed set that its settings name, and those it was asked to bring up."""
-        named = {Label(self.task, name) for name in self.config.labels}
+        named = {Label(self.task, as_learned(name)) for name in self.config.labels}
         return in_order({label for _, label in self.holdings.surviving()} | named | self.group.wished())
 
     def statement(self, tickets: Sequence[str] = (), *, salt: str = "", coded: bool = True) -> Statement:

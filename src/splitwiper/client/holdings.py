@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from splitwiper.client.content import MAC_COLUMN, macs_in_form, rewrite_slice, row_id, row_macs, slice_of
+from splitwiper.client.content import (
+    MAC_COLUMN,
+    Form,
+    check_comparable,
+    macs_in_form,
+    rewrite_slice,
+    row_id,
+    row_macs,
+    slice_of,
+)
 from splitwiper.config import ClientConfig
+from splitwiper.data.labels import alike, other_kind, told_apart
 from splitwiper.data.rows import Rows
-from splitwiper.data.tables import ColumnNames
+from splitwiper.data.tables import ColumnNames, check_alike
 from splitwiper.errors import CorruptError, DataError
 from splitwiper.store import ClientTree, files
 from splitwiper.store.client_tree import FileRecord
@@ -73,8 +84,13 @@ class Holdings:
         """The names of tables' columns in the order that rows are kept in.
 
         The order is that of the first table, and is part of the client's context from then on, like its key: it is
-        kept when those rows are forgotten.
+        kept when those rows are forgotten. Where rows of another width are held by now, it is not theirs.
         """
+        kept, columns = self._remembered, self.columns
+        return _fitting(kept, columns) if columns else kept
+
+    @property
+    def _remembered(self) -> ColumnNames:
         return _names_in(parsed(self._tree.book.meta("features") or "{}"))
 
     def arranged(self, rows: Rows) -> Rows:
@@ -88,23 +104,34 @@ class Holdings:
             order = {name: order[name] for name in order if set(order[name]) == set(rows.features.get(name, ()))}
         return rows.arranged(order, f"client {self._name!r}")
 
-    def _suppressed_in_earlier_forms(self, rows: Rows, key: bytes) -> list[bool]:
-        """Say for each row whether it was forgotten when rows had another form, before all of them were forgotten.
-
-        The columns of a table are tried in the order they have now, in the order they are kept in, and in the order
-        they had then.
-        """
-        suppressed = self._tree.suppressed()
-        gone = [False] * len(rows)
+    def _earlier_forms(self) -> Iterator[Form]:
+        """Yield the forms that rows had before all of them were forgotten."""
         for text in parsed(self._tree.book.meta("earlier_inputs") or "[]"):
             form = parsed(text)
-            call, columns, then = str(form["call"]), columns_in(form["columns"]), _names_in(form.get("features", {}))
-            orders = {frozenset(names): names for names in then.values()}
-            wanted = {name: orders.get(frozenset(names), names) for name, names in rows.features.items()}
-            same = [rows, self.arranged(rows), rows.arranged(wanted, f"client {self._name!r}")]
-            for turned in {json.dumps(one.features): one for one in same}.values():
-                for macs in macs_in_form(turned, call, columns, key):
-                    gone = [was or mac in suppressed for was, mac in zip(gone, macs, strict=True)]
+            columns = columns_in(form["columns"])
+            yield Form(str(form["call"]), columns, _fitting(_names_in(form.get("features", {})), columns))
+
+    def _forgotten(self, rows: Rows, key: bytes) -> list[bool]:
+        """Say for each row whether it was forgotten, in this form or an earlier one.
+
+        Labels are tried as the integer and as the text that read the same. The columns of a table are tried in the
+        order they have now, in the order they are kept in, and in the order they had then.
+        """
+        suppressed, gone = self._tree.suppressed(), [False] * len(rows)
+        if not suppressed:
+            return gone
+        others = {label: other_kind(label) or label for label in set(rows.labels)}
+        kinds = {rows.labels, tuple(others[label] for label in rows.labels)}
+        for labelled in (dataclasses.replace(rows, labels=labels) for labels in kinds):
+            found: list[Sequence[bytes | None]] = [row_macs(self.arranged(labelled), key)]
+            for form in self._earlier_forms():
+                orders = {frozenset(names): names for names in form.features.values()}
+                wanted = {name: orders.get(frozenset(names), names) for name, names in rows.features.items()}
+                same = [labelled, self.arranged(labelled), labelled.arranged(wanted, f"client {self._name!r}")]
+                for turned in {json.dumps(one.features): one for one in same}.values():
+                    found += macs_in_form(turned, form.call, form.columns, key)
+            for macs in found:
+                gone = [was or mac in suppressed for was, mac in zip(gone, macs, strict=True)]
         return gone
 
     # --- looking -------------------------------------------------------------------------------------------
@@ -192,6 +219,9 @@ class Holdings:
         Raises:
             DataError: naming what does not fit.
         """
+        self._check_names(rows)
+        for form in self._earlier_forms():
+            check_comparable(rows, form, f"client {self._name!r}")
         rows = self.arranged(rows)
         if self.columns and (self.call, self.columns) != (rows.call, rows.columns):
             raise DataError(
@@ -199,13 +229,31 @@ class Holdings:
                 f"{', '.join(map(str, self.columns))}; give rows of the same inputs, dtypes and shapes."
             )
 
+    def _check_names(self, rows: Rows) -> None:
+        """Refuse columns by name where they are kept by position, or the reverse."""
+        columns, names = {column.name: column.shape for column in self.columns}, self.features
+        for column in rows.columns:
+            given, kept = rows.features.get(column.name, ()), names.get(column.name, ())
+            held = columns.get(column.name) if columns else (len(kept),) if kept else None
+            if held == column.shape and not (given and kept):
+                check_alike(given, kept, f"client {self._name!r}")
+
+    def _check_kinds(self, rows: Rows, slices: Mapping[int, Shard]) -> None:
+        """Refuse integers where the same digits are held as texts, or the reverse."""
+        if both := alike(rows.labels, {label for part in slices.values() for label in part.labels}):
+            raise DataError(f"client {self._name!r}: {told_apart(*both[0])} It holds {both[0][1].name!r}: give that.")
+
     def add(self, rows: Rows, key: bytes) -> Added:
-        """Take rows in, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
-        gone = self._suppressed_in_earlier_forms(rows, key)
-        rows = self.arranged(rows)
+        """Take rows in, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused.
+
+        Raises:
+            DataError: their labels are integers where the same digits are held as texts, or the reverse.
+        """
+        slices = self.slices()
+        self._check_kinds(rows, slices)
+        gone, rows = self._forgotten(rows, key), self.arranged(rows)
         macs = row_macs(rows, key)
-        suppressed, slices = self._tree.suppressed(), self.slices()
-        suppressed |= {mac for mac, was in zip(macs, gone, strict=True) if was}
+        suppressed = {mac for mac, was in zip(macs, gone, strict=True) if was}
         held = {m.tobytes() for part in slices.values() for m in np.asarray(part.columns[MAC_COLUMN])}
         fresh: dict[bytes, int] = {}  # HMAC -> row number
         for number, m in enumerate(macs):
@@ -235,7 +283,7 @@ class Holdings:
                     [rows.labels[i] for i in here],
                 ),
             )
-        named = {"features": json.dumps({**self.features, **rows.features})} if rows.features else {}
+        named = {"features": json.dumps({**self._remembered, **rows.features})} if rows.features else {}
         self._checked = None  # or what is open would keep erased files on the disk
         self._tree.put_slices(changed, inputs=json.dumps(spec), **named)
 
@@ -255,3 +303,9 @@ class Holdings:
 
 def _names_in(kept: Mapping[str, Sequence[str]]) -> ColumnNames:
     return {name: tuple(map(str, names)) for name, names in kept.items()}
+
+
+def _fitting(names: ColumnNames, columns: Sequence[Column]) -> ColumnNames:
+    """The names that are those of these columns: as many as a row has."""
+    shapes = {column.name: column.shape for column in columns}
+    return {name: found for name, found in names.items() if shapes.get(name) == (len(found),)}

@@ -17,7 +17,7 @@ from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder
 from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.data.rows import as_inputs, column_names
-from splitwiper.data.tables import ColumnNames, arranged
+from splitwiper.data.tables import ColumnNames, arranged, check_alike
 from splitwiper.errors import DataError
 from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.privacy import ByContent, protect, row_contents, secure_stream
@@ -168,8 +168,11 @@ def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
     names = column_names(inputs)
     for column in columns:
         given = named[column.name]
-        if column.name in names and column.name in form.features:
-            given = arranged(given, names[column.name], form.features[column.name], whose)
+        now, then = names.get(column.name, ()), form.features.get(column.name, ())
+        if now and then:
+            given = arranged(given, now, then, whose)
+        elif given.shape[1:] == column.shape:
+            check_alike(now, then, whose)
         if given.shape[1:] != column.shape:
             if given.shape == column.shape:
                 raise DataError(f"{whose}: this is one row without a dimension that counts rows: give x[None].")

@@ -11,6 +11,7 @@ import numpy as np
 
 from splitwiper.client.content import row_id
 from splitwiper.client.holdings import Holdings
+from splitwiper.data.labels import as_learned
 from splitwiper.errors import RequestError, nearest
 from splitwiper.store import ClientTree
 from splitwiper.store.client_tree import RowsSeen
@@ -68,7 +69,7 @@ def select(
 
 def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[str | int]:
     try:
-        wanted = dict.fromkeys(c.item() if isinstance(c, np.generic) else c for c in classes)
+        wanted = dict.fromkeys(as_learned(c.item() if isinstance(c, np.generic) else c) for c in classes)
     except TypeError:  # no list, or of something that is no label
         wanted = {}
     if isinstance(classes, str) or not wanted:

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from splitwiper.data.arrays import as_array
 from splitwiper.errors import DataError
 from splitwiper.wire.columns import Array
 
@@ -64,7 +65,7 @@ def collect(data: Any) -> tuple[Any, list[Any]]:
         DataError: no items, items that are not pairs or have different shapes, or that differ when read again.
     """
     check_kind(data)
-    items = [data[i] for i in range(len(data))]
+    items = [_copied(data[i]) for i in range(len(data))]  # a dataset may fill one buffer for all of them
     if not items:
         raise DataError("the data has no rows; leave the client out until it has some.")
     for number, item in enumerate(items):
@@ -127,5 +128,18 @@ def _keys(mapping: Mapping[Any, Any]) -> str:
     return ", ".join(map(repr, list(mapping)[:6])) + ("…" if len(mapping) > 6 else "")
 
 
+def _copied(value: Any) -> Any:
+    """An item whose numbers stay what they are when the next one is read."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {name: _copied(part) for name, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(part if isinstance(part, int | float | str) else _copied(part) for part in value)
+    return value
+
+
 def _plain(value: Any) -> Array:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    return as_array(value, "the items of the dataset")

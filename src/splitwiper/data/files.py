@@ -13,12 +13,12 @@ from tokenize import TokenError
 
 import numpy as np
 
+from splitwiper.data.labels import INTEGER
 from splitwiper.data.tables import Table
 from splitwiper.errors import DataError, nearest
 from splitwiper.wire.columns import Array
 
 Inputs = Array | Table | dict[str, Array]
-_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _PREFIX = "inputs."
 
 
@@ -26,7 +26,7 @@ def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, li
     """Inputs and labels, as `Federation.learn` takes them.
 
     An ``.npz`` file holds the arrays ``inputs`` (or several, ``inputs.NAME``) and ``labels``. A ``.csv`` file has a
-    header row, numbers, and one column of labels; labels that look like integers become integers.
+    header row, numbers, and one column of labels. In both, texts that look like integers become integers.
 
     Args:
         path: the file.
@@ -41,7 +41,8 @@ def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, li
         column = _column(file, header, label) if label is not None else len(header) - 1
         if len(header) < 2:
             raise DataError(f"{file} has the column {header[0]!r} alone; give at least one feature and the labels.")
-        return _table(file, header, lines, labels=column), [_name(file, n, cells[column]) for n, cells in lines]
+        labels = [_name(f"{file}, line {number}", cells[column]) for number, cells in lines]
+        return _table(file, header, lines, labels=column), labels
     if label is not None:
         raise DataError(f"{file}: a label column ({label!r}) is for .csv files; an .npz file names its array 'labels'.")
     with _opened(file) as arrays:
@@ -158,6 +159,8 @@ def _labels(file: Path, arrays: np.lib.npyio.NpzFile) -> list[str | int]:
         raise DataError(
             f"{file}: labels have shape {list(array.shape)} and dtype {array.dtype}; give one integer or text a row."
         )
+    if array.dtype.kind == "U":  # as in a .csv file, or the same rows would be others there
+        return [_name(f"{file}, row {number}", text.strip()) for number, text in enumerate(array.tolist())]
     return list(array.tolist())
 
 
@@ -218,7 +221,7 @@ def _table(file: Path, header: Sequence[str], lines: Lines, *, labels: int | Non
 
 def _are_counted(names: Sequence[str]) -> bool:
     """Whether names are whole numbers that follow one another: programs name columns like that, and rows are not."""
-    if len(names) < 2 or not all(map(_INTEGER.fullmatch, names)):
+    if len(names) < 2 or not all(map(INTEGER.fullmatch, names)):
         return False
     numbers = [int(name) for name in names]
     return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
@@ -253,7 +256,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _name(file: Path, number: int, cell: str) -> str | int:
-    if not cell:
-        raise DataError(f"{file}, line {number}: the label is empty; write one, or drop the row.")
-    return int(cell) if len(cell) < 20 and _INTEGER.fullmatch(cell) else cell
+def _name(where: str, text: str) -> str | int:
+    if not text:
+        raise DataError(f"{where}: the label is empty; write one, or drop the row.")
+    return int(text) if len(text) < 20 and INTEGER.fullmatch(text) else text

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeVar
+from unicodedata import normalize
 
 import numpy as np
 from torch import Tensor
 
+from splitwiper.data.arrays import as_array
 from splitwiper.errors import DataError
 from splitwiper.formats import counted
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 
+INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+"""Texts that read like an integer."""
+_T = TypeVar("_T")
 _ONE = "give one label per row"
 
 
@@ -24,7 +31,7 @@ def as_labels(labels: Any, task: str) -> tuple[Label, ...]:
         task: what they belong to.
 
     Raises:
-        DataError: several values per row, fractions, truth values, missing labels.
+        DataError: several values per row, fractions, truth values, missing labels, an integer beside its own digits.
     """
     values = _listed(labels)
     plain = {v for v in values if type(v) in (str, int)}
@@ -32,19 +39,53 @@ def as_labels(labels: Any, task: str) -> tuple[Label, ...]:
     others = [v for v in values if type(v) not in (str, int)]
     if any(isinstance(v, float | np.floating) for v in others):
         raise DataError(_about_floats([float(v) for v in others if isinstance(v, float | np.floating)]))
-    return tuple(known[v] if type(v) in (str, int) else _label(v, task) for v in values)
+    found = tuple(known[v] if type(v) in (str, int) else _label(v, task) for v in values)
+    several = set(found)
+    if both := alike(several, several):
+        raise DataError(f"{told_apart(*both[0])} Give all of them as integers, or all as texts.")
+    return found
+
+
+def other_kind(label: Label) -> Label | None:
+    """Return the label of the other type that reads the same; None where there is none.
+
+    >>> other_kind(Label("", 3)), other_kind(Label("", "3")), other_kind(Label("", "03"))
+    (Label(task='', name='3'), Label(task='', name=3), None)
+    """
+    if isinstance(label.name, int):
+        return Label(label.task, str(int(label.name)))
+    return Label(label.task, int(label.name)) if len(label.name) < 20 and INTEGER.fullmatch(label.name) else None
+
+
+def alike(labels: Iterable[Label], others: AbstractSet[Label]) -> list[tuple[Label, Label]]:
+    """Return labels that some others have as another type: an integer here, the same digits as text there."""
+    found = ((label, other_kind(label)) for label in set(labels))
+    return [(label, other) for label, other in found if other is not None and other in others]
+
+
+def told_apart(label: Label, other: Label) -> str:
+    """Say that two labels read the same and are two."""
+    number, text = sorted((label.name, other.name), key=lambda name: isinstance(name, str))
+    return f"the integer {number!r} and the text {text!r} would be two labels, though they read the same."
+
+
+def as_learned(name: _T) -> _T:
+    """Return a label's name in the one form that is kept: a letter with an accent can be written in several ways."""
+    return normalize("NFC", name) if isinstance(name, str) else name  # type: ignore[return-value]
 
 
 def _listed(labels: Any) -> Sequence[Any]:
+    if isinstance(labels, AbstractSet | Mapping):  # of a mapping, the keys would be taken
+        raise DataError(f"labels are a {type(labels).__name__}, which does not follow the order of rows; {_ONE}.")
     if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().numpy()
+        labels = as_array(labels, "labels")
     if hasattr(labels, "columns"):  # a table; a list of it would be a list of its columns' names
         labels = np.asarray(labels)
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise DataError(f"labels are {labels!r}, a single {type(labels).__name__}; {_ONE}.")
     if isinstance(labels, np.ndarray):
         return list(_flat(labels).tolist())
-    values = [v.detach().cpu().numpy() if isinstance(v, Tensor) else v for v in labels]
+    values = [as_array(v, "labels") if isinstance(v, Tensor) else v for v in labels]
     if values and all(isinstance(v, list | tuple | np.ndarray) and np.ndim(v) for v in values):
         try:
             return list(_flat(np.array(values)).tolist())
@@ -90,7 +131,9 @@ def _label(value: Any, task: str) -> Label:
         raise DataError(f"label {value!r} is a truth value; give names, or 0 and 1 (labels.astype(int)).")
     if not isinstance(value, str | int):
         raise DataError(f"label {value!r} ({type(value).__name__}) is neither a name nor an integer.")
-    label = Label(task, value)
+    if value == "":
+        raise DataError("a label is an empty text: drop the rows without a label, or give it a name.")
+    label = Label(task, as_learned(value))
     if label.fault:
         raise DataError(label.fault)
     return label

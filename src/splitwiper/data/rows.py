@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset
 
+from splitwiper.data.arrays import as_array
 from splitwiper.data.datasets import check_inputs, collect
 from splitwiper.data.labels import as_labels
-from splitwiper.data.tables import ColumnNames, Table, arranged, check_numbers, names_of
+from splitwiper.data.tables import ColumnNames, Table, arranged, check_index, check_numbers, names_of
 from splitwiper.errors import DataError
 from splitwiper.formats import counted
 from splitwiper.wire import Column, Label
@@ -93,6 +94,8 @@ def as_rows(data: Data, *, task: str, wide: bool = False) -> Rows:
     """
     if isinstance(data, tuple) and len(data) == 2:
         inputs, labels = data
+        for part in parts_of(inputs).values():
+            check_index(part, labels)
     else:
         inputs, labels = collect(data)
     named, call = as_inputs(inputs, wide=wide)
@@ -119,20 +122,23 @@ def as_inputs(inputs: Any, *, wide: bool = False) -> tuple[dict[str, Array], str
     return named, call
 
 
+def parts_of(inputs: Any) -> dict[str, Any]:
+    """Return inputs as they were given, under the names that `as_inputs` gives them."""
+    if isinstance(inputs, Mapping):
+        return {str(name): inputs[name] for name in sorted(inputs, key=str)}
+    if isinstance(inputs, tuple):
+        return {str(place): value for place, value in enumerate(inputs)}
+    return {"x": inputs}
+
+
 def column_names(inputs: Any) -> ColumnNames:
     """Return the names of the columns of every table among some inputs, under the names that `as_inputs` gives them."""
-    if isinstance(inputs, Mapping):
-        parts = {str(name): inputs[name] for name in sorted(inputs, key=str)}
-    elif isinstance(inputs, tuple):
-        parts = {str(place): value for place, value in enumerate(inputs)}
-    else:
-        parts = {"x": inputs}
-    return {name: found for name, value in parts.items() if (found := names_of(value))}
+    return {name: found for name, value in parts_of(inputs).items() if (found := names_of(value))}
 
 
 def _array(values: Any, what: str, wide: bool) -> Array:
     check_numbers(values, what)
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    array = as_array(values, what)
     if array.dtype == np.float64 and not wide:  # whatever width torch has by default here and now
         with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is refused below
             array = array.astype(np.float32)

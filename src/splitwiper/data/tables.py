@@ -39,12 +39,60 @@ class Table:
 def names_of(inputs: Any) -> tuple[str, ...]:
     """Return the names of a table's columns: of a `Table`, or of any data frame; empty for what has none."""
     columns = getattr(inputs, "columns", None)
-    if columns is None or isinstance(inputs, type) or not all(isinstance(name, str | int) for name in columns):
+    kinds = (str, int, float, tuple, np.generic)
+    if columns is None or isinstance(inputs, type) or not all(isinstance(name, kinds) for name in columns):
         return ()
-    names = tuple(map(str, columns))
-    if names == tuple(map(str, range(len(names)))):  # numbered, because they have no names
-        return ()
-    return names
+    return tuple(map(str, columns))
+
+
+def has_order(names: Sequence[str]) -> bool:
+    """Return whether names tell more than positions do: those of an array, or 0, 1, 2, … in turn, do not.
+
+    >>> has_order(("age", "pulse")), has_order(("1", "0")), has_order(("0", "1")), has_order(())
+    (True, True, False, False)
+    """
+    return tuple(names) != tuple(map(str, range(len(names))))
+
+
+def check_alike(given: Sequence[str], kept: Sequence[str], whose: str) -> None:
+    """Refuse columns by name where they came by position before, or the reverse: which is which is not known.
+
+    Args:
+        given: the names of columns now.
+        kept: the names of columns before.
+        whose: who learned from them, for messages.
+
+    Raises:
+        DataError: naming what to give instead.
+    """
+    if has_order(given) == has_order(kept):
+        return
+    if has_order(given):
+        raise DataError(
+            f"{whose}: these columns have names ({_shown(given)}), those it learned from had none, so which is which "
+            "is not known. Give an array (table.to_numpy()) with the columns in the order that they had then."
+        )
+    raise DataError(
+        f"{whose}: it learned from columns with names ({_shown(kept)}), and an array does not say which is which. Give "
+        "a data frame, or splitwiper.data.tables.Table(names, array)."
+    )
+
+
+def check_index(inputs: Any, labels: Any) -> None:
+    """Refuse a table and labels that number their rows differently, as parts of data frames do after a shuffle.
+
+    Raises:
+        DataError: they do.
+    """
+    one, other = (getattr(part, "index", None) for part in (inputs, labels))
+    if one is None or other is None or callable(one) or callable(other):  # lists have a method of that name
+        return
+    equals = getattr(one, "equals", None)
+    if one is not other and not (equals(other) if callable(equals) else list(one) == list(other)):
+        raise DataError(
+            "the inputs' index is not that of the labels, and rows are matched by position. Where they are in the same "
+            "order, give labels.to_numpy(); otherwise put them in one order first (labels.loc[inputs.index])."
+        )
 
 
 def check_numbers(inputs: Any, what: str) -> None:
@@ -59,7 +107,7 @@ def check_numbers(inputs: Any, what: str) -> None:
         return
     odd = [name for name, kind in zip(names, dtypes, strict=True) if getattr(kind, "kind", "f") not in "biuf"]
     if odd:
-        shown = ", ".join(map(repr, odd[:5])) + ("…" if len(odd) > 5 else "")
+        shown = ", ".join(map(repr, odd[:5])) + "…" * (len(odd) > 5)
         raise DataError(
             f"{what}: the columns {shown} are not numbers. Leave them out, or encode them as numbers first (one column "
             "per category; dates as days)."
@@ -87,7 +135,7 @@ def arranged(array: Array, given: Sequence[str], wanted: Sequence[str], whose: s
         faults.append(f"{name!r} is unknown{f' ({hint})' if hint else ''}")
     faults += [f"{n!r} is there {times} times" for n, times in Counter(given).items() if times > 1]
     if faults:
-        many, shown = counted(len(given), "column"), ", ".join(wanted[:20]) + ("…" if len(wanted) > 20 else "")
+        many, shown = counted(len(given), "column"), _shown(wanted)
         more = "…" if len(missing) > 3 or len(extra) > 3 else ""
         raise DataError(
             f"{whose}: there are {many}, it learned from {len(wanted)}: {'; '.join(faults)}{more}. Give the columns "
@@ -95,3 +143,7 @@ def arranged(array: Array, given: Sequence[str], wanted: Sequence[str], whose: s
         )
     place = {name: number for number, name in enumerate(given)}
     return array[:, [place[name] for name in wanted]]
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + "…" * (len(names) > 20)

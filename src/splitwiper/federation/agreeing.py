@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 
 from splitwiper.client import Client
-from splitwiper.errors import AbsentClientError, CorruptError, NotFoundError, SplitWiperError, let_go
+from splitwiper.data.labels import alike, told_apart
+from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, SplitWiperError, let_go
 from splitwiper.federation.members import Members
 from splitwiper.masking.codebook import Codebook, expand
 from splitwiper.masking.consensus import Consensus, Participant
@@ -120,6 +121,7 @@ def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
     Raises:
         AbsentClientError: the server holds a shard of a client whose folder is not here.
         NotFoundError: nobody has rows.
+        DataError: labels read like others of another type, an integer and its digits.
     """
     holders = [shard.client for shard in members.server.tree.shards()]
     if away := sorted(set(holders) - set(members.here())):
@@ -131,6 +133,9 @@ def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
     present = [client for client in map(members.client, members.here()) if client.labels()]
     if not present:
         raise NotFoundError("nobody holds rows, so there are no labels to agree on: learn first.")
+    known = {label for client in present for label in client.labels()}
+    for label, other in alike(labels, known.union(labels)):
+        raise DataError(f"{told_apart(label, other)} Name {label.name!r} only where nobody has {other.name!r}.")
     for client in present:  # who cannot read the group's words is told before anything is begun
         if client.group.has_codebook():
             client.group.codebook()

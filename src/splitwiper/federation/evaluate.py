@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from splitwiper.data.labels import alike, told_apart
+from splitwiper.errors import DataError
 from splitwiper.wire import Label
 
 
@@ -71,6 +73,20 @@ def apart(found: Evaluation, forget: Label) -> tuple[Score, Score]:
     """All labels but one, and that one."""
     scores = found.per_label
     return total(score for label, score in scores.items() if label != forget), scores.get(forget, Score())
+
+
+def check_truth(truth: Sequence[Label], known: Iterable[Label], client: str) -> None:
+    """Refuse true labels that the model has as another type: every answer would be wrong.
+
+    Raises:
+        DataError: integers were learned and the same digits are given as texts, or the reverse.
+    """
+    learned = set(known)
+    for label, other in alike(set(truth) - learned, learned):
+        raise DataError(
+            f"client {client!r}: the label {label.name!r} was learned as {other.name!r}, and "
+            f"{told_apart(label, other)} Give {other.name!r}."
+        )
 
 
 def score(truth: Sequence[Label], predicted: Sequence[Label]) -> ClientScore:

@@ -14,6 +14,7 @@ from splitwiper.client import Added, Client, scoring
 from splitwiper.client.embed import Sending
 from splitwiper.client.scoring import Predicted, Probabilities
 from splitwiper.config import Config, from_dict, read_toml
+from splitwiper.data.labels import as_learned
 from splitwiper.data.rows import Data, as_rows
 from splitwiper.errors import (
     AbsentClientError,
@@ -27,19 +28,12 @@ from splitwiper.errors import (
 from splitwiper.federation.agreeing import Agreement, rekey
 from splitwiper.federation.agreeing import agree as agree_on_labels
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.evaluate import Evaluation, score
-from splitwiper.federation.folder import (
-    FINISHED,
-    agree,
-    check_devices,
-    make,
-    refuse_used,
-    warn_of_seeds,
-)
+from splitwiper.federation.evaluate import Evaluation, check_truth, score
+from splitwiper.federation.folder import FINISHED, agree, check_devices, make, refuse_used, warn_of_seeds
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.members import FEATURES, HANDED, Members
-from splitwiper.federation.opening import check_halves, check_settings
+from splitwiper.federation.opening import check_halves, check_settings, unchanged
 from splitwiper.federation.reconcile import reconcile
 from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.sources import Reader, Source, by_client, check_names
@@ -113,7 +107,7 @@ class Federation:
             raise InputError(f"config must be a splitwiper.Config, not a {type(config).__name__}.")
         if invitation is not None:
             GroupKey.of(invitation, federation="")  # too short a secret is told before anything is made
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # whatever the working directory is later
         self._progress = progress
         stored = self.path / FINISHED
         if stored.exists():
@@ -142,7 +136,7 @@ class Federation:
 
     # --- making and opening --------------------------------------------------------------------------------
 
-    @isolated_call()
+    @unchanged
     def twin(self, path: str | Path) -> Federation:
         """A new, empty federation with the same context: settings, first weights, client keys and codebook.
 
@@ -189,7 +183,7 @@ class Federation:
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    @isolated_call()
+    @unchanged
     def learn(
         self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
@@ -225,10 +219,10 @@ class Federation:
             name: Reader(data, client=name, task=tasks.get(name, ""), wide=self._members.is_wide(name))
             for name, data in pairs
         }
-        book, labels = self._members.codebook(), set[Label]()
+        book, labels = self._members.codebook(), dict[str, set[Label]]()
         for name, source in sources.items():
             self._members.check(name, rows := source.rows(), source.task, book)
-            labels |= set(rows.labels)
+            labels[name] = set(rows.labels)
         self._members.check_labels(labels)
         self._link.begin()
         added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
@@ -280,7 +274,7 @@ class Federation:
             raise BusyError(f"{told}. But {problem}") from problem
         return self.receipt(ticket.id)
 
-    @isolated_call()
+    @unchanged
     def submit(
         self,
         client: str,
@@ -309,7 +303,7 @@ class Federation:
         self._link.charge(client, asking.take_spent())
         return next(t for t in self._server.tickets(client) if t.id == request.ticket)
 
-    @isolated_call()
+    @unchanged
     def settle(self) -> tuple[Receipt, ...]:
         """Settle all open requests with one re-training. Only the clients that asked, and the server, work.
 
@@ -320,7 +314,7 @@ class Federation:
         self._link.begin()
         return self._with_privacy(reconcile(self._members))
 
-    @isolated_call()
+    @unchanged
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
         """Have all clients agree on a new codebook, and send their rows again under its codes.
 
@@ -339,7 +333,7 @@ class Federation:
         if not self.config.client.masking.is_on:
             raise ConfigError("labels are not hidden here (client.masking.mode = 'none'): there is no codebook.")
         self._link.begin()
-        agreement = rekey(self._members, [Label(task, name) for name in labels])
+        agreement = rekey(self._members, [Label(task, as_learned(name)) for name in labels])
         reconcile(self._members)
         return agreement
 
@@ -348,7 +342,7 @@ class Federation:
         """What each client spent in the last learn or unlearn (submit and settle), and in predictions since."""
         return {name: self._link.spent.get(name, Spent()) for name in self.clients}
 
-    @isolated_call()
+    @unchanged
     def reupload(self, client: str) -> None:
         """Have a client send its shard again, say because the server's copy was damaged."""
         self._client(client).reupload()
@@ -363,7 +357,7 @@ class Federation:
         book = self._members.codebook()
         return (book.labels if book else model.labels) if model else ()
 
-    @isolated_call()
+    @unchanged
     def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> Probabilities:
         """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
@@ -374,10 +368,12 @@ class Federation:
         """
         return scoring.probabilities(self._scores(client, x, at_home), self.labels)
 
+    @unchanged
     def predict_both(self, client: str, x: Any, *, at_home: bool = False) -> Predicted:
         """Labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice."""
         return scoring.predicted(self._scores(client, x, at_home), self._client(client).task, self.labels)
 
+    @unchanged
     def predict(self, client: str, x: Any, *, at_home: bool = False) -> list[str | int]:
         """The most likely label of the client's own task for each input.
 
@@ -397,7 +393,7 @@ class Federation:
     def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
         return scoring.best(self._scores(client, x, at_home), self._client(client).task)
 
-    @isolated_call()
+    @unchanged
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
         return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
@@ -407,10 +403,11 @@ class Federation:
         out = {}
         for name, data in by_client(test_sets):
             rows = as_rows(data, task=self._client(name).task, wide=self._members.is_wide(name))
+            check_truth(rows.labels, self.labels, name)
             out[name] = (tuple(rows.labels), tuple(self._predict(name, rows.packed)))
         return out
 
-    @isolated_call()
+    @unchanged
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
         """Score each client's whole network after every epoch of the server's training, which is done once more.
 
@@ -454,7 +451,7 @@ class Federation:
         """The ledger's present head. Kept outside the run, it shows later whether the ledger only grew from it."""
         return ledger.head(self._server.tree.book)
 
-    @isolated_call()
+    @unchanged
     def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
         """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 

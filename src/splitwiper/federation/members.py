@@ -14,6 +14,7 @@ from splitwiper.client import Client, check_rows
 from splitwiper.client.context import Progress
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest, to_toml
+from splitwiper.data.labels import alike, told_apart
 from splitwiper.data.rows import Rows, is_wide
 from splitwiper.errors import (
     ConfigError,
@@ -64,7 +65,35 @@ class Members:
         self._invitation = invitation
         self._identities: dict[nn.Module, str] = {}
         self.config, self.server, self.link, self.progress = config, server, link, progress
-        self._folder, self._pending, self._halves = path / "clients", path / "pending", halves
+        self._path, self._halves = path, halves
+        self._folder, self._pending = path / "clients", path / "pending"
+
+    def look_again(self) -> None:
+        """Check that the run is still there, and that nobody changed a half since it was opened.
+
+        A hook, a chance of dropout or a dtype is changed in a moment, and what is computed then is another network's.
+        Halves that single clients brought are compared when `client` gives one of these.
+
+        Raises:
+            NotFoundError: the run was moved or deleted.
+            InputError: a half was changed.
+        """
+        if not self.server.tree.book.path.exists():
+            raise NotFoundError(
+                f"the run in {self._path} was moved or deleted while it was open: put it back, or open it where it is "
+                "now. Nothing of it was changed."
+            )
+        self._identities.clear()
+        for half, kept, side in (
+            (self._halves.client, "architecture", "client"),
+            (self._halves.server, "model", "server"),
+        ):
+            if self._identity(half) != self.server.tree.book.meta(kept):
+                raise InputError(
+                    f"the {side} half was changed after {self._path} was opened: a setting of a layer, a hook, a "
+                    "dtype, what is trained, or a global that its code reads. Change it back, or open the run again "
+                    "with the model it was made with. Nothing was computed with it."
+                )
 
     # --- who there is --------------------------------------------------------------------------------------
 
@@ -238,12 +267,28 @@ class Members:
                     found.insert(0, group.codebook())
         return found[0] if found else None
 
-    def check_labels(self, labels: AbstractSet[Label]) -> None:
-        """Refuse labels that there are too few codes for, before anything is kept.
+    def check_labels(self, given: Mapping[str, AbstractSet[Label]]) -> None:
+        """Refuse labels that there are too few codes for, or that read like others, before anything is kept.
+
+        Args:
+            given: labels by client.
 
         Raises:
-            ConfigError: there are, or the package that seals messages is not installed.
+            ConfigError: there are too few codes, or the package that seals messages is not installed.
+            DataError: labels are integers with one client and the same digits, as texts, with another.
         """
+        whose = dict[Label, str]()
+        for shard in () if self.config.client.masking.is_on else self.server.tree.shards():
+            whose |= dict.fromkeys(shard.labels, f"client {shard.client!r}")
+        for name, labels in given.items():
+            whose |= dict.fromkeys(labels, f"client {name!r}")
+        for name, labels in given.items():
+            for label, other in alike(labels, whose.keys()):
+                raise DataError(
+                    f"client {name!r} has the label {label.name!r}, and {whose[other]} has {other.name!r}: "
+                    f"{told_apart(label, other)} Give {other.name!r} in both, or name another task for one of them."
+                )
+        labels = {label for found in given.values() for label in found}
         masking = self.config.client.masking
         if masking.is_on:
             check_sealing()

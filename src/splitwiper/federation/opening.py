@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from splitwiper.config import Config, config_digest
 from splitwiper.errors import InputError
 from splitwiper.federation.folder import columns_of, identities
 from splitwiper.federation.members import Members
+from splitwiper.numerics import isolated_call
 from splitwiper.server import Server
 from splitwiper.splitting import Halves, libraries
+
+
+class _Opened(Protocol):
+    """What works on an open run."""
+
+    _members: Members
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_S = TypeVar("_S", bound=_Opened)
+
+
+def unchanged(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
+    """Have a method check first that run and halves are what they were when it was opened, and call it isolated."""
+
+    @wraps(method)
+    def checked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with isolated_call():
+            self._members.look_again()
+            return method(self, *args, **kwargs)
+
+    return checked
 
 
 def check_halves(path: Path, halves: Halves, config: Config, server: Server) -> None:

@@ -77,7 +77,7 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
         missing = ", ".join(sorted({t.client for t in waiting}))
         many = counted(len(waiting), "request waits", "requests wait")
         raise AbsentClientError(
-            f"{many} for {missing}, whose folder is not here: bring it back and settle again, or "
+            f"{many} for {missing}, whose folder is not here: bring it back and settle again. Only if it is lost: "
             "forget the whole client (everything=True), which needs only the server."
         )
     return receipts

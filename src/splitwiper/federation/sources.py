@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from splitwiper.data.datasets import RANDOM, spread
+from splitwiper.data.datasets import RANDOM
 from splitwiper.data.rows import Data, Rows, as_rows
 from splitwiper.errors import DataError, SplitWiperError
 from splitwiper.wire import Label
@@ -69,7 +71,7 @@ class Reader:
         self.task, self._wide = task, wide
         self._client = client
         self._source: Rows | Callable[[], Data]
-        self._before: tuple[tuple[Label, ...], list[bytes]] | None = None
+        self._before: tuple[Counter[Label], int] | None = None
         if isinstance(source, tuple | Dataset) or not callable(source):
             self._source = as_rows(source, task=task, wide=wide)
         else:
@@ -101,9 +103,18 @@ class Reader:
         return self._steady(as_rows(data, task=self.task, wide=self._wide))
 
     def _steady(self, rows: Rows) -> Rows:
-        """Refuse what a function returns if it is the same rows as before, changed at random; other rows may come."""
-        some = spread(len(rows))
-        now = rows.labels, [b"".join(array[n].tobytes() for array in rows.inputs.values()) for n in some]
+        """Refuse what a function returns if it is the same rows as before, changed at random; other rows may come.
+
+        Rows are compared in any order, since a function may shuffle them: as many of each label, and the same sum of
+        all rows' digests.
+        """
+        total = 0
+        for n, label in enumerate(rows.labels):
+            content = hashlib.blake2b(str(label.name).encode(), digest_size=16)
+            for array in rows.inputs.values():
+                content.update(array[n].tobytes())
+            total += int.from_bytes(content.digest(), "big")
+        now = Counter(rows.labels), total
         if self._before is not None and self._before[0] == now[0] and self._before[1] != now[1]:
             raise DataError(
                 f"the rows of client {self._client!r} are others when they are asked for again, under the same labels. "

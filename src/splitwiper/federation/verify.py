@@ -213,8 +213,8 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
         check()
     except AbsentClientError as problem:
         return Check(what, "state", "unverifiable", str(problem))
-    except NotFoundError as problem:  # no client has such a name
-        return Check(what, "state", "mismatch", str(problem))
+    except NotFoundError as problem:  # no client has such a name; or the server's book was taken away meanwhile
+        return Check(what, "state", "unverifiable" if what == "server" else "mismatch", str(problem))
     except InputError as problem:  # it joined with another client half
         return Check(what, "state", "mismatch", str(problem))
     except StoreError as problem:

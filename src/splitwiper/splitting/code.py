@@ -35,6 +35,7 @@ _KEPT_BY_PYTHON = (
     "package parameters path qualname slotnames slots spec static_attributes type_params warningregistry weakref"
 )
 _BOOKKEEPING = frozenset(f"__{name}__" for name in _KEPT_BY_PYTHON.split())
+_TREES: dict[tuple[str, CodeType], ast.AST] = {}
 _Parsed = tuple[dict[int, list[ast.AST]], frozenset[CodeType]]
 
 
@@ -92,7 +93,14 @@ def tree_of(code: CodeType) -> ast.AST | None:
     """The syntax tree that a function's code was compiled from; None where its source is not to be had.
 
     A file that was edited after it was imported is no source of what runs: the code must be what the file compiles to.
+    A tree that was found once is remembered, so that editing the file of a model in use makes it no other network.
     """
+    if (known := _TREES.get((code.co_filename, code))) is None and (found := _found(code)) is not None:
+        known = _TREES.setdefault((code.co_filename, code), found)
+    return known
+
+
+def _found(code: CodeType) -> ast.AST | None:
     linecache.checkcache(code.co_filename)
     source = "".join(linecache.getlines(code.co_filename))
     nodes, codes = _parsed(source, code.co_filename)

@@ -65,8 +65,8 @@ def _attributes(value: Any) -> dict[str, Any]:
     """What an object holds, in its dictionary and its slots."""
     held = {str(name): kept for name, kept in getattr(value, "__dict__", {}).items()}
     for cls in type(value).__mro__:
-        for name, member in vars(cls).items():  # private names are here as Python keeps them
-            if "__slots__" in vars(cls) and isinstance(member, MemberDescriptorType) and hasattr(value, name):
+        for name, member in vars(cls).items() if "__slots__" in vars(cls) else ():  # private names as Python keeps them
+            if isinstance(member, MemberDescriptorType) and hasattr(value, name):
                 held[name] = getattr(value, name)
     return held
 
@@ -205,7 +205,7 @@ class Describer:
             for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
                 held[kind] = list((getattr(value, kind) or {}).values())
         for cls in type(value).__mro__:
-            left.update(name for name, kept in vars(cls).items() if isinstance(kept, functools.cached_property))
+            left.update(name for name in held if isinstance(vars(cls).get(name), functools.cached_property))
         return self.mapping({k: v for k, v in held.items() if k not in left and not is_bookkeeping(k)})
 
     def _reduced(self, value: Any) -> str:

@@ -38,6 +38,7 @@ def identity(module: nn.Module) -> str:
         (``globals()``, ``eval``, ``getattr`` on a library), annotations and docstrings; paths and loggers; what only
         a weak reference leads to; the position of a generator function's iterator, or its arguments; a value
         assigned over a ``functools.cached_property``; and what an object in C does not tell when it is copied.
+        Functions and layers of torch that a program replaced are in the numeric fingerprint (`splitwiper.patches`).
         Conversely, whatever a forward pass leaves in an attribute or in a global that its code reads (a table of
         results, a counter, an iterator that has moved on) makes another network. Results that ``functools`` keeps
         (``cache``, ``cached_property``, ``singledispatch``) do not.

@@ -15,6 +15,7 @@ from splitwiper.splitting.halves import ClientAdapter, ServerHalf
 from splitwiper.splitting.preview import amount, boundary_table, table
 from splitwiper.splitting.specs import TensorSpec
 from splitwiper.splitting.trace import devices_of, isolated
+from splitwiper.splitting.trainable import check_hooks
 from splitwiper.splitting.trees import as_call, call_with
 
 
@@ -69,6 +70,7 @@ class Halves:
         return replace(self, clients={**self.clients, **added})
 
     def _adapted(self, name: str, half: Halves | nn.Module) -> nn.Module:
+        check_hooks(half.client if isinstance(half, Halves) else half)
         if not isinstance(half, Halves):
             return ClientAdapter(copy.deepcopy(half), self.boundary, {s.name: s.name for s in self.boundary})
         theirs = half.boundary

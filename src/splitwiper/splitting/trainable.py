@@ -58,6 +58,20 @@ def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
                     raise CutError(_explained(versions, str(problem))) from problem
 
 
+def check_hooks(model: nn.Module) -> None:
+    """Refuse hooks on parameters: halves are copied for every training, and copies of a tensor have none.
+
+    Raises:
+        CutError: naming the parameter.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise CutError(
+                f"parameter {name!r} has a gradient hook, which a copy of it would not have: training would go on "
+                "without it. Scale gradients in a module's hook (register_full_backward_hook), or in its forward"
+            )
+
+
 def _explained(versions: _Versions, problem: str) -> str:
     guilty = [change for change in versions.changes if re.search(rf"\b{change[1]}\b", problem)] or versions.changes
     where = "an activation is changed in place, though its gradient needs it"

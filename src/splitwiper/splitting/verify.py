@@ -24,6 +24,8 @@ _RUNS = (
     (True, 2, float("nan")),
 )
 
+_NEARLY = 1e-3
+
 
 class Reference:
     """What the whole model computes, to hold halves against."""
@@ -53,6 +55,10 @@ class Reference:
         names = {id(parameter): name for name, parameter in parameters.items()}
         reached = {names[id(leaf)] for leaf in _sources(tensors) if id(leaf) in names}
         return [(path, leaf.detach() if isinstance(leaf, Tensor) else leaf) for path, leaf in output], reached
+
+    def chances(self) -> bool:
+        """Return whether the model's outputs were probabilities in every run: not negative, and 1 in sum."""
+        return bool(self._runs) and all(_are_chances(output) for *_, (output, _) in self._runs)
 
     def check(self, client: ClientHalf, server: ServerHalf) -> None:
         """Run the halves, which changes their buffers, and compare.
@@ -88,6 +94,14 @@ class Reference:
         buffers = dict(client.named_buffers()) | dict(server.named_buffers())
         if not same({name: buffers.get(name) for name in self._buffers}, self._buffers):
             raise CutError("the two halves do not update the model's buffers as the model does")
+
+
+def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether some output, or the one that is called logits, holds a row's probabilities."""
+    tensors = [(path, leaf) for path, leaf in output if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    named = [leaf for path, leaf in tensors if path[-1:] == ("logits",)] or [leaf for _, leaf in tensors]
+    rows = [leaf.double() for leaf in named if leaf.ndim == 2 and leaf.shape[1] > 1]
+    return any(bool((part >= 0).all() and ((part.sum(dim=1) - 1).abs() < _NEARLY).all()) for part in rows)
 
 
 def _sources(tensors: Iterable[Tensor]) -> Iterator[Tensor]:

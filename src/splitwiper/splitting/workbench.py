@@ -14,7 +14,7 @@ from splitwiper.splitting.head import find_head, squashing
 from splitwiper.splitting.legality import judge
 from splitwiper.splitting.plan import Pair, Plan, make_plan
 from splitwiper.splitting.trace import trace
-from splitwiper.splitting.trainable import check_trainable
+from splitwiper.splitting.trainable import check_hooks, check_trainable
 from splitwiper.splitting.trees import Call, as_call, bound
 from splitwiper.splitting.verify import Reference
 
@@ -77,6 +77,8 @@ class Workbench:
     def squashed(self) -> list[str]:
         """Return a warning for each softmax or sigmoid that the model ends in."""
         found = {ending for pair in self._pairs for ending in squashing(pair.low, self.modules)}
+        if not found and self._reference.chances():
+            found = {("softmax", "its outputs are never negative, and sum to 1 in every row")}
         return [
             f"the model ends in a {kind} ({where}): its outputs must be raw scores (logits), because training and "
             "predict_proba apply softmax to them. It learns badly from scores that are squashed already; take that "
@@ -94,6 +96,7 @@ class Workbench:
         Raises:
             CutError: naming the module.
         """
+        check_hooks(self.model)
         check_trainable(self.model, self._calls)
 
     def plan(self, at: str) -> Plan:

@@ -1,0 +1,75 @@
+"""What was put in place of torch's own code: it computes otherwise, and no version of torch tells."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+_TORCH, _STANDARD = f"{Path(torch.__file__).parent}/", f"{sysconfig.get_paths()['stdlib']}/"
+_ROOMS = ("torch.nn.modules", "torch.nn.parameter", "torch.optim")
+_KINDS = (torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer)
+_TYPES = {"torch", "typing", "typing_extensions", "collections", "builtins", "functools", "enum"}
+"""Where the types of what torch has among its functions come from."""
+_KERNELS = ("/CPU", "/Autograd", "/AutogradCPU")
+"""Ends of the names of kernels of which torch itself registers none from Python."""
+_own: dict[int, Any] = {}
+"""Members that were found to be torch's own, by id: held, so that an id stays theirs."""
+
+
+def patches() -> list[str]:
+    """Return the names of torch's functions, layers' methods and kernels that somebody replaced.
+
+    Notes:
+        Not seen: one function of torch's in place of another, a function whose ``__code__`` was replaced, compiled
+        code, and kernels for GPUs.
+    """
+    found = set()
+    spaces: list[ModuleType | type] = [torch, torch.nn.functional, torch.Tensor, *_classes()]
+    for space in spaces:
+        for name, value in list(vars(space).items()):
+            if id(value) in _own:
+                continue
+            if _is_own(value):
+                _own[id(value)] = value
+            else:
+                found.add(f"{space.__name__}.{name}")
+    kernels = getattr(torch.library, "_impls", ())
+    return sorted(found | {name for name in kernels if name.startswith("aten/") and name.endswith(_KERNELS)})
+
+
+@cache
+def _classes() -> tuple[type, ...]:
+    """Torch's layers and optimisers."""
+    rooms = [module for name, module in list(sys.modules.items()) if name.startswith(_ROOMS)]
+    found = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
+    return tuple(cls for cls in found if cls.__module__.startswith(_ROOMS) and issubclass(cls, _KINDS))
+
+
+def _is_own(value: Any) -> bool:
+    functions = list(_functions(value))
+    if functions:
+        return all(_is_of_torch(function.__code__.co_filename) for function in functions)
+    if not callable(value) or isinstance(value, type):
+        return True
+    return type(value).__module__.partition(".")[0] in _TYPES and not isinstance(value, partial)
+
+
+def _functions(value: Any) -> Iterator[FunctionType]:
+    if isinstance(value, staticmethod | classmethod):
+        value = value.__func__
+    parts = (value.fget, value.fset) if isinstance(value, property) else (value,)
+    yield from (part for part in parts if isinstance(part, FunctionType))
+
+
+def _is_of_torch(file: str) -> bool:
+    """Whether code comes from torch's files, or from those whose decorators torch uses."""
+    if file.startswith(_TORCH) or file == getattr(sys.modules.get("typing_extensions"), "__file__", None):
+        return True
+    return file.startswith(_STANDARD) and "-packages/" not in file
