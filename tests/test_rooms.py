@@ -19,6 +19,7 @@ ORDER = [
     "switches",
     "portable",
     "numerics",
+    "certainty",
     "config",
     "wire",
     "masking",
