@@ -20,6 +20,7 @@ ORDER = [
     "portable",
     "patches",
     "numerics",
+    "certainty",
     "config",
     "wire",
     "masking",

@@ -18,7 +18,7 @@ The tree::
     │   └── DiskFullError                    no room; nothing acknowledged was lost
     ├── IdentityError         (PermissionError) a certificate, token or passphrase that is not accepted
     │   └── ForbiddenError                   it is accepted, and this is not for who has it
-    ├── BusyError             (RuntimeError) another process holds the lease
+    ├── BusyError             (RuntimeError) another process holds the lease, or other threads disturb
     │   ├── FencedError                      this process lost its lease and must stop
     │   ├── QuotaError                       a client asks for more than its share
     │   └── WithdrawnError                   the model is forgetting; it answers again when it has
@@ -110,7 +110,7 @@ class ForbiddenError(IdentityError):
 
 
 class BusyError(SplitWiperError, RuntimeError):
-    """Another process holds the lease."""
+    """Another process holds the lease, or other threads of this one keep a result from being certain."""
 
 
 class FencedError(BusyError):

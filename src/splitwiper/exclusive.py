@@ -3,22 +3,41 @@
 Exact computations set that state, and must neither meet each other's nor leave it changed. So one thread at a time
 holds it. Long computations call `give_way` now and then: if another thread waits, it gets its turn, and finds the
 shared state as if nobody had touched it. Threads that do not ask cannot be stopped; `Company` tells whether there were
-any, and `loop` and `client.embed` then check what they computed.
+any, and `certainty` then checks what was computed.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
-_HELPERS = ("lease-", "read-ahead", "transcript", "write-behind")
-"""How the names of this program's own threads begin, where they belong to a pool."""
-_QUIET = frozenset({"splitwiper", "IPython", "execnet", "ipykernel", "rich", "tornado", "tqdm", "zmq"})
-"""Packages whose threads show progress or carry messages, and neither draw random numbers nor set torch's switches."""
+_own = weakref.WeakSet[threading.Thread]()
+"""This program's own threads."""
+_QUIET = (
+    "IPython.core.history:HistorySavingThread",
+    "ipykernel.control:ControlThread",
+    "ipykernel.heartbeat:Heartbeat",
+    "ipykernel.iostream:IOPubThread._thread_main",
+    "ipykernel.iostream:_IOPubThread",
+    "ipykernel.parentpoller:ParentPollerUnix",
+    "ipykernel.shellchannel:ShellChannelThread",
+    "rich.live:_RefreshThread",
+    "rich.progress:_TrackThread",
+    "tornado.platform.asyncio:SelectorThread._run_select",
+    "tqdm._monitor:TMonitor",
+    "zmq.utils.garbage:GarbageCollectorThread",
+)
+"""Threads of other packages, by class or target, that show progress or carry messages, and run nobody else's code."""
+_RECEIVER = "execnet.gateway_base:BaseGateway._thread_receiver"
+"""The same of pytest's, which starts it without a `threading.Thread`."""
 
 
 class _Loan:
@@ -148,6 +167,29 @@ def give_way() -> None:
     _turn.give_way()
 
 
+def own(thread: threading.Thread) -> threading.Thread:
+    """Mark a thread as this program's own, before it starts: it neither draws random numbers nor sets switches."""
+    _own.add(thread)
+    return thread
+
+
+def own_pool(workers: int) -> ThreadPoolExecutor:
+    """Return a pool whose threads are marked as this program's own."""
+    pool, all_here = ThreadPoolExecutor(workers), threading.Barrier(workers)
+
+    def mark(_: int) -> None:
+        own(threading.current_thread())
+        all_here.wait()  # so that each is run by a thread of its own, and none starts later, unmarked
+
+    try:
+        list(pool.map(mark, range(workers)))
+    except BaseException:  # an interrupt, or no thread more to be had
+        all_here.abort()
+        pool.shutdown()
+        raise
+    return pool
+
+
 class Company:
     """Tells whether threads that are not this program's ran since it was made: they may touch the shared state unasked.
 
@@ -156,18 +198,51 @@ class Company:
     """
 
     def __init__(self) -> None:
-        self._threads, self._seen = list[threading.Thread](), False
+        self._known: object = None
+        self._seen = False
         self.look()
 
     def look(self) -> bool:
         """Look at the threads there are now; return whether one of them, or one seen before, is not this program's."""
-        if not self._seen and (threads := threading.enumerate()) != self._threads:
-            me, self._threads = threading.current_thread(), threads
-            self._seen = any(thread is not me and not _is_helper(thread) for thread in threads)
+        if self._seen:
+            return True
+        threads, frames = threading.enumerate(), sys._current_frames()
+        if (known := (threads, set(frames))) != self._known:  # not the frames, which hold on to what is in them
+            self._known = known
+            self._seen = not all(map(_is_quiet, threads)) or not all(
+                _is_quiet_frame(frame) for frame in _unregistered(threads, frames)
+            )
         return self._seen
 
 
-def _is_helper(thread: threading.Thread) -> bool:
+def _is_quiet(thread: threading.Thread) -> bool:
+    if thread is threading.current_thread() or thread in _own or isinstance(thread, threading._DummyThread):
+        return True  # a dummy stands for a thread that was started otherwise: its frames tell
     target = getattr(thread, "_target", None)
-    module = str(getattr(target, "__module__", "") or type(thread).__module__)
-    return module.partition(".")[0] in _QUIET or thread.name.startswith(_HELPERS)
+    return any(made in (type(thread), getattr(target, "__func__", target)) for made in map(_named, _QUIET) if made)
+
+
+def _unregistered(threads: list[threading.Thread], frames: dict[int, FrameType]) -> list[FrameType]:
+    """Where threads are that `threading` did not start, this one apart."""
+    registered = {thread.ident for thread in threads if not isinstance(thread, threading._DummyThread)}
+    return [frame for ident, frame in frames.items() if ident not in registered | {threading.get_ident()}]
+
+
+def _is_quiet_frame(frame: FrameType) -> bool:
+    """Whether a thread that `threading` does not list has nothing to say: a receiver, or one that is about to end."""
+    receiver = getattr(_named(_RECEIVER), "__code__", None)
+    at: FrameType | None = frame
+    while at is not None:
+        if at.f_code in (receiver, threading.Thread._bootstrap.__code__):  # type: ignore[attr-defined]
+            return True
+        at = at.f_back
+    return False
+
+
+def _named(path: str) -> object:
+    """Return what ``MODULE:NAME`` names, where the module is loaded; else None."""
+    module, _, name = path.partition(":")
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from splitwiper.cache import CODE, Cache, Parts
+from splitwiper.exclusive import own_pool
 from splitwiper.wire.columns import Array
 
 _log = logging.getLogger("splitwiper")
@@ -92,7 +93,7 @@ class AheadFeed:
         if not self._ahead:
             yield from map(self._read, batches)
             return
-        with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+        with own_pool(1) as reader:
             for index, following in zip(batches, [*batches[1:], None], strict=True):
                 parts = self._read(index)
                 if following is not None:
@@ -184,7 +185,7 @@ def _uploaded(rows: Cache, device: torch.device) -> Iterator[tuple[int, Parts]]:
         rows.gather(index, parts)
         return parts
 
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="read-ahead") as readers:
+    with own_pool(_READERS) as readers:
         waiting = deque[Future[Parts]]()
         for place, start in enumerate(starts):
             while len(waiting) < _READERS and place + len(waiting) < len(starts):
@@ -208,7 +209,7 @@ class StreamedFeed:
         """The batches in turn."""
         computing = torch.cuda.current_stream()
         self._copying.wait_stream(computing)  # the buffers were made there
-        with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+        with own_pool(1) as reader:
             coming = reader.submit(self._send, batches[0], 0)
             for number, index in enumerate(batches):
                 coming.result()

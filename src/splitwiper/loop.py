@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -19,12 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from splitwiper.cache import Cache
+from splitwiper.certainty import Trial, by_handler, certain, disturbed, once, same_fault
 from splitwiper.config import Recipe
-from splitwiper.errors import BusyError, ResourceError, UntrainableError
-from splitwiper.exclusive import Company, give_way
+from splitwiper.errors import ResourceError, UntrainableError, let_go
+from splitwiper.exclusive import give_way
 from splitwiper.feeding import Feed, feed_for
 from splitwiper.numerics import pick_device, reproducible, undisturbed
-from splitwiper.seeding import Stream, isolated_rng, same_state
+from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.stepping import State, Step
 from splitwiper.wire.columns import Array
 
@@ -32,14 +34,12 @@ OnEpoch = Callable[[int, int, float], None]
 """Called after each epoch with (epochs done, epochs in all, mean loss)."""
 OnState = Callable[[int, State], None]
 """Called before the first epoch and after each with (epochs done, the state to go on from). When the GPU's memory runs
-out, training starts over, and so do the calls."""
+out, or training on it fails, training starts over, and so do the calls."""
 _T = TypeVar("_T")
 Pausing = Generator[None, None, _T]
 """Work that pauses now and then, so that other work can go on meanwhile, and returns a result."""
 _GRAPHS_FROM = 12
 """Steps from which capturing CUDA graphs pays."""
-TRIES = 6
-"""Times that something is computed beside other threads before giving up."""
 _log = logging.getLogger("splitwiper")
 
 
@@ -84,7 +84,8 @@ def fit(
         span: the epochs to compute, where not all.
 
     Raises:
-        TrainingError: the loss stopped being finite, or a layer could not take a batch.
+        TrainingError: the loss stopped being finite, or a layer could not take a batch, and so it does again.
+        BusyError: other threads keep the result from being certain.
         DataError: the span's state is not that of such a net.
     """
     return finish(
@@ -126,10 +127,11 @@ def training(
 ) -> Pausing[tuple[float, ...]]:
     """`fit`, with a pause after each epoch."""
     device = pick_device(recipe.device)
-    run = partial(_epochs, net, rows, recipe, device, epochs, stream, what, on_epoch, on_state, span)
+    compute = partial(_epochs, net, rows, recipe, device, epochs, stream, what, on_epoch, on_state, span)
     if device.type != "cuda":
-        return (yield from run())
+        return (yield from compute())
     first = state_of(net)
+    run = partial(_repeating, compute, lambda: net.load_state_dict(first), what)
     try:
         return (yield from run())
     except torch.OutOfMemoryError as problem:
@@ -144,6 +146,31 @@ def training(
             f"{what}: the GPU's memory is full even with batches streamed from disk ({problem}). Lower batch "
             f"({recipe.batch}) in a new run, or use another GPU."
         ) from problem
+
+
+def _repeating(
+    compute: Callable[..., Pausing[_T]], restart: Callable[[], object], what: str, **options: bool
+) -> Pausing[_T]:
+    """Train on a GPU; where that fails, train once more, since only a fault that repeats is that of the rows.
+
+    Raises:
+        UntrainableError: it fails as before.
+        BusyError: it does not.
+    """
+    try:
+        return (yield from compute(**options))
+    except UntrainableError as problem:
+        if raised := by_handler(problem):
+            raise raised from None
+        fault = let_go(problem)
+    restart()
+    try:
+        yield from compute(**options)
+    except UntrainableError as problem:
+        if same_fault(fault, problem):
+            raise
+        raise disturbed(what) from problem
+    raise once(fault, what)
 
 
 def _epochs(
@@ -171,42 +198,56 @@ def _epochs(
         step = Step(net.train(), feed.decode, recipe, device, what=what, graphs=graphs)
         if span:
             step.load(span.state)
+    if lane:
+        lane.synchronize()
+    state = step.state() if on_state or not lane else {}
     if on_state:
-        if lane:
-            lane.synchronize()
-        on_state(first, step.state())
+        on_state(first, state)
     losses: list[float] = []
     for epoch in range(first, last):
-        order, noise = (
-            Stream(stream.seed, f"{stream.purpose}/{use}/{epoch}", stream.name, stream.content)
-            for use in ("order", "noise")
-        )
-        # batches of equal size, give or take one: no straggler of a single row for batch norm to stumble over; sorted
-        # within, since the order in a batch means nothing to training and much to reading
-        batches = [np.sort(part) for part in np.array_split(order.permutation(len(rows)), count)]
+        batches, noise = _order(stream, epoch, len(rows), count)
         rates = [recipe.lr * schedule(recipe.schedule, (epoch * count + n) / (epochs * count)) for n in range(count)]
-        compute = partial(_epoch, step, feed, batches, rates, noise, recipe, device, lane)
+        compute = partial(_epoch, step, feed, batches, rates)
+        held = partial(_held, device, recipe, lane, noise)
+        mean = partial(_mean, step, len(rows), recipe, what, epoch + 1)
         if lane:
-            compute()
+            with held():
+                compute(lane=lane)
         else:
-            _until_certain(step, compute, what)
+            state = _sure(step, state, compute, mean, held, partial(undisturbed, device, recipe.numerics), what)
         yield
         if lane:
             lane.synchronize()
-        mean = float(step.total) / len(rows)
-        if not math.isfinite(mean):
-            raise UntrainableError(
-                f"{what}: the loss is {mean} after epoch {epoch + 1}. Lower lr ({recipe.lr:g}), set clip "
-                "(say 1.0), or scale the inputs (standardise = true), in a new run; in one that learned before, "
-                "forget the rows that were added last."
-            )
-        losses.append(mean)
+            state = step.state() if on_state else {}
+        losses.append(mean())
         if on_state:
-            on_state(epoch + 1, step.state())
+            on_state(epoch + 1, state)
         if on_epoch:
-            on_epoch(epoch + 1, epochs, mean)
+            on_epoch(epoch + 1, epochs, losses[-1])
     net.eval()
     return tuple(losses)
+
+
+def _order(stream: Stream, epoch: int, rows: int, count: int) -> tuple[list[Array], Stream]:
+    """Return an epoch's batches, and the stream of what it draws."""
+    order, noise = (
+        Stream(stream.seed, f"{stream.purpose}/{use}/{epoch}", stream.name, stream.content)
+        for use in ("order", "noise")
+    )
+    # batches of equal size, give or take one: no straggler of a single row for batch norm to stumble over; sorted
+    # within, since the order in a batch means nothing to training and much to reading
+    return [np.sort(part) for part in np.array_split(order.permutation(rows), count)], noise
+
+
+@contextmanager
+def _held(device: torch.device, recipe: Recipe, lane: torch.cuda.Stream | None, noise: Stream) -> Iterator[None]:
+    """Hold global state for an epoch: at most so long, so that what callbacks do to it shifts nothing."""
+    with (
+        reproducible(device, recipe.threads, recipe.numerics),
+        torch.cuda.stream(lane),
+        isolated_rng(noise),
+    ):
+        yield
 
 
 def _epoch(
@@ -214,75 +255,64 @@ def _epoch(
     feed: Feed,
     batches: Sequence[Array],
     rates: Sequence[float],
-    noise: Stream,
-    recipe: Recipe,
-    device: torch.device,
-    lane: torch.cuda.Stream | None,
-) -> bool | None:
-    """Compute one epoch; return whether it is certain that no other thread got at random numbers or settings.
-
-    None where it broke off because another thread changed a setting: the net's state is then meaningless. A GPU's
-    generator and settings are not checked.
-
-    Global state is held for an epoch at most, so that what callbacks do to it shifts nothing.
-    """
-    company = Company()
-    with (
-        reproducible(device, recipe.threads, recipe.numerics),
-        torch.cuda.stream(lane),
-        isolated_rng(noise) as draws,
-    ):
-        before = _drawn(device)
-        step.total.zero_()
-        try:
-            for parts, rate in zip(feed.epoch(batches), rates, strict=True):
-                step(parts, rate)
-                company.look()
-                give_way()
-        except RuntimeError:
-            if lane or not company.look() or undisturbed(device, recipe.numerics):
-                raise
-            return None
-        if lane and not torch.equal(before, _drawn(device)):
-            lane.synchronize()  # the GPU has one generator: whoever draws from it finishes first
-        return not company.look() or (undisturbed(device, recipe.numerics) and not draws.any())
+    trial: Trial | None = None,
+    *,
+    lane: torch.cuda.Stream | None = None,
+) -> State:
+    """Compute one epoch; return the state after it, unless on a GPU, whose generator and settings no trial checks."""
+    before = _drawn(lane)
+    step.total.zero_()
+    for parts, rate in zip(feed.epoch(batches), rates, strict=True):
+        step(parts, rate)
+        if trial:
+            trial.look()
+        give_way()
+    if lane and not torch.equal(before, _drawn(lane)):
+        lane.synchronize()  # the GPU has one generator: whoever draws from it finishes first
+    return {} if lane else step.state()
 
 
-def _until_certain(step: Step, compute: Callable[[], bool | None], what: str) -> None:
-    """Compute an epoch, perhaps beside threads of the caller's that draw from the generators or move torch's switches.
+def _sure(
+    step: Step,
+    start: State,
+    compute: Callable[[Trial], State],
+    mean: Callable[[], float],
+    held: Callable[[], AbstractContextManager[None]],
+    pinned: Callable[[], bool],
+    what: str,
+) -> State:
+    """Compute an epoch on the CPU until it is certain; return the state after it."""
 
-    It is impossible to tell whether the numbers drawn meanwhile were the net's own, so beside such threads the epoch is
-    computed until two results agree. A net that draws nothing is computed once.
+    def whole(trial: Trial) -> tuple[State, float]:
+        state = compute(trial)
+        return state, mean()
+
+    def key(result: tuple[State, float]) -> tuple[str, float]:
+        return state_digest(result[0]), result[1]
+
+    again = partial(step.load, start)
+    return certain(whole, held, pinned=pinned, key=key, what=what, again=again, blames=True)[0]
+
+
+def _mean(step: Step, rows: int, recipe: Recipe, what: str, epoch: int) -> float:
+    """Return an epoch's mean loss.
 
     Raises:
-        BusyError: no two of them do.
+        UntrainableError: it is not finite.
     """
-    start, last = step.state(), None
-    for _ in range(TRIES):
-        certain = compute()
-        if certain:
-            return
-        if certain is not None:
-            now = step.state()
-            if last is not None and same_state(now, last):
-                return
-            last = now
-        step.load(start)
-    raise disturbed(what)
+    mean = float(step.total) / rows
+    if not math.isfinite(mean):
+        raise UntrainableError(
+            f"{what}: the loss is {mean} after epoch {epoch}. Lower lr ({recipe.lr:g}), set clip (say 1.0), or "
+            "scale the inputs (standardise = true), in a new run; in one that learned before, forget the rows that "
+            "were added last."
+        )
+    return mean
 
 
-def disturbed(what: str) -> BusyError:
-    """Return the error for a result that other threads keep from being certain."""
-    return BusyError(
-        f"{what}: other threads of this program draw from the global random generators (of torch, NumPy or Python) or "
-        "change torch's settings all the time, and the net draws random numbers, too, so no result is certain. Let "
-        "them use generators of their own, or pause them, and settle."
-    )
-
-
-def _drawn(device: torch.device) -> Tensor:
-    """Where the device's generator stands."""
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.empty(0)
+def _drawn(lane: torch.cuda.Stream | None) -> Tensor:
+    """Where the GPU's generator stands."""
+    return torch.cuda.get_rng_state(lane.device) if lane else torch.empty(0)
 
 
 def schedule(name: str, progress: float) -> float:

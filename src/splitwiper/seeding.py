@@ -87,19 +87,8 @@ class Stream:
         return np.random.Generator(np.random.Philox(key=self.number)).permutation(n)
 
 
-class Draws:
-    """Tells whether anything was drawn from the CPU's global generators since it was made."""
-
-    def __init__(self) -> None:
-        self._start = cpu_generators()
-
-    def any(self) -> bool:
-        """Whether any thread has drawn from one of the CPU's generators."""
-        return not same_generators(self._start, cpu_generators())
-
-
 @contextmanager
-def isolated_rng(stream: Stream) -> Iterator[Draws]:
+def isolated_rng(stream: Stream) -> Iterator[None]:
     """Run code that only knows the global generators (dropout, ``reset_parameters``) on a named stream.
 
     Python's, NumPy's and torch's global generators (CUDA's too, where it is in use) are saved, seeded from the
@@ -121,7 +110,7 @@ def isolated_rng(stream: Stream) -> Iterator[Draws]:
             torch.cuda.manual_seed_all(stream.number)
         random.seed(stream.number)
         np.random.seed(stream.number % 2**32)
-        yield Draws()
+        yield
 
 
 def cpu_generators() -> Generators:
@@ -152,8 +141,3 @@ def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None
         out.update(encode([name, str(tensor.dtype), *tensor.shape]))
         out.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
     return out.hexdigest()
-
-
-def same_state(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    """Whether two states have the same tensors, bit for bit."""
-    return state_digest(one) == state_digest(other)

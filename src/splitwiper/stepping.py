@@ -93,7 +93,7 @@ class Step:
         self._optimizer = make_optimizer(net, recipe, rate=self._rate)
         # eager steps of an optimiser that could be captured are meant; torch would warn of them
         self._optimizer._warned_capturable_if_run_uncaptured = True
-        self.total = torch.zeros((), device=device)  # the sum of the rows' losses
+        self.total = torch.zeros((), dtype=torch.float32, device=device)  # the sum of the rows' losses
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs and device.type == "cuda" else None
         self._seen: dict[int, int] = {}
         self._lost = _lost

@@ -72,12 +72,17 @@ def _on_cpu() -> list[Switch]:
 
 
 def _precision(work: str) -> Switch:
-    """How precisely oneDNN computes with float32."""
-    return Switch(
-        lambda: torch._C._get_fp32_precision_getter("mkldnn", work),
-        lambda value: torch._C._set_fp32_precision_setter("mkldnn", work, value),
-        "ieee",
-    )
+    """How precisely oneDNN computes with float32.
+
+    Where one kind of work has no precision of its own, it reads as that of all. It is put back as none of its own
+    then, so that what the caller sets for all afterwards reaches it.
+    """
+
+    def write(value: str) -> None:
+        general = torch._C._get_fp32_precision_getter("mkldnn", "all")
+        torch._C._set_fp32_precision_setter("mkldnn", work, "none" if value == general else value)
+
+    return Switch(lambda: torch._C._get_fp32_precision_getter("mkldnn", work), write, "ieee")
 
 
 def _switches(device: torch.device) -> list[Switch]:

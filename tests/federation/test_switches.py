@@ -182,3 +182,25 @@ def test_hooks_for_all_modules_are_not_comparable(run: Federation) -> None:
         handle.remove()
     assert found.outcome == "not_comparable" and "hooks was None" in found.reason
     assert run.verify().exact
+
+
+@pytest.mark.skipif(not hasattr(torch._C, "_get_fp32_precision_getter"), reason="before torch 2.9")
+def test_a_precision_that_is_inherited_is_put_back_as_inherited(run: Federation) -> None:
+    def precisions() -> set[str]:
+        return {torch._C._get_fp32_precision_getter("mkldnn", work) for work in ("matmul", "conv", "rnn")}
+
+    own = torch.backends.mkldnn.matmul.fp32_precision
+    torch.backends.mkldnn.matmul.fp32_precision = "none"  # unlike where `set_float32_matmul_precision` was ever called
+    try:
+        torch.backends.fp32_precision = "tf32"
+        assert run.verify().exact
+        assert precisions() == {"tf32"}
+        torch.backends.fp32_precision = "ieee"
+        assert precisions() == {"ieee"}
+        torch.backends.mkldnn.conv.fp32_precision = "bf16"  # one of its own stays
+        assert run.verify().exact
+        assert precisions() == {"ieee", "bf16"}
+    finally:
+        torch.backends.mkldnn.conv.fp32_precision = "none"
+        torch.backends.fp32_precision = "none"
+        torch.backends.mkldnn.matmul.fp32_precision = own

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from torch import nn
 
 from federation.runs import FEATURES, assert_same, halves, settings, three
 from federation.test_pitfalls import Noisy, cut_of
-from splitwiper import Federation, Halves, exclusive, loop
+from splitwiper import Federation, Halves, exclusive
 from splitwiper.client.embed import Sending
 from splitwiper.errors import BusyError
 from splitwiper.exclusive import Company, borrowed, give_way
@@ -359,17 +358,3 @@ def test_a_thread_that_gets_its_turn_finds_the_callers_number_of_threads() -> No
         assert torch.get_num_threads() == before + 1
     thread.join(PATIENCE)
     assert seen == [thread_count(0)] and torch.get_num_threads() == before
-
-
-def test_an_epoch_that_broke_off_is_never_taken_for_certain() -> None:
-    state, ends = {"w": torch.zeros(1)}, iter([None, None, None, True])
-    step = SimpleNamespace(state=lambda: {"w": state["w"].clone()}, load=lambda kept: state.update(kept))
-
-    def compute() -> bool | None:
-        if (end := next(ends)) is None:
-            return None  # at its first step: nothing was changed
-        state["w"] = torch.ones(1)
-        return end
-
-    loop._until_certain(step, compute, "training")
-    assert state["w"].item() == 1 and next(ends, "no more") == "no more"

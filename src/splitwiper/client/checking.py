@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from splitwiper.cache import to_device
+from splitwiper.certainty import NET_FAULTS, Trial, certain
 from splitwiper.client.embed import BATCH
 from splitwiper.client.local_net import Embedder, Normaliser, features_of
 from splitwiper.config import ClientConfig
@@ -20,7 +23,7 @@ from splitwiper.data.labels import as_learned
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
 from splitwiper.exclusive import give_way
-from splitwiper.numerics import reproducible
+from splitwiper.numerics import reproducible, undisturbed
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.wire import Column
 from splitwiper.wire.columns import Array
@@ -65,31 +68,58 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
                 f"client {client!r}: label {label.name!r} is outside the known set "
                 f"{list(config.labels)}.{nearest(str(label.name), map(str, known))}"
             )
-    shown = ", ".join(map(str, rows.columns))
     device = torch.device("cpu")  # where a value out of range is an error, and not the end of the process
     embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
-    pinned, lookups = reproducible(device, config.threads, config.numerics), _Lookups()
-    with pinned, torch.inference_mode(), isolated_rng(Stream(0, "probe")), lookups:
-        for number, tried in enumerate(_batches(len(rows), lookups)):
-            give_way()
-            part = {name: torch.from_numpy(array[tried]) for name, array in rows.inputs.items()}
-            try:
-                boundary = embedder(to_device(part, device))
-            except (RuntimeError, ValueError, TypeError, IndexError) as problem:
-                if number == 0 and lookups.seen and len(rows) > len(tried):
-                    continue  # all rows are tried next, which tells where it is
-                raise DataError(
-                    f"client {client!r}: the client half cannot take rows of {shown}{_wanted(rows, half)}; between "
-                    f"rows {tried[0]} and {tried[-1]} it says: {problem}."
-                ) from problem
+
+    @contextmanager
+    def held() -> Iterator[None]:
+        pinned = reproducible(device, config.threads, config.numerics)
+        with pinned, torch.inference_mode(), isolated_rng(Stream(0, "probe")):
+            yield
+
+    boundary = certain(
+        partial(_tried, embedder, rows, client, half),
+        held,
+        pinned=partial(undisturbed, device, config.numerics),
+        key=None,
+        what=f"client {client!r}, trying rows",
+    )
     features_of(boundary)
     for column in columns:
         got = tuple(boundary[column.name].shape[1:])
         if got != column.shape:
             raise DataError(
-                f"client {client!r}: from rows of {shown} its half sends {column.name} of shape {list(got)}, "
+                f"client {client!r}: from rows of {_shown(rows)} its half sends {column.name} of shape {list(got)}, "
                 f"the cut needs {column}."
             )
+
+
+def _tried(embedder: Embedder, rows: Rows, client: str, half: nn.Module, trial: Trial) -> dict[str, Tensor]:
+    """Embed rows to see whether it works, and return what became of the last of them.
+
+    Raises:
+        DataError: the half cannot take them.
+    """
+    lookups, boundary = _Lookups(), dict[str, Tensor]()
+    with lookups:
+        for number, tried in enumerate(_batches(len(rows), lookups)):
+            give_way()
+            part = {name: torch.from_numpy(array[tried]) for name, array in rows.inputs.items()}
+            try:
+                boundary = embedder(to_device(part, torch.device("cpu")))
+            except NET_FAULTS as problem:
+                if number == 0 and lookups.seen and len(rows) > len(tried):
+                    continue  # all rows are tried next, which tells where it is
+                raise DataError(
+                    f"client {client!r}: the client half cannot take rows of {_shown(rows)}{_wanted(rows, half)}; "
+                    f"between rows {tried[0]} and {tried[-1]} it says: {problem}."
+                ) from problem
+            trial.look()
+    return boundary
+
+
+def _shown(rows: Rows) -> str:
+    return ", ".join(map(str, rows.columns))
 
 
 def _wanted(rows: Rows, half: nn.Module) -> str:

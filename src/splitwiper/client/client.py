@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
+from splitwiper.certainty import disturbed, same_fault
 from splitwiper.client import pretrain as training
 from splitwiper.client.checking import check_rows
 from splitwiper.client.checkpoints import Recorder, TreeShelf
@@ -47,6 +48,7 @@ from splitwiper.store import files
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label, Request, Scores, Shard, Ticket
+from splitwiper.wire.codecs import LARGEST
 from splitwiper.wire.commitments import shard_commitment
 
 _T = TypeVar("_T")
@@ -255,6 +257,7 @@ class Client(ClientContext):
                 self._withdraw(tickets)
             self._done(tickets)
             return sent
+        computed = False
         try:
             recipe = self._recipe()
             wanted = digest("shard", training.half_key(recipe, slices))
@@ -262,6 +265,7 @@ class Client(ClientContext):
             if not (again or tickets or self.tree.book.meta("uploaded") != wanted or self.tree.is_behind()):
                 return False
             outgoing, sending = self._shard(recipe, state, slices)
+            computed = True
             if self.config.noise.is_on:  # before it goes out: what may have been seen is counted
                 copies, group = sending.releases
                 record_upload(
@@ -279,12 +283,27 @@ class Client(ClientContext):
             # what is left cannot be trained on or sent, but what is to be forgotten goes all the same; unless the rows
             # are not the reason, and trying again may work
             if tickets and not (isinstance(problem, ResourceError) or problem is self._of_callback):
+                if not (computed or isinstance(problem, CorruptError)):
+                    yield from self._repeating(problem, slices)
                 self._withdraw(tickets)
                 self._stuck(tickets, problem)
             raise
         files.erase(outgoing)
         self._done(tickets, uploaded=wanted, accepted=written or accepted.digest, accepted_salt=salt)
         return True
+
+    def _repeating(self, problem: SplitWiperError, slices: Mapping[int, Shard]) -> Pausing[None]:
+        """Compute again what failed, keeping nothing; nothing is to be erased for a fault that does not repeat.
+
+        Raises:
+            BusyError: it succeeds, or fails otherwise: something else in this program had a part in it.
+        """
+        try:
+            yield from self._outgoing(self._recipe(), slices, Recorder(), self._link.largest_value())
+        except (DataError, TrainingError) as again:
+            if same_fault(problem, again):
+                return
+        raise disturbed(f"client {self.name!r}") from problem
 
     def _stuck(self, tickets: Sequence[str], problem: SplitWiperError) -> None:
         """Note that the server holds nothing because the rows that are left cannot be trained on."""
@@ -352,18 +371,25 @@ class Client(ClientContext):
             recipe, slices = self._recipe(), self.holdings.slices()
             self.holdings.audit(recipe.key)
             shelf = Recorder()
-            state = finish(self._frozen(recipe, slices, shelf))
+            found = finish(self._outgoing(recipe, slices, shelf, LARGEST))
             kept = self.tree.checkpoints()
             if shelf.digests != {n: record.digest for n, record in kept.items()}:
                 raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
             for record in kept.values():
                 load_state(self.tree.root / "checkpoints" / record.file, record.digest)
-            # not in the tree, which may be on a read-only disk; and without a name, so that nothing of these rows is
-            # left behind where this process is killed
-            with files.step("write", Path(gettempdir())), TemporaryFile(prefix="splitwiper-") as file:
-                rows = list(slices.values())
-                embed_into(file, recipe, state, rows, columns=self._columns, on_batch=self._progress)
-                return state, files.digest_of(file)
+            return found
+
+    def _outgoing(
+        self, recipe: training.Recipe, slices: Mapping[int, Shard], shelf: training.Shelf, largest: float
+    ) -> Pausing[tuple[dict[str, Tensor], str]]:
+        """The half's state and the shard's digest; nothing is kept."""
+        state = yield from self._frozen(recipe, slices, shelf)
+        # not in the tree, which may be on a read-only disk; and without a name, so that nothing of these rows is left
+        # behind where this process is killed
+        with files.step("write", Path(gettempdir())), TemporaryFile(prefix="splitwiper-") as file:
+            rows, told = list(slices.values()), self._progress
+            embed_into(file, recipe, state, rows, columns=self._columns, on_batch=told, largest=largest)
+            return state, files.digest_of(file)
 
     def pin(self, head: Head) -> None:
         """Remember how far the server's ledger had come: it may only grow from there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -13,18 +14,18 @@ import torch
 from torch import Tensor
 
 from splitwiper.cache import to_device
+from splitwiper.certainty import Trial, certain
 from splitwiper.client.content import rows_digest
 from splitwiper.client.fitted import Spread
 from splitwiper.client.hiding import Survivors, plan_for
 from splitwiper.client.local_net import Embedder, features_of
 from splitwiper.client.pretrain import Recipe, thaw
 from splitwiper.errors import ResourceError
-from splitwiper.exclusive import Company, give_way
-from splitwiper.loop import TRIES, disturbed
+from splitwiper.exclusive import give_way
 from splitwiper.masking.plan import Plan, plain
 from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
-from splitwiper.seeding import Stream, isolated_rng, same_state, state_digest
+from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.store import files
 from splitwiper.wire import Column, Shard, write_shard
 from splitwiper.wire.codecs import (
@@ -216,40 +217,39 @@ class Sending:
             embedder = thaw(recipe, self._state).to(device)
         for start in range(0, len(plan), BATCH):
             block = slice(start, start + BATCH)
-            yield self._certain(partial(self._batch, embedder, device, plan, block)), plan.codes[block]
+            boundary = certain(
+                partial(self._batch, embedder, device, plan, block),
+                partial(self._held, block),
+                pinned=partial(undisturbed, device, recipe.config.numerics),
+                key=state_digest,
+                what=f"client {recipe.name!r}, embedding",
+            )
+            yield boundary, plan.codes[block]
             give_way()
 
-    def _batch(
-        self, embedder: Embedder, device: torch.device, plan: Plan, block: slice
-    ) -> tuple[dict[str, Tensor], bool]:
-        """A batch's activations, and whether no other thread can have disturbed them."""
-        recipe, company = self._recipe, Company()
-        # a stream for each batch, since some halves draw even when evaluating: what another thread draws between two
-        # batches shifts nothing
+    @contextmanager
+    def _held(self, block: slice) -> Iterator[None]:
+        """Hold global state for a batch, with a stream of its own, since some halves draw even when evaluating."""
         stream = dataclasses.replace(self._stream, purpose=f"{self._stream.purpose}/{block.start}")
-        with recipe.pinned(), isolated_rng(stream) as draws, torch.no_grad():
-            try:
-                boundary: dict[str, Tensor] = embedder(to_device(self._rows.inputs(plan.source[block]), device))
-                if (blended := np.flatnonzero(plan.other[block] >= 0)).size:
-                    others = embedder(to_device(self._rows.inputs(plan.other[block][blended]), device))
-                    boundary = _blended(boundary, others, blended, plan.share[block][blended])
-            except torch.OutOfMemoryError as problem:
-                raise ResourceError(
-                    f"client {recipe.name!r}, embedding: the GPU's memory is full ({problem}). Free some, and call "
-                    "learn or settle again."
-                ) from problem
-            alone = undisturbed(device, recipe.config.numerics) and not draws.any()
-            return boundary, alone or not company.look()
+        with self._recipe.pinned(), isolated_rng(stream), torch.no_grad():
+            yield
 
-    def _certain(self, compute: Callable[[], tuple[dict[str, Tensor], bool]]) -> dict[str, Tensor]:
-        """A batch's activations that no other thread has disturbed: where that is uncertain, two equal results."""
-        last: dict[str, Tensor] | None = None
-        for _ in range(TRIES):
-            boundary, certain = compute()
-            if certain or (last is not None and same_state(last, boundary)):
-                return boundary
-            last = boundary
-        raise disturbed(f"client {self._recipe.name!r}, embedding")
+    def _batch(
+        self, embedder: Embedder, device: torch.device, plan: Plan, block: slice, trial: Trial
+    ) -> dict[str, Tensor]:
+        """Activations of a batch."""
+        try:
+            boundary: dict[str, Tensor] = embedder(to_device(self._rows.inputs(plan.source[block]), device))
+            trial.look()
+            if (blended := np.flatnonzero(plan.other[block] >= 0)).size:
+                others = embedder(to_device(self._rows.inputs(plan.other[block][blended]), device))
+                boundary = _blended(boundary, others, blended, plan.share[block][blended])
+        except torch.OutOfMemoryError as problem:
+            raise ResourceError(
+                f"client {self._recipe.name!r}, embedding: the GPU's memory is full ({problem}). Free some, and call "
+                "learn or settle again."
+            ) from problem
+        return boundary
 
 
 def _blended(ones: Mapping[str, Tensor], others: Mapping[str, Tensor], rows: Array, share: Array) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from splitwiper.certainty import reproduced
 from splitwiper.client import Client
 from splitwiper.client.content import MAC_COLUMN
 from splitwiper.errors import (
@@ -38,7 +39,7 @@ from splitwiper.store.client_tree import UNKNOWN
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
 from splitwiper.store.watching import Watch
-from splitwiper.wire import Receipt, Request
+from splitwiper.wire import Label, Receipt, Request
 
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
 Claim = Literal["rows", "state", "history"]
@@ -138,7 +139,8 @@ def verify(
         todo: tells what work is unfinished, which what is there says nothing of.
 
     Raises:
-        BusyError: another process changed the run meanwhile, so that what was read does not fit together.
+        BusyError: another process changed the run meanwhile, so that what was read does not fit together; or other
+            threads of this one keep what is recomputed from being certain.
     """
     with undisturbed() as watch:
         watch.add(server.tree.book)
@@ -387,21 +389,29 @@ def verify_client(client: Client, accepted: str | None) -> Check:
     then = half[1] if half else fingerprint(device, client.config.threads, client.config.numerics)
     if odd := differing(then, fingerprint(device, client.config.threads, client.config.numerics)):
         return Check(what, "state", "not_comparable", "; ".join(odd))
-    try:
-        with asking_for(int(then["threads"])):
+
+    def computed() -> tuple[str, str | None] | str:
+        """What becomes of the rows: digests of half and shard, or why there are none."""
+        try:
             state, shard = client.recompute()
-    except (TrainingError, DataError) as problem:
+        except (TrainingError, DataError) as problem:
+            return str(problem)
+        return state_digest(state), shard if accepted is not None else None
+
+    with asking_for(int(then["threads"])):
+        found = reproduced(computed, (half[0].digest, accepted) if half else reason or "", what)
+    if isinstance(found, str):
         if stuck:
-            return Check(what, "state", "exact", f"no shard, since what is left cannot be trained on: {problem}")
-        return Check(what, "state", "mismatch", f"the half cannot be recomputed: {problem}")
+            return Check(what, "state", "exact", f"no shard, since what is left cannot be trained on: {found}")
+        return Check(what, "state", "mismatch", f"the half cannot be recomputed: {found}")
     excluded = client.tree.book.meta("set_aside") or client.tree.book.meta("evicted")
     if half is None or (accepted is None and not excluded):
         return Check(
             what, "state", "mismatch", "the rows that are left can be trained on, yet there is no shard of them"
         )
-    if state_digest(state) != half[0].digest:
+    if found[0] != half[0].digest:
         return Check(what, "state", "mismatch", "the recomputed client half differs from the one in use")
-    if accepted is not None and shard != accepted:
+    if found[1] != accepted:
         return Check(what, "state", "mismatch", "the recomputed shard differs from the one the server holds")
     load_state(client.tree.root / "half" / half[0].file, half[0].digest)
     rows = sum(record.rows for record in client.tree.slices().values())
@@ -437,23 +447,31 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
         return Check(what, "state", "not_comparable", str(problem))
     if odd := differing(model.fingerprint, now):
         return Check(what, "state", "not_comparable", "; ".join(odd))
-    states: list[str] = []
-    on_state = (lambda _, state: states.append(state_digest(state))) if model.transcript else None
-    with asking_for(int(model.fingerprint["threads"])):
+    kept = server.transcript().digests if model.transcript else ()
+
+    def computed() -> tuple[tuple[Label, ...], str, tuple[float, ...], tuple[str, ...]]:
+        """What becomes of the shards: the labels, the half's digest, the losses, and the digests of all states."""
+        states: dict[int, str] = {}
+        on_state = (lambda epoch, state: states.update({epoch: state_digest(state)})) if model.transcript else None
         trained, labels = server.compute(shards, on_state=on_state)
+        return labels, state_digest(trained.state), trained.losses, tuple(states.values())
+
+    with asking_for(int(model.fingerprint["threads"])):
+        expected = (model.labels, model.digest, tuple(model.losses), kept)
+        labels, digest, losses, states = reproduced(computed, expected, what)
     if labels != model.labels:
         return Check(what, "state", "mismatch", "the model's labels are not those of the shards, in their order")
-    if state_digest(trained.state) != model.digest:
+    if digest != model.digest:
         return Check(what, "state", "mismatch", "the recomputed server half differs from the one in use")
     server.tree.weights(model)
     if [record.epoch for record in server.tree.epochs()] != list(range(len(states))):
         return Check(what, "state", "mismatch", "the states that are kept are not one of each epoch of the training")
     if model.transcript:
-        if server.transcript().digests != tuple(states):
+        if kept != states:
             return Check(what, "state", "mismatch", "the recomputed epochs are not those of the transcript")
         if any(state_digest(server.tree.epoch_state(epoch)) != digest for epoch, digest in enumerate(states)):
             return Check(what, "state", "mismatch", "the state that is kept after an epoch is not that of the training")
-    if list(trained.losses) != list(model.losses):
+    if losses != tuple(model.losses):
         return Check(what, "state", "mismatch", "the recomputed losses are not those that are recorded")
     rows = sum(record.rows for record in shards)
     taken = len(shards) - min(recomputed, len(shards))

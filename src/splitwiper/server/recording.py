@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 
 from splitwiper.errors import StoreError
+from splitwiper.exclusive import own_pool
 from splitwiper.seeding import state_digest
 from splitwiper.stepping import State
 from splitwiper.store import EpochRecord, ServerTree, files
@@ -27,7 +28,7 @@ class Recorder:
 
     def __init__(self, tree: ServerTree) -> None:
         self._tree = tree
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="transcript")
+        self._writer = own_pool(1)
         self._writing = deque[Future[EpochRecord]]()
         self._written: list[EpochRecord] = []
         self._files: list[Path] = []

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from splitwiper.cache import to_device
+from splitwiper.certainty import disturbed, same_fault
 from splitwiper.config import ServerConfig, from_dict, read_toml
 from splitwiper.errors import (
     BusyError,
@@ -298,12 +299,15 @@ class Server:
         """Find the shard with which training fails, and erase it. Nothing is done if shards changed meanwhile.
 
         Raises:
+            BusyError: training does not fail every time: something else in this program had a part in it.
             UntrainableError: nobody waits, and the settings are at fault rather than a shard: no shard can be trained
                 on, not even alone. Or there is no network between the clients and nobody waits.
         """
         waiting = any(ticket.state == "erased" for ticket in self.tree.waiting())
         if not (waiting or self._shared):
             raise problem
+        if not self._fails_again(shards, problem):
+            return
         found = blame(self, shards)
         if found is None:
             return
@@ -313,6 +317,23 @@ class Server:
         _log.error("the shard of client %r is set aside, since training fails with it: %s", client, problem)
         self.before_set_aside(client)
         exclusion.set_aside(self.tree, client, by="training", why=why, file=found.shard.file)
+
+    def _fails_again(self, shards: Sequence[ShardRecord], problem: UntrainableError) -> bool:
+        """Whether training on shards fails as it did; nothing is erased for a fault that does not repeat.
+
+        Raises:
+            BusyError: it does not.
+        """
+        try:
+            self.compute(shards, warm=self.warm_start())
+        except UntrainableError as again:
+            if same_fault(problem, again):
+                return True
+        except CorruptError:
+            if self.tree.shards() != shards:
+                return False
+            raise
+        raise disturbed("server training") from problem
 
     def _is_whole(self, model: ModelRecord | None) -> bool:
         """Whether the model in use, if there is one, can be read; if not, it is trained again."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from splitwiper.certainty import reproduced
 from splitwiper.errors import DataError, InputError, TrainingError
 from splitwiper.loop import Span
 from splitwiper.seeding import mac, state_digest
@@ -77,6 +78,7 @@ def recompute_epoch(
 
     Raises:
         InputError: there is no such epoch.
+        BusyError: other threads keep the result from being certain.
     """
     if not 1 <= epoch <= transcript.epochs:
         raise InputError(f"there is no epoch {epoch}: the transcript has 1 to {transcript.epochs}.")
@@ -86,10 +88,12 @@ def recompute_epoch(
     if state_digest(before) != transcript.digests[epoch - 1]:
         return EpochCheck(epoch, False, f"the state after epoch {epoch - 1} is not the one in the transcript")
     try:
-        after = train_epochs(inputs, Span(epoch - 1, epoch, before))
+        span = Span(epoch - 1, epoch, before)
+        expected = transcript.digests[epoch]
+        after = reproduced(lambda: state_digest(train_epochs(inputs, span)), expected, f"epoch {epoch}")
     except (DataError, TrainingError, ArithmeticError) as problem:  # the state may be made up
         return EpochCheck(epoch, False, f"nobody can train from the state after epoch {epoch - 1}: {problem}")
-    return _compared(epoch, state_digest(after), transcript.digests[epoch], "the recomputed state")
+    return _compared(epoch, after, expected, "the recomputed state")
 
 
 def check_first(inputs: TrainingInputs, transcript: Transcript) -> EpochCheck:

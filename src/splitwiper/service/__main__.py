@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from splitwiper.exclusive import own
 from splitwiper.service.logs import to_stderr
 from splitwiper.service.storing import open_store, read_server
 from splitwiper.service.worker import on_signals, work
@@ -27,7 +28,7 @@ def main() -> None:
     settings = read_server(config)
     to_stderr()
     stop = on_signals()
-    threading.Thread(target=_outlived, args=(parent, stop), daemon=True).start()
+    own(threading.Thread(target=_outlived, args=(parent, stop), daemon=True)).start()
     work(root, open_store(root, settings).server, settings.service, stop=stop)
 
 

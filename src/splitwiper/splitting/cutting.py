@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from splitwiper.certainty import Trial, certain
 from splitwiper.errors import CutError, nearest
-from splitwiper.splitting.halves import build
+from splitwiper.splitting.halves import ClientHalf, ServerHalf, build
 from splitwiper.splitting.pair import Halves
+from splitwiper.splitting.plan import Plan
 from splitwiper.splitting.specs import CutWarning
 from splitwiper.splitting.workbench import Workbench
-from splitwiper.switches import pinned
+from splitwiper.switches import pinned, still_pinned
+
+_T = TypeVar("_T")
+_TRIES = 4
+"""Times that a cut is tried beside other threads: it takes long where it fails, since others are looked for."""
 
 
 def split(
@@ -59,24 +66,52 @@ def split(
         raise CutError(f"the model is a {type(model).__name__}; give an nn.Module")
     if not isinstance(at, str):
         raise CutError(f"at={at!r} must be the dotted name of a module, such as 'layer1' or '0'")
-    with pinned(_device(model)):
+    shared = shared if isinstance(shared, str) else list(shared)
+
+    def cut(_: Trial) -> tuple[Workbench, Plan, ClientHalf, ServerHalf]:
         bench = Workbench(model, example, shared=shared, allow_data_dependent=allow_data_dependent, head=head)
-        if at not in bench.modules or not at:
-            known = [name for name in bench.modules if name]
-            raise CutError(f"the model has no module {at!r}.{nearest(at, known)}{bench.suggest(at)}")
-        at = bench.canonical(at)
-        bench.check_trainable()
-        _check_head(bench, head)
-        try:
-            plan = bench.plan(at)
-            bench.prove(plan)
-        except CutError as error:
-            raise CutError(f"cannot cut after {at!r}: {error}.{bench.suggest(at)}") from error
-        client, server = build(model, plan)
+        plan = _planned(bench, at, head)
+        return bench, plan, *build(model, plan)
+
+    bench, plan, client, server = _surely(model, cut, None, f"cutting after {at!r}")
     notes = (*plan.notes, *bench.squashed())
     for note in notes:
         warnings.warn(note, CutWarning, stacklevel=2)
-    return Halves(client, server, at, plan.boundary, warnings=notes, flops=plan.flops)
+    return Halves(client, server, bench.canonical(at), plan.boundary, warnings=notes, flops=plan.flops)
+
+
+def _planned(bench: Workbench, at: str, head: str | None) -> Plan:
+    """Plan the cut and prove it.
+
+    Raises:
+        CutError: it cannot be made.
+    """
+    if at not in bench.modules or not at:
+        known = [name for name in bench.modules if name]
+        raise CutError(f"the model has no module {at!r}.{nearest(at, known)}{bench.suggest(at)}")
+    at = bench.canonical(at)
+    bench.check_trainable()
+    _check_head(bench, head)
+    try:
+        plan = bench.plan(at)
+        bench.prove(plan)
+    except CutError as error:
+        raise CutError(f"cannot cut after {at!r}: {error}.{bench.suggest(at)}") from error
+    return plan
+
+
+def _surely(model: nn.Module, compute: Callable[[Trial], _T], key: Callable[[_T], Hashable] | None, what: str) -> _T:
+    """Do something with torch's switches pinned, and again where other threads may have got at it."""
+    device = _device(model)
+    return certain(
+        compute,
+        partial(pinned, device),
+        pinned=partial(still_pinned, device),
+        key=key,
+        what=what,
+        faults=(Exception,),
+        tries=_TRIES,
+    )
 
 
 def _device(model: nn.Module) -> torch.device:
@@ -107,6 +142,10 @@ def legal_cuts(model: nn.Module, example: Any, shared: Iterable[str] = ()) -> li
         >>> legal_cuts(net, torch.zeros(1, 4))
         ['0', '1']
     """
-    with pinned(_device(model)):
+    shared = shared if isinstance(shared, str) else list(shared)
+
+    def legal(_: Trial) -> list[str]:
         bench = Workbench(model, example, shared=shared, allow_data_dependent=False)
         return list(bench.legal(bench.called))
+
+    return _surely(model, legal, tuple, "cutting")

@@ -31,6 +31,7 @@ from splitwiper.errors import (
     SplitWiperError,
     StoreError,
 )
+from splitwiper.exclusive import own
 from splitwiper.reading import check_regular
 from splitwiper.store.files import disk_full, make_folder, step, write_bytes
 from splitwiper.store.lease import Hold, Lease
@@ -240,8 +241,8 @@ class Book:
         if self._seal:
             self._seal.begin()
         try:
-            db.execute("BEGIN IMMEDIATE")
             try:
+                db.execute("BEGIN IMMEDIATE")  # in here: what a signal handler raises must not leave it open
                 self._fence()
                 yield db
                 if self._seal:
@@ -283,7 +284,7 @@ class Book:
                 (token, me.text, purpose, time.monotonic(), time.time() + LEASE_SECONDS),
             )
         self._hold = weakref.ref(hold)
-        beat = threading.Thread(target=self._renew, args=(token, hold.stop), daemon=True, name=f"lease-{token}")
+        beat = own(threading.Thread(target=self._renew, args=(token, hold.stop), daemon=True, name=f"lease-{token}"))
         try:
             beat.start()
             yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,7 @@ import torch
 
 from splitwiper.config import CODECS
 from splitwiper.errors import CorruptError, DataError, FormatError
+from splitwiper.exclusive import own_pool
 from splitwiper.reading import check_regular, opened
 from splitwiper.wire.codecs import (
     LARGEST,
@@ -120,7 +121,7 @@ def write_shard(
             file.seek(base + starts[column.name] + done * column.width)
             file.write(np.ascontiguousarray(values, dtype=STORED[column.dtype]).data)
 
-    with ThreadPoolExecutor(1, thread_name_prefix="write-behind") as writer:  # while the next block is computed
+    with own_pool(1) as writer:  # while the next block is computed
         under_way: Future[None] | None = None
         for tensors, codes in blocks:
             if under_way:

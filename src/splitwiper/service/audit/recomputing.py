@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from splitwiper.certainty import reproduced
 from splitwiper.errors import ConfigError, DataError, TrainingError
 from splitwiper.federation.verify import differing
 from splitwiper.formats import counted
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import state_digest
+from splitwiper.server import Server
 from splitwiper.server.training import first_state
 from splitwiper.server.transcript import (
     EpochCheck,
@@ -25,6 +27,7 @@ from splitwiper.service.audit.drawing import draw_epochs
 from splitwiper.service.audit.workplace import HEADER, Workplace
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
 from splitwiper.store import ModelRecord
+from splitwiper.wire import Label
 from splitwiper.wire.commitments import model_commitment
 
 _WHAT = "server half"
@@ -75,15 +78,21 @@ def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
     server = work.server
     every = tuple(range(1, server.config.epochs + 1))
     try:
-        trained, labels = server.compute(server.tree.shards())
+        labels, digest = reproduced(lambda: _computed(server), (model.labels, model.digest), _WHAT)
     except (DataError, TrainingError) as problem:
         return Recomputed([Finding(_WHAT, "mismatch", f"it cannot be recomputed: {problem}")], every)
-    if labels != model.labels or state_digest(trained.state) != model.digest:
+    if (labels, digest) != (model.labels, model.digest):
         return Recomputed([Finding(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
     rows = sum(record.rows for record in server.tree.shards())
     of = counted(len(server.tree.shards()), "signed shard")
     told = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
     return Recomputed([Finding(_WHAT, "exact", f"{told}: equal, bit for bit")], every)
+
+
+def _computed(server: Server) -> tuple[tuple[Label, ...], str]:
+    """Labels and digest of the server half that the shards lead to."""
+    trained, labels = server.compute(server.tree.shards())
+    return labels, state_digest(trained.state)
 
 
 def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:

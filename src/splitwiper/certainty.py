@@ -1,0 +1,277 @@
+"""Compute until the outcome is certain, though other threads or signal handlers may have had a part in it.
+
+What is computed here is deterministic, so what is its own comes again. A result beside other threads counts when two
+agree, or more where a thread is seen to draw or to move switches; a fault counts when it repeats. Nothing is erased,
+and no shard is blamed, for a fault that happens once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import time
+import traceback
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TypeVar
+
+import torch
+
+from splitwiper.errors import BusyError, ResourceError, TrainingError, let_go
+from splitwiper.exclusive import Company
+from splitwiper.seeding import cpu_generators, same_generators
+
+_T = TypeVar("_T")
+TRIES = 12
+"""Times that something is computed beside other threads before giving up."""
+_SURE = 4
+"""Times that a result must come beside threads that were seen to draw or to move switches; or a fault beside any other
+thread, and never a result, before anything may be erased for it."""
+_LOOKS = 20
+"""Milliseconds for which threads are watched after a fault."""
+_GLANCE, _EVERY, _SUSPECT = 0.005, 0.1, 1.0
+"""Seconds: for which threads are watched before a trial, how rarely, and for how long what was seen raises the bar."""
+NET_FAULTS = (RuntimeError, ValueError, IndexError, TypeError)
+"""What a net raises that cannot take what it is given, if perhaps because another thread changed a setting."""
+
+
+class _Watch:
+    """Remembers for all trials when other threads were watched, and when one was seen to draw or to move a switch."""
+
+    looked = seen = -math.inf
+
+    def look(self, pinned: Callable[[], bool]) -> None:
+        """Watch for a moment, unless that was done just now: who acts all the time is seen, and costs little."""
+        now = time.monotonic()
+        if now - self.looked < _EVERY:
+            return
+        drawn, self.looked = cpu_generators(), now
+        while time.monotonic() < now + _GLANCE:
+            time.sleep(1e-4)
+            if not pinned():
+                self.note()
+        if not same_generators(drawn, cpu_generators()):
+            self.note()
+
+    def note(self) -> None:
+        """Note that a thread was seen."""
+        self.seen = time.monotonic()
+
+    @property
+    def suspects(self) -> bool:
+        """Whether one was seen of late."""
+        return time.monotonic() - self.seen < _SUSPECT
+
+
+_watch = _Watch()
+
+
+class Trial:
+    """Computing something once; notices whether anything else may have had a part in it.
+
+    Args:
+        pinned: whether torch's switches are where they were put.
+    """
+
+    def __init__(self, pinned: Callable[[], bool]) -> None:
+        self._pinned, self._company = pinned, Company()
+        self._looks = 0
+        if self._company.look():
+            _watch.look(pinned)
+        self.moved: list[int] = []
+        """When switches were found moved."""
+
+    def look(self) -> None:
+        """Look whether there are other threads and, if so, at the switches; between two steps, for one."""
+        self._looks += 1
+        if self._company.look() and not self._pinned():
+            self.moved.append(self._looks)
+            _watch.note()
+
+    def end(self) -> None:
+        """Look for the last time: also at the switches that a signal handler may have moved."""
+        self._looks += 1
+        self._company.look()
+        if not self._pinned():
+            self.moved.append(self._looks)
+
+    @property
+    def beside_others(self) -> bool:
+        """Whether other threads ran meanwhile."""
+        return self._company.look()
+
+    def confirms(self, other: Trial) -> bool:
+        """Whether a result that two trials share is their own: nothing moved in one, or other things in the other.
+
+        Where there were no others, what was moved is the computation's own doing.
+        """
+        return not self.moved or self.moved != other.moved or not self.beside_others
+
+    def failed_as(self, other: Trial) -> bool:
+        """Whether two trials came equally far."""
+        return self._looks == other._looks
+
+    def is_clean(self) -> bool:
+        """Whether nothing was moved, and no other thread draws or moves anything just now."""
+        drawn = cpu_generators()
+        for _ in range(_LOOKS if self.beside_others else 0):
+            time.sleep(1e-3)
+            if not self._pinned():
+                return False
+        return not self.moved and same_generators(drawn, cpu_generators())
+
+
+def certain(
+    compute: Callable[[Trial], _T],
+    held: Callable[[], AbstractContextManager[object]],
+    *,
+    pinned: Callable[[], bool],
+    key: Callable[[_T], Hashable] | None,
+    what: str,
+    faults: tuple[type[Exception], ...] = NET_FAULTS,
+    tries: int = TRIES,
+    again: Callable[[], object] = lambda: None,
+    blames: bool = False,
+) -> _T:
+    """Compute something until it is certain, and return it: alone once, beside other threads until two results agree.
+
+    Args:
+        compute: computes it, and has the trial `look` now and then.
+        held: within what it is computed.
+        pinned: whether torch's switches are still as that context puts them.
+        key: what two results agree in; None where a result proves itself, and only a fault may be others' doing.
+        what: names it in messages.
+        faults: errors that may be its own, or be caused by others.
+        tries: how often, before giving up.
+        again: called before it is computed once more.
+        blames: whether something may be erased because it fails: more must then be sure.
+
+    Raises:
+        BusyError: no two results agree, or it fails, and not always.
+        Exception: a fault that repeats; or what a signal handler raised; or, where nothing else ran, a fault that does
+            not repeat, which is not the computation's own.
+    """
+    seen = _Outcomes(what, blames=blames)
+    for turn in range(tries):
+        if turn:
+            again()
+        with held():
+            trial = Trial(pinned)
+            try:
+                result = compute(trial)
+                trial.end()
+            except faults as problem:
+                _pass_on(problem)
+                trial.end()
+                if seen.is_sure_of_fault(problem, trial):
+                    raise
+                continue
+        if key is None or seen.is_sure_of(partial(key, result), trial):
+            return result
+    raise disturbed(what) from seen.fault
+
+
+class _Outcomes:
+    """What came of computing something again and again."""
+
+    def __init__(self, what: str, *, blames: bool) -> None:
+        self._what, self._blames = what, blames
+        self._results: list[tuple[Hashable, Trial]] = []
+        self._faults: list[tuple[Exception, Trial]] = []
+
+    @property
+    def fault(self) -> Exception | None:
+        """The last that may have been its own."""
+        return self._faults[-1][0] if self._faults else None
+
+    def is_sure_of(self, key: Callable[[], Hashable], trial: Trial) -> bool:
+        """Whether a result is the computation's own: alone always, else where it came twice, and oftener than others.
+
+        Where a thread is active just now, twice may be chance: it must then come more often.
+
+        Raises:
+            Exception: nothing else ran, and yet it failed before.
+        """
+        if not (trial.beside_others or trial.moved):
+            if self._faults and not self._faults[-1][1].beside_others:
+                raise once(self._faults[-1][0], self._what)
+            return True
+        self._results.append((key(), trial))
+        equal = [then for other, then in self._results if other == self._results[-1][0]]
+        enough = _SURE if trial.beside_others and _watch.suspects else 2
+        confirmed = any(then.confirms(other) for other in equal for then in equal if then is not other)
+        return confirmed and len(equal) >= enough + len(self._results) - len(equal)
+
+    def is_sure_of_fault(self, problem: Exception, trial: Trial) -> bool:
+        """Whether a fault is the computation's own: it comes at the same place, and often enough."""
+        if trial.is_clean():
+            repeats = 1 + sum(same_fault(problem, other) and trial.failed_as(then) for other, then in self._faults)
+            if not self._results and repeats >= self._enough(trial):
+                return True
+            self._faults.append((let_go(problem), trial))
+        return False
+
+    def _enough(self, trial: Trial) -> int:
+        if trial.beside_others:
+            return _SURE if self._blames else 2
+        return 2 if self._blames else 1
+
+
+def reproduced(compute: Callable[[], _T], expected: _T, what: str) -> _T:
+    """Compute something again, to compare it; where that differs beside other threads, until two results agree.
+
+    Raises:
+        BusyError: they do not.
+    """
+    company, found = Company(), list[_T]()
+    for _ in range(3):
+        found.append(compute())
+        if found[-1] == expected or not company.look() or found[-1] in found[:-1]:
+            return found[-1]
+    raise disturbed(what)
+
+
+def same_fault(one: BaseException, other: BaseException) -> bool:
+    """Whether two errors say the same, addresses in memory apart."""
+    return _words(one) == _words(other)
+
+
+def _words(problem: BaseException) -> tuple[object, ...]:
+    return type(problem), re.sub(r"0x[0-9a-fA-F]+", "0x", str(problem))
+
+
+def once(problem: Exception, what: str) -> BaseException:
+    """Return the error for a fault that did not repeat: what is behind it, which is not the rows' fault."""
+    return (problem.__cause__ or disturbed(what)) if isinstance(problem, TrainingError) else problem
+
+
+def by_handler(problem: BaseException) -> BaseException | None:
+    """Return the error that a signal handler of the caller's raised, if one is behind an error."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+    link: BaseException | None = problem
+    seen: list[BaseException] = []
+    while link is not None and link not in seen:
+        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(link.__traceback__)):
+            return link
+        seen.append(link)
+        link = link.__cause__ or link.__context__
+    return None
+
+
+def _pass_on(problem: Exception) -> None:
+    """Raise what says nothing of what was computed: a handler's error, for one, asks for an end."""
+    if raised := by_handler(problem):
+        raise raised
+    if isinstance(problem, ResourceError | BusyError | torch.OutOfMemoryError):
+        raise problem
+
+
+def disturbed(what: str) -> BusyError:
+    """Return the error for an outcome that other threads keep from being certain."""
+    return BusyError(
+        f"{what}: other threads of this program draw from the global random generators (of torch, NumPy or Python) or "
+        "change torch's settings, or a signal handler does, so no result is certain. Let them use generators of their "
+        "own, or pause them, and call again (settle finishes what was begun)."
+    )
