@@ -149,7 +149,7 @@ class Edge(nn.Module):
 def test_a_shard_at_the_edge_of_training_is_set_aside_and_not_the_one_that_changed(
     tmp_path: Path, learns: bool
 ) -> None:
-    """Mallory's enormous values could be trained on, by luck; they cannot any more once somebody else's shard changes."""
+    """Mallory's enormous values could be trained on, by luck, until somebody else's shard changes."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(FEATURES, 8), Edge(), nn.Linear(8, 3))
     server = served(tmp_path / "run", split(model, at="0", example=torch.zeros(1, FEATURES)))

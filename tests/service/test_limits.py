@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -18,9 +19,9 @@ from service.conftest import COMMITTED, announced, plain, said, shard
 from service.disks import Disk
 from service.serving import link_of, service_over
 from splitwiper import Federation, Label
-from splitwiper.errors import DataError, FailingError, QuotaError
+from splitwiper.errors import BusyError, DataError, FailingError, QuotaError
 from splitwiper.server import Server
-from splitwiper.store import ServerTree, tickets
+from splitwiper.store import ServerTree, ledger, manifest_digest, tickets
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
 from splitwiper.wire.transfer import compressed
 
@@ -161,13 +162,62 @@ def test_one_client_cannot_make_training_start_over_for_ever(serve, run: Federat
     west.submit(Request("w1", "west", "class", COMMITTED))
     with pytest.raises(QuotaError):
         send("t1")
-    send("w1")  # it may always forget
+    before = run._server.tree.shards()
+    with pytest.raises(QuotaError, match="What it asked to forget is forgotten"):  # it may always forget
+        send("w1")
+    assert [one.client for one in run._server.tree.shards()] == ["north"] != [one.client for one in before]
+    west.submit(Request("w2", "west", "class", COMMITTED))  # nothing is left to be erased
+    assert run._server.tree.ticket("w2").state == "settled"
+    with pytest.raises(BusyError, match="look at its standing"):
+        send("w1")
+    for named in ((), ("w2",)):
+        with pytest.raises(QuotaError, match="sent 2 shards while others wait"):
+            send(*named)
     assert {receipt.ticket for receipt in run._server.train()} == {"t1", "w1"}
+    with pytest.raises(BusyError, match="look at its standing"):
+        send("w1")  # or it would pass for the answer
     send()
     north.upload("north", shard(tmp_path / "n", 5), said())  # one that learns is not kept waiting for ever either
     send()
     with pytest.raises(QuotaError, match="sent 2 shards while others wait"):
         send()
+
+
+def test_requests_cannot_make_training_start_over_for_ever(serve, run: Federation, certs: Path, tmp_path) -> None:
+    """West asks and answers again and again: training starts over as often as `shards` says, and once for erasing."""
+    url, tree = serve(shards=2), ServerTree(run.path / "server")
+    north, west = (link_of(url, certs, name, tries=1) for name in ("north", "west"))
+    north.upload("north", shard(tmp_path / "n", 9), said())
+    west.upload("west", shard(tmp_path / "w", 9), said())
+    run._server.train()
+    north.submit(Request("t1", "north", "class", COMMITTED))
+    north.upload("north", shard(tmp_path / "n", 7), said("t1"))
+    manifests = {manifest_digest(tree.shards())}
+    for number in range(6):
+        west.submit(Request(f"w{number}", "west", "class", COMMITTED))
+        with suppress(BusyError):
+            west.upload("west", shard(tmp_path / "w", 20 + number), said(f"w{number}"))
+        manifests.add(manifest_digest(tree.shards()))
+    assert len(manifests) == 1 + 2 + 1
+    settled = {ticket.id for ticket in tree.tickets("west") if ticket.state == "settled"}
+    assert settled == {"w3", "w4", "w5"}  # those that found nothing to erase
+    assert {receipt.ticket for receipt in run._server.train()} == {"t1", "w0", "w1", "w2"}
+    assert [entry["by"] for entry in ledger.entries(tree.book) if entry.get("by")] == ["pace"]
+    assert west.upload("west", shard(tmp_path / "w", 8), said()).generation == 5
+
+
+def test_what_was_begun_before_a_shard_is_put_off_does_not_come_after_it(
+    serve, run: Federation, http, certs: Path, tmp_path: Path
+) -> None:
+    url = serve(shards=1, unfinished=5)
+    north, west = (link_of(url, certs, name, tries=1) for name in ("north", "west"))
+    west.upload("west", shard(tmp_path / "w", 8), said())
+    place = begun(http(url, "west"), shard(tmp_path / "old", 30))
+    north.upload("north", shard(tmp_path / "n", 9), said())
+    west.submit(Request("w1", "west", "class", COMMITTED))
+    with pytest.raises(QuotaError):
+        west.upload("west", shard(tmp_path / "w", 7), said("w1"))
+    assert http(url, "west").get(place).status_code == 404
 
 
 # --- room on the disk --------------------------------------------------------------------------------------------

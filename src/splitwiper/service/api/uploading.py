@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import FileResponse
 
-from splitwiper.errors import DataError, InputError, StoreError
+from splitwiper.errors import DataError, InputError, QuotaError, StoreError
 from splitwiper.server import Server
 from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.shapes import (
@@ -182,7 +182,11 @@ async def send(request: Request, upload: str, offset: Offset, coding: Coding = "
 
 @router.post("/uploads/{upload}/finish", responses=_ALONE)
 async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
-    """Check an upload that is whole, and make it the client's shard; the one before is erased."""
+    """Check an upload that is whole, and make it the client's shard; the one before is erased.
+
+    A client that makes training start over again and again while others wait is answered with 429: its shard has to
+    wait. If it answers a request, the one before it is erased all the same, and the request is settled by that.
+    """
     service = service_of(request)
     client = service.client(request)
     found = await service.office.run(lambda _: service.uploads.find(client, upload))
@@ -207,6 +211,9 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
                     signed=found.signed,
                 )
             )
+        except QuotaError:  # its turn comes later; what was begun before it knows what it is to forget
+            service.uploads.end_all(client, but=found.mark)
+            raise
         except InputError:  # it will never do; after trouble of the server's own it may be finished again
             service.uploads.end(found)
             raise
