@@ -21,6 +21,7 @@ from service.serving import link_of, service_over
 from splitwiper import Federation, Label
 from splitwiper.errors import BusyError, DataError, FailingError, QuotaError
 from splitwiper.server import Server
+from splitwiper.service.pacing import Pacing
 from splitwiper.store import ServerTree, ledger, manifest_digest, tickets
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
 from splitwiper.wire.transfer import compressed
@@ -218,6 +219,54 @@ def test_what_was_begun_before_a_shard_is_put_off_does_not_come_after_it(
     with pytest.raises(QuotaError):
         west.upload("west", shard(tmp_path / "w", 7), said("w1"))
     assert http(url, "west").get(place).status_code == 404
+
+
+def test_a_client_sends_so_many_shards_a_day_whoever_waits(serve, run: Federation, certs: Path, tmp_path) -> None:
+    link = link_of(serve(uploads=3), certs, "north", tries=1)
+    for rows in (7, 8, 9):
+        link.upload("north", shard(tmp_path / "n", rows), said())
+    with pytest.raises(QuotaError, match="sent 3 shards within a day"):
+        link.upload("north", shard(tmp_path / "n", 10), said())
+    link.submit(Request("t1", "north", "class", COMMITTED))
+    assert link.upload("north", shard(tmp_path / "n", 6), said("t1")).generation == 4  # it may always forget
+    link_of(link.url, certs, "west", tries=1).upload("west", shard(tmp_path / "w", 9), said())
+
+
+def test_shards_a_day_come_back_with_time() -> None:
+    now = [0.0]
+    pacing = Pacing(24, 3, lambda: now[0])
+    for _ in range(24):
+        pacing.check("north")
+        pacing.count("north")
+    with pytest.raises(QuotaError, match="24 shards within a day"):
+        pacing.check("north")
+    now[0] = 3601.0
+    pacing.check("north")
+
+
+def test_an_audit_has_restless_clients_wait_and_not_for_ever() -> None:
+    now = [0.0]
+    pacing = Pacing(200, 2, lambda: now[0])
+
+    def send() -> None:
+        pacing.check("west")
+        pacing.count("west")
+
+    send()
+    pacing.audit_calls()
+    for now[0] in (1.0, 2.0):
+        send()
+        pacing.audit_calls()
+    with pytest.raises(QuotaError, match="while an auditor reads"):
+        send()
+    pacing.check("north")
+    pacing.audit_ends()
+    send()
+    pacing.audit_calls()
+    send()
+    now[0] += 4 * 3600 + 1  # an auditor who never ends
+    for _ in range(3):
+        send()
 
 
 # --- room on the disk --------------------------------------------------------------------------------------------

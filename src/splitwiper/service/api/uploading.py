@@ -10,6 +10,7 @@ from fastapi.responses import FileResponse
 
 from splitwiper.errors import DataError, InputError, QuotaError, StoreError
 from splitwiper.server import Server
+from splitwiper.server.pace import answers
 from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.shapes import (
     AcceptedShape,
@@ -135,6 +136,8 @@ async def begin(request: Request, body: Begin) -> Begun:
     def begun(server: Server) -> Begun:
         said, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
         server.check_admitted(client, said)
+        if not answers(server.tree, client, said):
+            service.pacing.check(client)
         check_shard(server.tree, service.cases, client, signed, said, must=service.config.signed)
         text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
         if spared:
@@ -201,6 +204,9 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
             _check(found)
             _check_signed(service, found, digest)
             service.uploads.find(client, upload)  # nor may a request have ended it while it was checked
+            asked = answers(server.tree, client, found.statement)
+            if not asked:
+                service.pacing.check(client)
             accepted = AcceptedShape.of(
                 server.upload(
                     client,
@@ -217,6 +223,8 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
         except InputError:  # it will never do; after trouble of the server's own it may be finished again
             service.uploads.end(found)
             raise
+        if not asked:
+            service.pacing.count(client)
         service.uploads.end_all(client)
         return accepted
 
