@@ -112,12 +112,12 @@ def edge_of_training(attacker: Attacker) -> Iterator[None]:
 
 @_harm
 def restless_requests(attacker: Attacker) -> Iterator[None]:
-    """Ask, and answer with another shard, again and again, so that training never ends."""
-    attacker.send(attacker.shard(rows=_SLOW))
+    """Ask, and answer with another shard, again and again, so that training starts over."""
+    attacker.send(attacker.shard())
 
     def again(_: httpx.Client) -> None:
         ticket = attacker.ask()
-        attacker.link.upload(attacker.name, attacker.shard(rows=_SLOW), attacker.statement(tickets=(ticket,)))
+        attacker.link.upload(attacker.name, attacker.shard(), attacker.statement(tickets=(ticket,)))
 
     with attacker.meanwhile(1, again):
         yield
