@@ -100,6 +100,41 @@ def restless_shard(attacker: Attacker) -> Iterator[None]:
         yield
 
 
+@_harm
+def edge_of_training(attacker: Attacker) -> Iterator[None]:
+    """Send rows of ±56,234 until they can be trained on, so that training fails once somebody else's shard changes."""
+    for _ in range(4):
+        values = np.full((32, WIDTH), 56234, np.float32) * np.random.default_rng().choice([-1, 1], (32, WIDTH))
+        attacker.send(attacker.shard(values.astype(np.float32)))
+        time.sleep(2.0)  # it is trained on, or set aside
+    yield
+
+
+@_harm
+def restless_requests(attacker: Attacker) -> Iterator[None]:
+    """Ask, and answer with another shard, again and again, so that training starts over."""
+    attacker.send(attacker.shard())
+
+    def again(_: httpx.Client) -> None:
+        ticket = attacker.ask()
+        attacker.link.upload(attacker.name, attacker.shard(), attacker.statement(tickets=(ticket,)))
+
+    with attacker.meanwhile(1, again):
+        yield
+
+
+@_harm
+def tiny_shards(attacker: Attacker) -> Iterator[None]:
+    """Send one small shard after another, whoever waits, so that the ledger grows."""
+
+    def again(_: httpx.Client) -> None:
+        attacker.link.upload(attacker.name, attacker.shard(), attacker.statement())
+
+    attacker.register()
+    with attacker.meanwhile(1, again):
+        yield
+
+
 # --- what goes with shards ---------------------------------------------------------------------------------
 
 

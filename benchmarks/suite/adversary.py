@@ -18,6 +18,7 @@ from benchmarks.adversary.attacker import Attacker
 from benchmarks.adversary.harms import HARMS, Harm
 from benchmarks.dishonest.stage import Scene, Stage
 from benchmarks.harness import Check, Result
+from splitwiper.store import ServerTree, ledger
 
 QUICK = ("nobody", "huge values", "silent request", "costs for nothing")
 STEPS = {
@@ -88,6 +89,7 @@ def _tried(stage: Stage, harm: Harm) -> tuple[list[Step], list[str], int]:
     finally:
         scene.stop()
     steps += [_step(scene, name, command) for name, command in AFTERWARDS.items()]
+    steps.append(_erased(scene))
     return steps, attacker.answers, scene.logged()
 
 
@@ -99,6 +101,14 @@ def _step(scene: Scene, name: str, command: str) -> Step:
         ended = scene.call(*shlex.split(command))
     said = [line for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
     return Step(name, ended.code, round(time.perf_counter() - start, 2), (said[-1] if said else "")[:300])
+
+
+def _erased(scene: Scene) -> Step:
+    """Whether the server erased a shard of somebody else than the attacker."""
+    tree = ServerTree(scene.folder / "store")
+    others = {str(e["client"]) for e in ledger.entries(tree.book) if e.get("by")} - {"mallory"}
+    tree.book.close()
+    return Step("only the attacker's shards were erased", int(bool(others)), 0.0, ", ".join(sorted(others)))
 
 
 def _result(harm: Harm, steps: list[Step], answers: list[str], logged: int) -> Result:

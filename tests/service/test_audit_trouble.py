@@ -99,7 +99,7 @@ def test_a_site_forgets_during_the_audit(scene: Scene) -> None:
         scene.audit(progress=replaced)
     with pytest.raises(BusyError, match="training is under way"):
         scene.audit(progress=only_asked)
-    assert command(scene)[0] == 8 and not signed(scene) and len(asked) == 2
+    assert command(scene, "--patience", "0")[0] == 8 and not signed(scene) and len(asked) == 2
     scene.train()
     assert scene.audit().checked.exact and signed(scene)
 

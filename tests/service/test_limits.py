@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -18,9 +19,10 @@ from service.conftest import COMMITTED, announced, plain, said, shard
 from service.disks import Disk
 from service.serving import link_of, service_over
 from splitwiper import Federation, Label
-from splitwiper.errors import DataError, FailingError, QuotaError
+from splitwiper.errors import BusyError, DataError, FailingError, QuotaError
 from splitwiper.server import Server
-from splitwiper.store import ServerTree, tickets
+from splitwiper.service.pacing import Pacing
+from splitwiper.store import ServerTree, ledger, manifest_digest, tickets
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
 from splitwiper.wire.transfer import compressed
 
@@ -161,12 +163,109 @@ def test_one_client_cannot_make_training_start_over_for_ever(serve, run: Federat
     west.submit(Request("w1", "west", "class", COMMITTED))
     with pytest.raises(QuotaError):
         send("t1")
-    send("w1")  # it may always forget
+    before = run._server.tree.shards()
+    with pytest.raises(QuotaError, match="What it asked to forget is forgotten"):  # it may always forget
+        send("w1")
+    assert [one.client for one in run._server.tree.shards()] == ["north"] != [one.client for one in before]
+    west.submit(Request("w2", "west", "class", COMMITTED))  # nothing is left to be erased
+    assert run._server.tree.ticket("w2").state == "settled"
+    with pytest.raises(BusyError, match="look at its standing"):
+        send("w1")
+    for named in ((), ("w2",)):
+        with pytest.raises(QuotaError, match="sent 2 shards while others wait"):
+            send(*named)
     assert {receipt.ticket for receipt in run._server.train()} == {"t1", "w1"}
+    with pytest.raises(BusyError, match="look at its standing"):
+        send("w1")  # or it would pass for the answer
     send()
     north.upload("north", shard(tmp_path / "n", 5), said())  # one that learns is not kept waiting for ever either
     send()
     with pytest.raises(QuotaError, match="sent 2 shards while others wait"):
+        send()
+
+
+def test_requests_cannot_make_training_start_over_for_ever(serve, run: Federation, certs: Path, tmp_path) -> None:
+    """West asks and answers again and again: training starts over as often as `shards` says, and once for erasing."""
+    url, tree = serve(shards=2), ServerTree(run.path / "server")
+    north, west = (link_of(url, certs, name, tries=1) for name in ("north", "west"))
+    north.upload("north", shard(tmp_path / "n", 9), said())
+    west.upload("west", shard(tmp_path / "w", 9), said())
+    run._server.train()
+    north.submit(Request("t1", "north", "class", COMMITTED))
+    north.upload("north", shard(tmp_path / "n", 7), said("t1"))
+    manifests = {manifest_digest(tree.shards())}
+    for number in range(6):
+        west.submit(Request(f"w{number}", "west", "class", COMMITTED))
+        with suppress(BusyError):
+            west.upload("west", shard(tmp_path / "w", 20 + number), said(f"w{number}"))
+        manifests.add(manifest_digest(tree.shards()))
+    assert len(manifests) == 1 + 2 + 1
+    settled = {ticket.id for ticket in tree.tickets("west") if ticket.state == "settled"}
+    assert settled == {"w3", "w4", "w5"}  # those that found nothing to erase
+    assert {receipt.ticket for receipt in run._server.train()} == {"t1", "w0", "w1", "w2"}
+    assert [entry["by"] for entry in ledger.entries(tree.book) if entry.get("by")] == ["pace"]
+    assert west.upload("west", shard(tmp_path / "w", 8), said()).generation == 5
+
+
+def test_what_was_begun_before_a_shard_is_put_off_does_not_come_after_it(
+    serve, run: Federation, http, certs: Path, tmp_path: Path
+) -> None:
+    url = serve(shards=1, unfinished=5)
+    north, west = (link_of(url, certs, name, tries=1) for name in ("north", "west"))
+    west.upload("west", shard(tmp_path / "w", 8), said())
+    place = begun(http(url, "west"), shard(tmp_path / "old", 30))
+    north.upload("north", shard(tmp_path / "n", 9), said())
+    west.submit(Request("w1", "west", "class", COMMITTED))
+    with pytest.raises(QuotaError):
+        west.upload("west", shard(tmp_path / "w", 7), said("w1"))
+    assert http(url, "west").get(place).status_code == 404
+
+
+def test_a_client_sends_so_many_shards_a_day_whoever_waits(serve, run: Federation, certs: Path, tmp_path) -> None:
+    link = link_of(serve(uploads=3), certs, "north", tries=1)
+    for rows in (7, 8, 9):
+        link.upload("north", shard(tmp_path / "n", rows), said())
+    with pytest.raises(QuotaError, match="sent 3 shards within a day"):
+        link.upload("north", shard(tmp_path / "n", 10), said())
+    link.submit(Request("t1", "north", "class", COMMITTED))
+    assert link.upload("north", shard(tmp_path / "n", 6), said("t1")).generation == 4  # it may always forget
+    link_of(link.url, certs, "west", tries=1).upload("west", shard(tmp_path / "w", 9), said())
+
+
+def test_shards_a_day_come_back_with_time() -> None:
+    now = [0.0]
+    pacing = Pacing(24, 3, lambda: now[0])
+    for _ in range(24):
+        pacing.check("north")
+        pacing.count("north")
+    with pytest.raises(QuotaError, match="24 shards within a day"):
+        pacing.check("north")
+    now[0] = 3601.0
+    pacing.check("north")
+
+
+def test_an_audit_has_restless_clients_wait_and_not_for_ever() -> None:
+    now = [0.0]
+    pacing = Pacing(200, 2, lambda: now[0])
+
+    def send() -> None:
+        pacing.check("west")
+        pacing.count("west")
+
+    send()
+    pacing.audit_calls()
+    for now[0] in (1.0, 2.0):
+        send()
+        pacing.audit_calls()
+    with pytest.raises(QuotaError, match="while an auditor reads"):
+        send()
+    pacing.check("north")
+    pacing.audit_ends()
+    send()
+    pacing.audit_calls()
+    send()
+    now[0] += 4 * 3600 + 1  # an auditor who never ends
+    for _ in range(3):
         send()
 
 

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
@@ -195,6 +196,34 @@ def test_a_silent_requester_loses_its_shard_and_stops_nobody(tmp_path: Path) -> 
             assert north.learn(rows["north"]).refused == 10
     finally:
         server.stop()
+
+
+def test_a_shard_that_is_put_off_is_sent_once_the_model_is_there(tmp_path: Path, certs: Path) -> None:
+    """North forgets twice while south waits: the second time its shard goes, and comes back by itself."""
+    with closing(Scene(tmp_path, certs, shards=1)) as scene:
+        north, south = scene.north, scene.south
+        for home in (south, north):
+            first = home.forget(samples=list(home.client.holdings.ids())[:1])
+            home.settle(patience=5)
+        ticket = north.forget(classes=["bird"])
+        with ThreadPoolExecutor(1) as background:
+            settling = background.submit(north.settle, patience=60)
+            end = time.monotonic() + 30
+            while ticket not in {one.id for one in scene.tree.waiting() if one.state == "erased"}:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            assert [one.client for one in scene.tree.shards()] == ["south"]
+            Lapses(1e-9).expire(scene.tree)  # nothing is open that could lapse
+            scene.train()
+            settling.result(60)
+        assert not ledger.has_lapsed(scene.tree.book.db, "north")
+        assert [e["by"] for e in ledger.entries(scene.tree.book) if e.get("by")] == ["pace"]
+        assert [one.client for one in scene.tree.shards()] == ["north", "south"]
+        for proved in (north.certificate(first), north.certificate(ticket)):
+            assert proved.checked.holds, proved.checked.reason
+        scene.train()
+        assert north.certificate(ticket).checked.holds and not north.client.trouble()
+        assert verify_store(scene.store).exact and scene.audit().checked.outcome == "exact"
 
 
 def test_a_request_lapses_by_the_clock_that_nobody_sets(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

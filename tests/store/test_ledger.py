@@ -100,3 +100,54 @@ def test_a_rewritten_entry_with_a_fitting_hash_breaks_the_next(book: Book) -> No
     tamper(book, f"UPDATE ledger SET body = '{body}', hash = '{forged}' WHERE seq = 3")
     with pytest.raises(CorruptError, match="entry 4"):
         ledger.entries(book)
+
+
+# --- indices -----------------------------------------------------------------------------------------------------
+
+
+def without_indices(book: Book) -> None:
+    """Make a database what it was before the ledger had indices."""
+    book.close()
+    with closing(sqlite3.connect(book.path)) as db:
+        for name in ("ledger_by_client", "ledger_by_kind"):
+            db.execute(f"DROP INDEX {name}")
+
+
+def test_what_is_asked_of_the_ledger_reads_none_but_the_entries_it_is_about(book: Book) -> None:
+    asked: list[str] = []
+    book.db.set_trace_callback(asked.append)
+    ledger.newest(book.db, "north", ("shard", "withdrawn"))
+    ledger.has_lapsed(book.db, "north")
+    ledger.shards_since_model(book.db)
+    book.db.set_trace_callback(None)
+    plans = [tuple(row)[3] for sql in asked for row in book.db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    assert len(plans) == 5 and all(plan.startswith("SEARCH ledger USING INDEX ledger_by_") for plan in plans)
+
+
+def test_a_store_from_before_the_indices_gets_them_when_it_is_opened(tmp_path: Path) -> None:
+    made = Book(tmp_path / "book.db", ledger.SCHEMA, lambda: b"k" * 32)
+    made.create({})
+    with made.change() as db:
+        ledger.append(db, {"kind": "shard", "client": "north"})
+    whole = made.read("SELECT sql FROM sqlite_master ORDER BY name")
+    without_indices(made)
+    again = Book(made.path, ledger.SCHEMA, lambda: b"k" * 32)
+    assert ledger.shards_since_model(again.db) == {"north": 1}
+    assert again.read("SELECT sql FROM sqlite_master ORDER BY name") == whole
+    again.check()
+
+
+def test_a_store_without_the_indices_holds_where_it_can_only_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Book(tmp_path / "book.db", ledger.SCHEMA, lambda: b"k" * 32)
+    made.create({"run": "r"})
+    without_indices(made)
+    monkeypatch.setattr(Book, "is_writable", lambda _: False)
+    made.check()
+    assert ledger.newest(made.db, "north", ("shard",)) is None
+    made.close()
+    with closing(sqlite3.connect(made.path)) as db:
+        db.execute("CREATE INDEX ledger_by_client ON ledger (hash)")
+    with pytest.raises(CorruptError, match="changed by something other"):
+        made.check()

@@ -30,6 +30,10 @@ def audit(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Recompute all epochs, which is the default.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep what was downloaded: every client's activations.")] = False,
+    patience: Annotated[
+        float,
+        typer.Option("--patience", min=0, help="Seconds to begin again while the server trains or shards change."),
+    ] = 600.0,
     as_json: Json = False,
 ) -> None:
     """Audit a server with an auditor's certificate alone.
@@ -62,7 +66,7 @@ def audit(
         raise InputError("give --epochs or --all, not both.")
     settings = read_audit(config)
     with Bars(quiet=as_json) as bars, when_interrupted("An audit changes nothing: run it again."):
-        found = run(settings, config.parent, out, epochs=epochs, keep=keep, progress=bars)
+        found = run(settings, config.parent, out, epochs=epochs, keep=keep, progress=bars, patience=patience)
     if as_json:
         show.emit(_plain(found))
     else:

@@ -154,11 +154,17 @@ class Client(ClientContext):
         found = self._link.standing(self.name)
         if (self.tree.book.meta("evicted") or "") != found.evicted:
             self.tree.remember(evicted=found.evicted)
-        if not found.seq or self.tree.book.meta("removal") == str(found.seq):
+        if not found.seq:
             return False
-        answered = [ticket.id for ticket in self._link.tickets(self.name) if ticket.state != "accepted"]
-        self.tree.note_removal(found.seq, found.why, answers=answered, again=found.by != "training")
-        return True
+        answered, news = [], self.tree.book.meta("removal") != str(found.seq)
+        if news or self.tree.requests("sent"):
+            answered = [ticket.id for ticket in self._link.tickets(self.name) if ticket.state != "accepted"]
+        if news:
+            self.tree.note_removal(found.seq, found.why, answers=answered, again=found.by != "training")
+        elif answered:
+            self.tree.sending("", answered)
+        self.tree.mark(answered, "done")  # what is sent from here on answers nothing that is answered
+        return news
 
     def trouble(self) -> str:
         """Why the server holds no shard of this client though it has rows, and the remedy; empty where it does."""

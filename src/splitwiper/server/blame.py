@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -64,11 +65,19 @@ def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
 
 
 def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
-    """Order shards: those of the last model first, which could be trained on, then by their largest value."""
+    """Order shards by the magnitude of their largest value, then those of the last model first, then by that value.
+
+    Magnitude counts most: a shard of enormous values may be in the last model by luck, with which training fails as
+    soon as anybody else's shard changes.
+    """
     changed = ledger.shards_since_model(server.tree.book.db)
     values = [farthest_value(one, server.columns) for one in server.open_shards(shards)]
-    ranked = sorted(zip(shards, values, strict=True), key=lambda one: (one[0].client in changed, one[1]))
-    return [shard for shard, _ in ranked]
+
+    def suspicion(one: tuple[ShardRecord, float]) -> tuple[int, bool, float]:
+        shard, value = one
+        return math.frexp(value)[1], shard.client in changed, value
+
+    return [shard for shard, _ in sorted(zip(shards, values, strict=True), key=suspicion)]
 
 
 def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool]) -> int | None:
@@ -76,33 +85,61 @@ def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool])
 
     Training on all of them fails. The shard that is returned was added to others on which training succeeds, and made
     it fail. A shard that fails by itself is not accused for that: too few rows may be all that is wrong with it, for
-    example one row in front of batch normalisation. It is left out instead. If the others succeed without it, it is at
-    fault; if they do not, the search goes on among them.
+    example one row in front of batch normalisation. It is left out instead. If the others succeed without it, and it
+    fails with as few of them as with many, it is at fault; if they do not, the search goes on among them.
 
     Args:
         ordered: the shards, the least suspected first.
         trains: whether training on some of them succeeds.
     """
     for start in range(min(len(ordered), _ALONE)):  # training on ordered[start:] fails
-        place = start + _first_failure(ordered[start:], trains)
-        if place > start:
-            return place
-        others = ordered[start + 1 :]
-        if others and trains(others):
-            return start
+        rest, known = ordered[start:], dict[int, bool]()
+
+        def first(count: int, rest: Sequence[_T] = rest, known: dict[int, bool] = known) -> bool:
+            """Whether training on the first so many succeeds; nothing is tried twice."""
+            if count not in known:
+                known[count] = trains(rest[:count])
+            return known[count]
+
+        place = _first_failure(0, len(rest), first)
+        if place:
+            return start + place
+        if len(rest) > 1 and trains(rest[1:]):
+            return start + _without_company(len(rest), first)
     return None
 
 
-def _first_failure(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool]) -> int:
+def _without_company(count: int, first: Callable[[int], bool]) -> int:
+    """Return the place of the shard at fault, where the least suspected one fails by itself, and the others do not.
+
+    It is the least suspected one, unless training succeeds with it and a few others: then one that is more suspected
+    makes it fail, and the others succeeded by luck.
+    """
+    size = 2
+    while size < count and not first(size):
+        size *= 2
+    if size >= count:
+        return 0
+    while 2 * size < count and first(2 * size):
+        size *= 2
+    return _first_failure(size, min(2 * size, count), first)
+
+
+def _first_failure(good: int, bad: int, first: Callable[[int], bool]) -> int:
     """Return the place of a shard with which training fails, and without which it succeeds on those before it.
 
     The last one is tried first, then the two before it, and so on, and then halves: an offender at the end takes one
     training to find, any other at most about 2 log₂ n.
+
+    Args:
+        good: so many can be trained on.
+        bad: so many cannot.
+        first: whether training on the first so many succeeds.
     """
-    good, bad, step = 0, len(ordered), 1  # training on the first `good` succeeds, on the first `bad` fails
+    step = 1
     while bad - good > 1:
         middle = max(bad - step, (good + bad) // 2)
-        if trains(ordered[:middle]):
+        if first(middle):
             good = middle
         else:
             bad = middle

@@ -23,7 +23,6 @@ from splitwiper.errors import (
     DataError,
     ForbiddenError,
     NotFoundError,
-    QuotaError,
     UntrainableError,
 )
 from splitwiper.loop import OnState
@@ -31,11 +30,12 @@ from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reprod
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
 from splitwiper.server.limits import Limits
+from splitwiper.server.pace import answers, check_pace, put_off
 from splitwiper.server.recording import Recorder
 from splitwiper.server.training import Trained, TrainingInputs, Watch, train
 from splitwiper.server.transcript import EpochCheck, Transcript, check_end, check_first, recompute_epoch
 from splitwiper.splitting import ServerHalf, identity
-from splitwiper.store import ModelRecord, ServerTree, ShardRecord, exclusion, files, ledger, manifest_digest, outputs_of
+from splitwiper.store import ModelRecord, ServerTree, ShardRecord, exclusion, files, manifest_digest, outputs_of
 from splitwiper.wire import (
     Accepted,
     Label,
@@ -123,8 +123,12 @@ class Server:
         Raises:
             DataError: it cannot be trained on, or is beyond a limit.
             ForbiddenError: an operator evicted the client.
+            QuotaError: others wait for the model, and the client has sent shards again and again. If this one answers
+                a request, the one before it was erased.
         """
         self.check_admitted(client, statement)
+        if answers(self.tree, client, statement):
+            put_off(self.tree, client, self.limits)
         with self.tree.staging(shard) as staged:
             opened = open_shard(staged)
             check_shard(opened, self.columns, self.codec, client=client, largest=self.limits.largest_value)
@@ -152,7 +156,8 @@ class Server:
         Raises:
             ForbiddenError: an operator evicted the client.
             DataError: what comes with it is beyond a limit.
-            QuotaError: the client has sent shards again and again while others wait for the model.
+            BusyError: it has sent shards again and again while others wait for the model, or its shard was erased and
+                it does not know yet.
         """
         if exclusion.is_evicted(self.tree, client):
             raise ForbiddenError(
@@ -160,23 +165,7 @@ class Server:
                 "operator admits it again. Requests to forget are answered all the same."
             )
         self.limits.check_statement(client, statement)
-        self._check_pace(client, statement)
-
-    def _check_pace(self, client: str, statement: Statement) -> None:
-        """Refuse shard after shard of one client while others wait: each makes the training under way start over.
-
-        A shard that answers an open request of the client itself is always accepted.
-        """
-        waiting = self.tree.waiting()
-        if any(one.client == client and one.id in statement.tickets and one.state == "accepted" for one in waiting):
-            return
-        sent = ledger.shards_since_model(self.tree.book.db)
-        others = {one.client for one in waiting if one.state == "erased"} | sent.keys()
-        if others - {client} and sent[client] >= self.limits.shards:
-            raise QuotaError(
-                f"client {client!r} has sent {self.limits.shards} shards while others wait for the model, which is all "
-                "that is taken until it is trained: send it again then."
-            )
+        check_pace(self.tree, client, statement, self.limits)
 
     def _check_codes(self, client: str, shard: Shard, statement: Statement) -> None:
         """Refuse labels in the clear where others hide theirs, and codes beyond what the client says there are.

@@ -75,18 +75,25 @@ class Rates:
     clock: Callable[[], float] = time.monotonic
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
+    def has(self, who: str) -> bool:
+        """Whether a call would be taken."""
+        return self._now(who) >= 1
+
+    def _now(self, who: str) -> float:
+        now = self.clock()
+        left, then = self._left.get(who, (float(self.burst), now))
+        return min(float(self.burst), left + max(0.0, now - then) * self.rate)
+
     def take(self, who: str) -> None:
         """Count a call.
 
         Raises:
             QuotaError: there were too many of late.
         """
-        now = self.clock()
-        left, then = self._left.get(who, (float(self.burst), now))
-        left = min(float(self.burst), left + max(0.0, now - then) * self.rate)
+        left = self._now(who)
         if left < 1:
             raise QuotaError(f"{who} calls too often: at most {self.rate:g} times a second. Wait a little, and go on.")
-        self._left[who] = (left - 1, now)
+        self._left[who] = (left - 1, self.clock())
 
 
 class Held:

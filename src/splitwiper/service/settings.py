@@ -74,8 +74,10 @@ class ServiceConfig:
     label_length: int = 200
     """Characters of a label at most, its task included."""
     shards: int = 3
-    """Shards that a client may send while others wait for the model: each makes training start over. One
-    that answers a request of its own does not count."""
+    """Shards that a client may send while others wait for the model: each makes training start over. Where one more
+    answers a request, the one before it is erased at once, and the new one is taken when the model is trained."""
+    uploads: int = 200
+    """Shards that a client may send in a day, beside those that answer a request: each is in the ledger for ever."""
     largest_value: float = 65504.0
     """The largest absolute value of an activation. The default is float16's range, far beyond what networks on scaled
     inputs give; what lies beyond it makes training fail."""
@@ -98,7 +100,7 @@ class ServiceConfig:
             bounded(self, name, 0, strict=name == "rate", high=1e6)
         for name in ("deadline", "patience", "lapse", "handshake"):
             bounded(self, name, 0, strict=True, high=1e4)
-        for name in ("requests", "burst", "largest", "rows", "queued", "unfinished", "shards"):
+        for name in ("requests", "burst", "largest", "rows", "queued", "unfinished", "shards", "uploads"):
             bounded(self, name, 1, high=1 << 50)
         for name in ("connections", "connections_each", "handshakes"):
             bounded(self, name, 1, high=1 << 20)

@@ -84,6 +84,15 @@ def _expected(schema: str) -> list[tuple[str, ...]]:
         return _schema_of(db)
 
 
+def _missing_indices(found: Sequence[tuple[str, ...]], expected: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return what makes the indices that a database does not have: it was made before they were thought of.
+
+    They hold nothing that the tables do not, so that a database without them is as it should be, only slower.
+    """
+    there = {name for _, name, *_ in found}
+    return [sql for kind, name, _, sql in expected if kind == "index" and sql and name not in there]
+
+
 class Book:
     """An SQLite database with a lease, a fence, and a seal where there is a key.
 
@@ -136,8 +145,19 @@ class Book:
                     f"{self.path} was written by {age} SplitWiper (format {version}, this program knows "
                     f"{VERSION}): {remedy} SplitWiper to open it; nothing was changed."
                 )
+            if self.is_writable():
+                self._add_indices(db)
             self._db = db
         return self._db
+
+    def _add_indices(self, db: sqlite3.Connection) -> None:
+        """Make the indices that a database of an earlier day lacks.
+
+        Where that cannot be, for want of room or because another process is changing it, the next one to open it does.
+        """
+        with suppress(sqlite3.OperationalError):
+            for sql in _missing_indices(_schema_of(db), _expected(self._schema)):
+                db.execute(sql.replace("CREATE INDEX", "CREATE INDEX IF NOT EXISTS", 1))
 
     def _check_files(self) -> None:
         """Refuse what SQLite would wait for or stumble over, and remember which file it is about to open.
@@ -360,13 +380,19 @@ class Book:
         try:
             sound = db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
             Lease.read(db)
-            holds = sound and _schema_of(db) == _expected(self._schema) and self._sealed(db)
+            holds = sound and self._has_schema(db) and self._sealed(db)
         except (sqlite3.DatabaseError, CorruptError, UnicodeDecodeError) as problem:
             raise altered from problem
         if holds is None:
             raise SealError(f"the key that seals {self.path} was destroyed, so edits of it cannot be noticed.")
         if not holds:
             raise altered
+
+    def _has_schema(self, db: sqlite3.Connection) -> bool:
+        """Whether tables, triggers and indices are those that this program makes; indices may be missing."""
+        found, expected = _schema_of(db), _expected(self._schema)
+        lacking = _missing_indices(found, expected)
+        return found == [row for row in expected if row[-1] is None or row[-1] not in lacking]
 
     def _follow(self) -> None:
         """Where another file has the database's name now, that one counts, not the one that is still open."""

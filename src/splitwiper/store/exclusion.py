@@ -35,6 +35,11 @@ def lapse(tree: ServerTree, client: str, *, file: str) -> None:
             ledger.append(db, {"kind": "lapsed", "client": client})
 
 
+def put_off(tree: ServerTree, client: str) -> None:
+    """Erase the shard of a client that asked and whose new one has to wait until the model is trained."""
+    set_aside(tree, client, by="pace", why="the client asked to forget, and may send its shard once the model is there")
+
+
 def evict(tree: ServerTree, client: str, operator: str) -> None:
     """Erase a client's shard on an operator's word, and take no other one of it. Repeating it changes nothing."""
     with tree.book.change() as db:

@@ -19,13 +19,18 @@ from splitwiper.store.book import Book
 
 SCHEMA = """
 CREATE TABLE ledger (seq INTEGER PRIMARY KEY, prev TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE INDEX ledger_by_client ON ledger (json_extract(body, '$.client'), json_extract(body, '$.kind'));
+CREATE INDEX ledger_by_kind ON ledger (json_extract(body, '$.kind'));
 CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 """
+_KIND, _CLIENT = "json_extract(body, '$.kind')", "json_extract(body, '$.client')"
+"""As the indices have them; the entries of one key are in the order of their numbers."""
 START = "0" * 64
-WITHDRAWERS = ("training", "operator", "lapse")
-"""Who withdraws a shard, where it is not its client: training, which it made fail; an operator; or nobody in time,
-because the client asked to be forgotten and then was silent."""
+WITHDRAWERS = ("training", "operator", "lapse", "pace")
+"""Who withdraws a shard, where it is not its client: training, which it made fail; an operator; nobody in time, because
+the client asked to be forgotten and then was silent; or the pace of a client that asks again and again while others
+wait, so that its new shard has to wait, too."""
 
 
 @dataclass(frozen=True, order=True)
@@ -85,12 +90,11 @@ def append(db: sqlite3.Connection, body: Mapping[str, Any]) -> dict[str, Any]:
 
 def newest(db: sqlite3.Connection, client: str, kinds: Sequence[str]) -> Mapping[str, Any] | None:
     """Return the newest entry about a client that is of one of these kinds, with its number as ``seq``."""
-    marks = ", ".join("?" * len(kinds))
-    row = db.execute(
-        f"SELECT seq, body FROM ledger WHERE json_extract(body, '$.kind') IN ({marks}) "  # noqa: S608
-        "AND json_extract(body, '$.client') = ? ORDER BY seq DESC LIMIT 1",
-        (*kinds, client),
-    ).fetchone()
+    sql = f"SELECT seq, body FROM ledger WHERE {_CLIENT} = ? AND {_KIND} = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
+    found = [
+        db.execute(sql, (client, kind)).fetchone() for kind in kinds
+    ]  # of each, for the index leads to one at once
+    row = max((row for row in found if row is not None), key=lambda row: int(row["seq"]), default=None)
     return {**json.loads(row["body"]), "seq": int(row["seq"])} if row else None
 
 
@@ -108,20 +112,15 @@ def is_evicted(db: sqlite3.Connection, client: str) -> bool:
 
 def has_lapsed(db: sqlite3.Connection, client: str) -> bool:
     """Whether a client ever asked to forget and then was silent for too long."""
-    row = db.execute(
-        "SELECT 1 FROM ledger WHERE json_extract(body, '$.kind') = 'lapsed' "
-        "AND json_extract(body, '$.client') = ? LIMIT 1",
-        (client,),
-    ).fetchone()
-    return row is not None
+    return newest(db, client, ("lapsed",)) is not None
 
 
 def shards_since_model(db: sqlite3.Connection) -> Counter[str]:
     """Return how many shards each client has sent since the newest entry about a model."""
-    kind = "json_extract(body, '$.kind')"
+    last = db.execute(f"SELECT seq FROM ledger WHERE {_KIND} = 'model' ORDER BY seq DESC LIMIT 1").fetchone()  # noqa: S608
     rows = db.execute(
-        f"SELECT json_extract(body, '$.client') AS client FROM ledger WHERE {kind} = 'shard' "  # noqa: S608
-        f"AND seq > (SELECT coalesce(max(seq), 0) FROM ledger WHERE {kind} = 'model')"
+        f"SELECT {_CLIENT} AS client FROM ledger WHERE {_KIND} = 'shard' AND seq > ?",  # noqa: S608
+        (last["seq"] if last else 0,),
     )
     return Counter(str(row["client"]) for row in rows)
 

@@ -30,8 +30,8 @@ class Standing:
     Attributes:
         seq: the number of the ledger's entry by which the shard was erased; 0 where it was not, or the client has sent
             another one since.
-        by: ``"training"``, which failed with it; ``"operator"``; or ``"lapse"``, since the client asked to forget rows
-            and then sent nothing.
+        by: ``"training"``, which failed with it; ``"operator"``; ``"lapse"``, since the client asked to forget rows and
+            then sent nothing; or ``"pace"``, since it asked again and again while others waited.
         why: the reason, for people.
         evicted: why no shard of the client is accepted; empty where one is.
     """

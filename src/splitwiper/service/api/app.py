@@ -42,6 +42,7 @@ from splitwiper.service.desk import Desk
 from splitwiper.service.heads import Heads
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
+from splitwiper.service.pacing import Pacing
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.shared_book import service_book
 from splitwiper.service.talks import Talks
@@ -66,6 +67,7 @@ class Service:
     def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Gate) -> None:
         self.root, self.config, self.gate = root, config, gate
         self.rates = Rates(config.rate, config.burst)
+        self.pacing = Pacing(config.uploads, config.shards)
         self.held, self.small = Held(_MEMORY), Held(_SMALL)
         self.metrics = Metrics()
         self.book = service_book(root)

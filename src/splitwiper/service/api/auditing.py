@@ -11,6 +11,7 @@ from splitwiper.errors import BusyError, NotFoundError
 from splitwiper.server import Server
 from splitwiper.service.api.attesting import attest
 from splitwiper.service.api.document import BINARY
+from splitwiper.service.api.shapes import SignedShape
 from splitwiper.service.api.shared import service_of
 from splitwiper.service.certificate import Log
 from splitwiper.store import ModelRecord, ServerTree, ShardRecord
@@ -55,8 +56,12 @@ async def audit_ledger(request: Request, since: Annotated[int, Query(ge=0, le=1 
 
 @router.get("/manifest")
 async def audit_manifest(request: Request) -> dict[str, Any]:
-    """The model, the shards that it was trained from with what their sites signed, and the ledger's head: one state."""
+    """The model, the shards that it was trained from with what their sites signed, and the ledger's head: one state.
+
+    From this call on, until the auditor's attestation comes, no client may replace its shard again and again.
+    """
     service = service_of(request)
+    service.pacing.audit_calls()
 
     def found(server: Server) -> dict[str, Any]:
         tree = server.tree
@@ -106,7 +111,11 @@ async def audit_epoch(request: Request, epoch: Annotated[int, Path(ge=0, le=1 <<
     return await _sent(request, found)
 
 
-router.post("/attestations", status_code=204, name="attest_audit")(attest)
+@router.post("/attestations", status_code=204)
+async def attest_audit(request: Request, body: SignedShape) -> None:
+    """Hand over what the auditor recomputed: an attestation that its own key signed. The audit has ended by that."""
+    await attest(request, body)
+    service_of(request).pacing.audit_ends()
 
 
 async def _sent(request: Request, find: Any) -> FileResponse:

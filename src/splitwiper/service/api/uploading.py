@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import FileResponse
 
-from splitwiper.errors import DataError, InputError, StoreError
+from splitwiper.errors import DataError, InputError, QuotaError, StoreError
 from splitwiper.server import Server
+from splitwiper.server.pace import answers
 from splitwiper.service.api.document import BINARY
 from splitwiper.service.api.shapes import (
     AcceptedShape,
@@ -135,6 +136,8 @@ async def begin(request: Request, body: Begin) -> Begun:
     def begun(server: Server) -> Begun:
         said, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
         server.check_admitted(client, said)
+        if not answers(server.tree, client, said):
+            service.pacing.check(client)
         check_shard(server.tree, service.cases, client, signed, said, must=service.config.signed)
         text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
         if spared:
@@ -182,7 +185,11 @@ async def send(request: Request, upload: str, offset: Offset, coding: Coding = "
 
 @router.post("/uploads/{upload}/finish", responses=_ALONE)
 async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
-    """Check an upload that is whole, and make it the client's shard; the one before is erased."""
+    """Check an upload that is whole, and make it the client's shard; the one before is erased.
+
+    A client that makes training start over again and again while others wait is answered with 429: its shard has to
+    wait. If it answers a request, the one before it is erased all the same, and the request is settled by that.
+    """
     service = service_of(request)
     client = service.client(request)
     found = await service.office.run(lambda _: service.uploads.find(client, upload))
@@ -197,6 +204,9 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
             _check(found)
             _check_signed(service, found, digest)
             service.uploads.find(client, upload)  # nor may a request have ended it while it was checked
+            asked = answers(server.tree, client, found.statement)
+            if not asked:
+                service.pacing.check(client)
             accepted = AcceptedShape.of(
                 server.upload(
                     client,
@@ -207,9 +217,14 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
                     signed=found.signed,
                 )
             )
+        except QuotaError:  # its turn comes later; what was begun before it knows what it is to forget
+            service.uploads.end_all(client, but=found.mark)
+            raise
         except InputError:  # it will never do; after trouble of the server's own it may be finished again
             service.uploads.end(found)
             raise
+        if not asked:
+            service.pacing.count(client)
         service.uploads.end_all(client)
         return accepted
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import NotFoundError
+from splitwiper.errors import BusyError, NotFoundError
 from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig, site_keys
@@ -25,6 +25,7 @@ from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.certificate import Attestation, Checked, Finding, Head, SigningKey
+from splitwiper.service.home.patience import Patience
 from splitwiper.service.identity.folders import locked
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.keys import check_private
@@ -75,6 +76,7 @@ def audit(
     epochs: int | None = None,
     keep: bool = False,
     progress: Progress | None = None,
+    patience: float = 0.0,
 ) -> Audited:
     """Audit a server, and hand over an attestation of what came out.
 
@@ -85,6 +87,7 @@ def audit(
         epochs: how many epochs to recompute, drawn at random; all unless given.
         keep: keep what was downloaded; it is erased otherwise.
         progress: told of long work.
+        patience: seconds for which to begin again while training is under way, or where a shard was replaced.
 
     Raises:
         BusyError: training is under way, a shard was replaced meanwhile, or another audit works in this folder.
@@ -97,12 +100,16 @@ def audit(
         closing(connect(folder, config, out)) as link,
     ):
         key = own_key(out)  # from the first audit on, whether or not anything can be signed
-        told = link.manifest()
-        head = Head(told.head.size, told.head.root)
-        link.compare(head)
-        played = play(link.ledger(head.size), head)
-        with _downloads(out / "downloads", keep=keep) as place:
-            return _audited(config, out, key, link, told, head, played, known, place, epochs, progress)
+
+        def attempt() -> Audited:
+            told = link.manifest()
+            head = Head(told.head.size, told.head.root)
+            link.compare(head)
+            played = play(link.ledger(head.size), head)
+            with _downloads(out / "downloads", keep=keep) as place:
+                return _audited(config, out, key, link, told, head, played, known, place, epochs, progress)
+
+        return Patience(patience, troubles=(BusyError,), longest=2.0)(attempt)
 
 
 def _audited(

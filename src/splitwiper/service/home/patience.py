@@ -20,6 +20,7 @@ class Patience:
         seconds: how long, all attempts and waits together.
         told: hears what is wrong, once for each new trouble.
         troubles: errors after which another attempt may succeed.
+        longest: seconds to wait between two attempts at most.
     """
 
     def __init__(
@@ -27,8 +28,10 @@ class Patience:
         seconds: float,
         told: Callable[[str], None] | None = None,
         troubles: tuple[type[SplitWiperError], ...] = (UnreachableError,),
+        longest: float = _LONGEST,
     ) -> None:
         self._end, self._told, self._troubles = time.monotonic() + seconds, told, troubles
+        self._longest = longest
 
     def __call__(self, attempt: Callable[[], _T]) -> _T:
         """Return what the attempt returns once it succeeds.
@@ -47,4 +50,4 @@ class Patience:
                     last = str(problem)
                     self._told(last)
                 time.sleep(wait)
-                wait = min(2 * wait, _LONGEST)
+                wait = min(2 * wait, self._longest)

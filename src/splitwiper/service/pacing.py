@@ -1,0 +1,61 @@
+"""How many shards a client may send that forget nothing: in a day, and while an auditor waits or reads."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from splitwiper.errors import QuotaError
+from splitwiper.service.access import Rates
+
+_DAY = 24 * 3600.0
+_AUDIT = 4 * 3600.0
+"""Seconds for which an audit has others' shards wait, from its first call on."""
+
+
+class Pacing:
+    """Counts shards that answer no request, in memory.
+
+    Args:
+        uploads: of a client in a day.
+        shards: of a client while an auditor waits or reads.
+        clock: one that nobody sets.
+    """
+
+    def __init__(self, uploads: int, shards: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._day, self._uploads, self._shards = Rates(uploads / _DAY, uploads, clock), uploads, shards
+        self._clock, self._audit_ends = clock, 0.0
+        self._meanwhile: Counter[str] = Counter()
+
+    def check(self, client: str) -> None:
+        """Refuse a shard that is one too many.
+
+        Raises:
+            QuotaError: it is.
+        """
+        if not self._day.has(client):
+            raise QuotaError(
+                f"client {client!r} has sent {self._uploads} shards within a day, which is all that is taken: send "
+                "rows together, and again later. Requests to forget are followed up all the same."
+            )
+        if self._clock() < self._audit_ends and self._meanwhile[client] >= self._shards:
+            raise QuotaError(
+                f"client {client!r} has sent {self._shards} shards while an auditor reads, which is all that is taken "
+                "until the audit has ended: send it again then. Requests to forget are followed up all the same."
+            )
+
+    def count(self, client: str) -> None:
+        """Count a shard that was taken."""
+        self._day.take(client)
+        self._meanwhile[client] += 1
+
+    def audit_calls(self) -> None:
+        """Note that an auditor wants to read, or reads."""
+        if self._clock() >= self._audit_ends:
+            self._audit_ends = self._clock() + _AUDIT
+            self._meanwhile.clear()
+
+    def audit_ends(self) -> None:
+        """Note that an audit has ended."""
+        self._audit_ends = self._clock()
