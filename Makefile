@@ -57,12 +57,12 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 # Every file is checked against its hash. torch's CPU build is taken where pip finds it, and PyPI's otherwise.
-$(READY): requirements/*.txt pyproject.toml
+$(READY): requirements/*.txt pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("SplitWiper needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(PIP) --require-hashes -r requirements/dev.txt
 	$(PIP) --require-hashes -r requirements/torch-$(TORCH).txt || $(PIP) --require-hashes -r requirements/torch-pypi.txt
-	$(PIP) --no-build-isolation -e .
+	$(PIP) --no-build-isolation -e . -e lab
 	$(BIN)/pip check
 	@touch $@
 

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from splitwiper import Federation
-from splitwiper.data.sources import load
 from splitwiper.errors import SplitWiperError
-from splitwiper.workloads import Workload, workload
+from splitwiper_lab.datasets.sources import load
+from splitwiper_lab.workloads import Workload, workload
 
 FAST = {"server": {"precision": "bfloat16"}, "client": {"precision": "bfloat16", "codec": "int4", "batch": 256}}
-"""What the GPU benchmarks train with, besides the recipes of `splitwiper.workloads`."""
+"""What the GPU benchmarks train with, besides the recipes of `splitwiper_lab.workloads`."""
 
 
 def lacking(*sources: str, gpu: bool, quick: bool) -> str:

@@ -16,14 +16,15 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from splitwiper.baselines import FRAMEWORKS
-from splitwiper.baselines.framework import Framework
-from splitwiper.baselines.unlearning import METHODS
 from splitwiper.cli import app
-from splitwiper.cli.settings import ClientFiles, KnownData
+from splitwiper.cli.settings import ClientFiles
 from splitwiper.config import ClientConfig, Config, Masking, ModelConfig, Noise, ServerConfig
-from splitwiper.evaluation.comparison import settings as comparison
 from splitwiper.service.settings import ServiceConfig
+from splitwiper_lab.baselines import FRAMEWORKS
+from splitwiper_lab.baselines.framework import Framework
+from splitwiper_lab.baselines.unlearning import METHODS
+from splitwiper_lab.cli.known_data import KnownData
+from splitwiper_lab.evaluation.comparison import settings as comparison
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 MARK = "<!-- Written by `make docs`: change the docstrings in src/, not this page. -->"

@@ -65,9 +65,9 @@ def readme(text: str, output: str) -> str:
 
 def comparison(folder: Path) -> tuple[str, str]:
     """The page of a comparison that was measured, and its table in brief, from the JSON lines in its folder."""
-    from splitwiper.cli.results import machines
-    from splitwiper.evaluation.comparison import Record, exposures, in_order, summary
-    from splitwiper.report.comparison import brief, markdown
+    from splitwiper_lab.cli.results import machines
+    from splitwiper_lab.evaluation.comparison import Record, exposures, in_order, summary
+    from splitwiper_lab.pages.comparison import brief, markdown
 
     lines = [json.loads(line) for line in (folder / "compare.jsonl").read_text(encoding="utf-8").splitlines()]
     about, records = lines[-1]["about"], in_order([Record.from_dict(line["record"]) for line in lines])
@@ -80,7 +80,7 @@ def comparison(folder: Path) -> tuple[str, str]:
 
 def threat_model(text: str, lines: list[str]) -> str:
     """The threat model with its table of modes in place."""
-    from splitwiper.evaluation.tradeoff import Point, settings
+    from splitwiper_lab.evaluation.tradeoff import Point, settings
 
     found = {p.setting: p for p in (Point.from_dict(json.loads(line)["point"]) for line in lines)}
     points = [found[s.name] for s in settings(10) if s.name in found]

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 import splitwiper
+import splitwiper_lab
 
-ROOT = Path(splitwiper.__file__).parent
+ROOT, LABORATORY = Path(splitwiper.__file__).parent, Path(splitwiper_lab.__file__).parent
 # from the foundation outwards: a room may import those before it
 ORDER = [
     "errors",
+    "extensions",
     "reading",
     "formats",
     "exclusive",
@@ -33,23 +35,20 @@ ORDER = [
     "splitting",
     "models",
     "data",
-    "workloads",
     "store",
     "client",
     "server",
     "federation",
-    "baselines",
-    "attacks",
-    "evaluation",
     "service",
     "report",
     "cli",
 ]
+OF_LABORATORY = ["theorem", "models", "datasets", "workloads", "baselines", "attacks", "evaluation", "pages", "cli"]
 APART = {("client", "server"), ("server", "client"), ("server", "masking"), ("server", "privacy")}
 
 
-def imports(path: Path) -> set[str]:
-    """The rooms a file imports."""
+def imports(path: Path, package: str = "splitwiper") -> set[str]:
+    """The rooms of a package that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
@@ -59,21 +58,22 @@ def imports(path: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         for name in names:
             parts = name.split(".")
-            if parts[0] == "splitwiper" and len(parts) > 1 and parts[1] in ORDER:
+            if parts[0] == package and len(parts) > 1 and parts[1] in (*ORDER, *OF_LABORATORY):
                 found.add(parts[1])
     return found
 
 
-def files() -> list[Path]:
-    return [p for p in sorted(ROOT.rglob("*.py")) if p not in (ROOT / "__init__.py", ROOT / "__main__.py")]
+def files(root: Path = ROOT) -> list[Path]:
+    return [p for p in sorted(root.rglob("*.py")) if p not in (root / "__init__.py", root / "__main__.py")]
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+def room_of(path: Path, root: Path = ROOT) -> str:
+    return path.relative_to(root).parts[0].removesuffix(".py")
 
 
 def test_every_room_is_listed() -> None:
     assert {room_of(p) for p in files()} == set(ORDER)
+    assert {room_of(p, LABORATORY) for p in files(LABORATORY)} == set(OF_LABORATORY)
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
@@ -82,6 +82,22 @@ def test_imports_point_to_the_foundation(path: Path) -> None:
     for other in imports(path) - {room}:
         assert ORDER.index(other) < ORDER.index(room), f"{room} may not import {other}"
         assert (room, other) not in APART, f"{room} and {other} share only wire"
+
+
+@pytest.mark.parametrize("path", files(LABORATORY), ids=lambda p: str(p.relative_to(LABORATORY)))
+def test_imports_of_the_laboratory_point_to_its_foundation(path: Path) -> None:
+    room = room_of(path, LABORATORY)
+    for other in imports(path, "splitwiper_lab") - {room}:
+        assert OF_LABORATORY.index(other) < OF_LABORATORY.index(room), f"{room} may not import {other}"
+    assert room == "cli" or not imports(path) & {"service", "cli"}
+
+
+def test_the_product_knows_nothing_of_the_laboratory() -> None:
+    """Its commands and tables are found by entry points; help and messages alone may name it."""
+    for path in files():
+        assert not re.search(r"^\s*(import|from) splitwiper_lab\b", path.read_text(encoding="utf-8"), re.MULTILINE), (
+            path
+        )
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "service").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))

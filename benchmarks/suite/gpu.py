@@ -25,7 +25,7 @@ from splitwiper import Federation, feeding, loop
 from splitwiper.client import pretrain
 from splitwiper.loop import Pausing, finish
 from splitwiper.server import Server
-from splitwiper.workloads import Workload
+from splitwiper_lab.workloads import Workload
 
 RUNS = 3
 FAST, SLOW = "graph, bfloat16, resident, decoded", "eager, float32, streamed"

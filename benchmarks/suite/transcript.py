@@ -21,10 +21,10 @@ from benchmarks.harness import Check, Result
 from benchmarks.real import folder
 from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, split
 from splitwiper.formats import size
-from splitwiper.models import vgg
 from splitwiper.server import Server
 from splitwiper.server.transcript import detection
 from splitwiper.store import ServerTree
+from splitwiper_lab.models import vgg
 
 LABELS = 4
 _HOW = ("", "_cpu")

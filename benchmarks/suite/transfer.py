@@ -27,7 +27,7 @@ from splitwiper.service.identity import Authority, client_context
 from splitwiper.service.storing import Architecture
 from splitwiper.wire import Spent, Statement
 from splitwiper.wire.transfer import carry
-from splitwiper.workloads import workload
+from splitwiper_lab.workloads import workload
 
 ROWS = 2000
 _SERVICE = """

@@ -13,10 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from cli.comparing import compared, nothing_is_computed, smoke
 from splitwiper.cli import app
-
-__all__ = ["compared", "nothing_is_computed", "smoke"]
 
 CONFIG = """
 seed = 3

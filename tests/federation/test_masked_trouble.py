@@ -276,11 +276,3 @@ def test_a_short_invitation_is_told_before_anything_is_made(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="at least 16"):
         Federation(tmp_path / "run", halves(), settings(masking=PARTS), invitation="short")
     assert not (tmp_path / "run").exists()
-
-
-def test_workloads_that_hide_something_have_secret_keys() -> None:
-    from splitwiper.workloads import workload
-
-    assert workload("digits", "digits_cnn").config.client.keys == "seeded"
-    assert workload("digits", "digits_cnn", client={"masking": PARTS}).config.client.keys == "random"
-    assert workload("digits", "digits_cnn", client={"masking": PARTS, "keys": "seeded"}).config.client.keys == "seeded"

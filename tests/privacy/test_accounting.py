@@ -11,7 +11,7 @@ from dp_accounting import get_epsilon_gaussian
 from splitwiper.errors import ConfigError
 from splitwiper.privacy import Budget, Noise, Release, stated
 from splitwiper.privacy.calibration import deviation
-from splitwiper.privacy.theorem import theorem_table
+from splitwiper_lab.theorem import theorem_table
 
 
 def noise(mechanism: str = "laplace", reading: str = "value", epsilon: float = 0.2) -> Noise:

@@ -60,7 +60,7 @@ def learn(
     A known data set is divided over clients by one table in their place, and
     what the file leaves out comes from the set's own recipe:
 
-      model.factory = "splitwiper.models:vgg"
+      model.factory = "splitwiper_lab.models:vgg"
       data = {source = "cifar10", partition = "overlapping", clients = 5}
 
     Labels are hidden from the server, and noise is added, by these two; the

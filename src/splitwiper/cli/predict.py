@@ -7,6 +7,8 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,13 +116,12 @@ def _read(federation: Predicting, file: Path, label: str | None, tokenizer: Path
 
 def _encoded(federation: Predicting, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
     """The texts in a file as the run's model takes them: with its length, its vocabulary and its dtypes."""
-    from splitwiper.data.ag_news import tidy
     from splitwiper.data.files import read_texts
-    from splitwiper.data.text import encode
+    from splitwiper.data.text import encode, tidy
 
     model = federation.config.model
     described = {name: re.fullmatch(r"(\w+)\[(\d+)\]", str(model.inputs[name])) for name in TEXT}
-    vocabulary = model.args.get("vocabulary", 8192 if model.factory == "splitwiper.models:mini_bert" else None)
+    vocabulary = model.args.get("vocabulary", _default_of(model.factory, "vocabulary"))
     if vocabulary is None or not all(described.values()):
         raise InputError(
             f"{file}: the run's settings do not say how {model.factory} takes texts (vocabulary and length). Encode "
@@ -131,6 +132,13 @@ def _encoded(federation: Predicting, file: Path, label: str | None, tokenizer: P
     texts = [tidy(text) for text in read_texts(file, label=label)]
     found = encode(texts, length=kinds["input_ids"][1], vocabulary=vocabulary, tokenizer=tokenizer)
     return {name: array.astype(kinds[name][0]) for name, array in found.inputs.items()}
+
+
+def _default_of(factory: str, parameter: str) -> Any:
+    """Return what a parameter of a network's factory is unless it is given; None where it has no default."""
+    module, _, name = factory.partition(":")
+    found = signature(getattr(import_module(module), name)).parameters.get(parameter)
+    return None if found is None or found.default is Parameter.empty else found.default
 
 
 def _predict(

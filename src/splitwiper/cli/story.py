@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +13,10 @@ import torch
 
 import splitwiper
 from splitwiper import report
-from splitwiper.data.bundled import WORDS
-from splitwiper.data.divide import divided
+from splitwiper.data.digits import NAMES, dealt, digits
 from splitwiper.federation import Evaluation, Federation, Learned, Verification
 from splitwiper.federation.evaluate import total
+from splitwiper.seeding import Stream
 from splitwiper.store import ServerTree, files
 from splitwiper.wire import Receipt, Spent
 
@@ -49,20 +49,23 @@ class Forgetting:
 
 def forget_class(federation: Federation, *, clients: tuple[str, ...], owner: str, name: str, seed: int) -> Forgetting:
     """Learn the digits, have ``owner`` forget the class only it holds, and verify the receipt."""
-    digits = divided("digits", clients=clients, forget=name, owner=owner, seed=seed)
-    learned = federation.learn(digits.train)
+    train, test = (
+        dealt(part, _holders(clients, owner, name), stream=Stream(seed, purpose))
+        for part, purpose in zip(digits(), ("demo/train", "demo/test"), strict=True)
+    )
+    learned = federation.learn(train)
     held = {client: Counter(map(str, federation.rows(client).values())) for client in clients}
-    before = federation.evaluate(digits.test)
+    before = federation.evaluate(test)
     receipt = federation.unlearn(owner, classes=[name])
     spent = federation.spent
-    after = federation.evaluate(digits.test)
+    after = federation.evaluate(test)
     model = ServerTree(federation.path / "server").model()
     return Forgetting(
         federation=federation,
         owner=owner,
         name=name,
         seed=seed,
-        held={client: {word: held[client][word] for word in WORDS if held[client][word]} for client in clients},
+        held={client: {word: held[client][word] for word in NAMES if held[client][word]} for client in clients},
         rows_after={client: len(federation.rows(client)) for client in clients},
         learned=learned,
         unlearn={client: spent[client] for client in clients},
@@ -74,12 +77,20 @@ def forget_class(federation: Federation, *, clients: tuple[str, ...], owner: str
     )
 
 
+def _holders(clients: Sequence[str], owner: str, name: str) -> dict[str, list[str]]:
+    """Say who holds which digit: each lies with two clients, the one to be forgotten with its owner alone."""
+    pairs = {
+        digit: [clients[place % len(clients)], clients[(place + 1) % len(clients)]] for place, digit in enumerate(NAMES)
+    }
+    return {**pairs, name: [owner]}
+
+
 def _accuracy(found: Evaluation, name: str) -> report.Accuracy:
     scores = {str(label.name): score for label, score in found.per_label.items()}
     return report.Accuracy(
         forgotten=scores[name].accuracy,
         retained=total(score for label, score in scores.items() if label != name).accuracy,
-        per_label={word: scores[word].accuracy for word in WORDS if word in scores},
+        per_label={word: scores[word].accuracy for word in NAMES if word in scores},
     )
 
 

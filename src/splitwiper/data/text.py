@@ -41,6 +41,15 @@ class Encoded:
         return len(self.inputs["input_ids"])
 
 
+def tidy(text: str) -> str:
+    r"""Backslashes, which the publisher left where lines were broken or signs escaped, become single spaces.
+
+    >>> tidy("Wall Street's dwindling\\band of  ultra-cynics")
+    "Wall Street's dwindling band of ultra-cynics"
+    """
+    return " ".join(text.replace("\\", " ").split())
+
+
 def encode(
     texts: Iterable[str], *, length: int = 64, vocabulary: int = 8192, tokenizer: str | Path | None = None
 ) -> Encoded:

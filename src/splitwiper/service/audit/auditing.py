@@ -24,8 +24,8 @@ from splitwiper.service.audit.recomputing import Recomputed, recompute
 from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
+from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate import Attestation, Checked, Finding, Head, SigningKey
-from splitwiper.service.home.patience import Patience
 from splitwiper.service.identity.folders import locked
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.keys import check_private

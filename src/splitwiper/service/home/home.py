@@ -35,6 +35,7 @@ from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
 from splitwiper.seeding import digest
 from splitwiper.service.calls.guard import LedgerGuard
+from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate import Attestation, Checked, Head, Keys, PublicKey, check, read_public
 from splitwiper.service.certificate.issuing import to_bytes
 from splitwiper.service.certificate.log import shows
@@ -42,7 +43,6 @@ from splitwiper.service.certificate.restoring import Restored
 from splitwiper.service.home.agreeing import Gathering, Side
 from splitwiper.service.home.config import check_name, connect, read_site
 from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.home.patience import Patience
 from splitwiper.service.home.proof import held_finding, model_finding, own_findings, prediction_finding
 from splitwiper.service.home.served import ModelWatch
 from splitwiper.service.home.witnessing import Witnessing

@@ -1,0 +1,88 @@
+"""An attacker who knows the labels of a few rows, say from a client that talks, and reads the others by them.
+
+By the nearest mean, by logistic regression, and by what the regression says, settled with what codes say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.code_mixture import AXES, settled
+from splitwiper_lab.attacks.evidence import RAW, Evidence
+from splitwiper_lab.attacks.features import reduced
+from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.kmeans import assigned, means
+
+
+def auxiliary(evidence: Evidence, known: Array) -> Iterator[Finding]:
+    """Nearest mean and logistic regression, from a few rows whose labels are known.
+
+    Args:
+        evidence: what the server has.
+        known: per row of the evidence, its label where the attacker knows it, else -1.
+    """
+    told = torch.from_numpy(known).to(evidence.device)
+    here = told >= 0
+    if not bool(here.any()):
+        yield Finding("a few known rows", knows="aux", notes="no row is known")
+        return
+    classes, labels = torch.unique(told[here], return_inverse=True)
+    notes = f"{int(here.sum())} rows known"
+    for name in (RAW, *evidence.depths[-2:]):
+        points = evidence.reduced(name) if name == RAW else reduced(evidence.rows[name], 128)
+        for how, read in _WAYS.items():
+            claimed = classes[read(evidence, points, here, labels, len(classes))].cpu().numpy()
+            claimed[known >= 0] = -1  # what was told is not found out
+            yield evidence.of_rows(f"a few known rows by {name}, {how}", claimed, knows="aux", notes=notes)
+
+
+def _nearest(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The class of every row, by the nearest mean of known ones."""
+    return assigned(points, means(points[here], labels, classes))[0]
+
+
+def _regressed(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The class of every row, by multinomial logistic regression with a small penalty."""
+    points = points / points.std(0).mean().clamp_min(1e-12)
+    known = points[here]
+    with torch.inference_mode(False), torch.enable_grad():
+        known = known.clone()
+        weights = torch.zeros(points.shape[1] + 1, classes, device=points.device, requires_grad=True)
+        optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            value = functional.cross_entropy(known @ weights[:-1] + weights[-1], labels)
+            value = value + 1e-3 * weights[:-1].square().sum()
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+    weights = weights.detach()
+    return (points @ weights[:-1] + weights[-1]).argmax(1)
+
+
+def _with_codes(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The class of every row, by a mixture with codes that starts from the regression."""
+    start = _regressed(evidence, points, here, labels, classes)
+    start[here] = labels
+    return settled(points[:, :AXES], evidence.codes, start, classes, len(evidence.numbers))[0]
+
+
+_WAYS = {"nearest mean": _nearest, "logistic regression": _regressed, "regression and codes": _with_codes}
+
+
+def known_rows(labels: Array, per_class: int, *, seed: int = 0) -> Array:
+    """A few rows per class at random: their labels, and -1 for all others."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    out = np.full(len(labels), -1, np.int64)
+    for label in np.unique(labels[labels >= 0]):
+        chosen = order[labels[order] == label][:per_class]
+        out[chosen] = label
+    return out

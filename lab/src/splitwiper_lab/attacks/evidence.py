@@ -1,0 +1,161 @@
+"""What attacks share: the rows of the present uploads, read once in bounded memory, as short vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from splitwiper.cache import CODE, Cache, to_device
+from splitwiper.numerics import pick_device
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.features import Probe, activations, reduced
+from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.kmeans import means
+from splitwiper_lab.attacks.view import Place, Seen, ServerView
+
+RAW, OUTPUT, JOINT = "activations", "output", "deep layers"
+_BYTES = 1 << 27  # read in one go
+_PLAIN, _WHITE = 64, 16
+"""Main axes kept of rows; of whitened ones fewer, because then small axes count as much as large ones."""
+
+
+class Evidence:
+    """A `ServerView`, prepared. Nothing in it comes from the truth.
+
+    Args:
+        view: what the server has.
+        device: where attacks compute.
+        quick: do less: fewer depths, restarts and rows.
+        seed: of everything random.
+    """
+
+    def __init__(self, view: ServerView, *, device: str = "cpu", quick: bool = False, seed: int = 0) -> None:
+        self.view, self.quick, self.seed = view, quick, seed
+        self.device = pick_device(device)
+        self.restarts = 2 if quick else 4
+        self._reduced: dict[tuple[str, bool], Tensor] = {}
+        most = 20_000 if quick else 200_000
+        total = sum(seen.shard.rows for seen in view.present)
+        every = np.arange(total)
+        self.index = every if total <= most else np.sort(np.random.default_rng(seed).choice(every, most, replace=False))
+        """The rows looked at, numbered through the present uploads: all of them, unless they are very many."""
+
+    # --- rows ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def codes(self) -> Tensor:
+        """The code of each row, as a place in `numbers`."""
+        return torch.from_numpy(np.searchsorted(self.numbers, self._row_codes[self.index])).to(self.device)
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """The codes that present rows have, sorted."""
+        return tuple(np.unique(self._row_codes[self.index]).tolist())
+
+    @cached_property
+    def owners(self) -> Tensor:
+        """The present upload each row is in, numbered."""
+        sizes = [seen.shard.rows for seen in self.view.present]
+        return torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)[self.index]).to(self.device)
+
+    @cached_property
+    def _row_codes(self) -> Array:
+        numbers = self.view.numbers
+        found = [np.array([numbers[x] for x in s.shard.labels], np.int64)[s.shard.codes] for s in self.view.present]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    @cached_property
+    def rows(self) -> dict[str, Tensor]:
+        """Rows as vectors, by what they are: activations, outputs of the half's layers, shallow first, its output.
+
+        `JOINT` is the last two layers side by side: whitened, they cluster better than either.
+        """
+        found = self._read(self.view.present, self.index, deep=True)
+        layers = [name for name in found if name not in (RAW, OUTPUT)][-2:]
+        if len(layers) == 2:
+            found[JOINT] = torch.cat([found[x] / found[x].std().clamp_min(1e-12) for x in layers], dim=1)
+        return found
+
+    @property
+    def depths(self) -> tuple[str, ...]:
+        """What the half makes of rows, shallow first; empty without a half."""
+        return tuple(name for name in self.rows if name not in (RAW, JOINT))
+
+    @property
+    def views(self) -> tuple[tuple[str, bool], ...]:
+        """The ways of looking at rows that tell most, each with whether to whiten it."""
+        chosen = [(RAW, False), *((name, False) for name in self.depths[-2:])]
+        return (*chosen, (JOINT, True)) if JOINT in self.rows else tuple(chosen)
+
+    def reduced(self, name: str, *, whiten: bool = False) -> Tensor:
+        """Rows along their main axes."""
+        if (name, whiten) not in self._reduced:
+            most = _WHITE if whiten else _PLAIN
+            self._reduced[name, whiten] = reduced(self.rows[name], most, whiten=whiten)
+        return self._reduced[name, whiten]
+
+    def code_means(self, name: str) -> Tensor:
+        """The mean row of each code, turned so that few numbers hold it: distances are as they were."""
+        centres = means(self.rows[name], self.codes, len(self.numbers)).double()
+        u, s, _ = torch.linalg.svd(centres - centres.mean(0), full_matrices=False)
+        return torch.mul(u, s).float().cpu()  # a few points: a GPU would only take longer
+
+    def raw_of(self, seen: Seen) -> Tensor:
+        """The activations of one upload, erased or not, as short vectors."""
+        return self._read([seen], np.arange(seen.shard.rows), deep=False)[RAW]
+
+    def _read(self, uploads: tuple[Seen, ...] | list[Seen], index: Array, *, deep: bool) -> dict[str, Tensor]:
+        if not len(index):
+            return {RAW: torch.empty(0, 1, device=self.device)}
+        columns = self.view.columns
+        cache = Cache([s.shard for s in uploads], self.view.table, names=[c.name for c in columns], columns=columns)
+        parts: dict[str, list[Tensor]] = {}
+        probe: Probe | None = None
+        half = self.view.half if deep else None
+        for boundary in self._blocks(cache, index):
+            parts.setdefault(RAW, []).append(activations(boundary))
+            if half is None:
+                continue
+            if probe is None:
+                example = {name: t[:8] for name, t in boundary.items()}
+                probe = Probe(half, self.device, depths=2 if self.quick else 4, example=example)
+            layers, logits = probe(boundary)
+            for name, values in layers.items():
+                parts.setdefault(name, []).append(values)
+            parts.setdefault(OUTPUT, []).append(torch.softmax(logits, dim=1).sqrt())  # Hellinger's distance
+        return {name: torch.cat(some) for name, some in parts.items()}
+
+    def _blocks(self, cache: Cache, index: Array) -> Iterator[dict[str, Tensor]]:
+        decode = cache.decoder(self.device)
+        step = min(4096, max(64, _BYTES // max(1, cache.width)))
+        for start in range(0, len(index), step):
+            parts = cache.buffers(len(index[start : start + step]))
+            cache.gather(index[start : start + step], parts)
+            parts.pop(CODE)
+            yield decode(to_device(parts, self.device))
+
+    # --- claims --------------------------------------------------------------------------------------------
+
+    def of_codes(self, attack: str, clusters: Array, *, knows: str = "", notes: str = "") -> Finding:
+        """The claim that codes with the same cluster belong together."""
+        members: dict[int, set[int]] = {}
+        for code, cluster in zip(self.numbers, clusters.tolist(), strict=True):
+            members.setdefault(cluster, set()).add(code)
+        groups = tuple(frozenset(some) for some in members.values())
+        return Finding(attack, groups, labels_estimated=None if knows else len(groups), knows=knows, notes=notes)
+
+    def of_rows(self, attack: str, clusters: Array, *, knows: str = "", notes: str = "") -> Finding:
+        """The claim that rows with the same cluster have the same label."""
+        return Finding(attack, rows=self.split(clusters), knows=knows, notes=notes)
+
+    def split(self, values: Array) -> dict[Place, Array]:
+        """A number per row looked at, by upload; -1 for rows not looked at."""
+        sizes = [seen.shard.rows for seen in self.view.present]
+        every = np.full(sum(sizes), -1, np.int64)
+        every[self.index] = values
+        parts = np.split(every, np.cumsum(sizes)[:-1]) if sizes else []
+        return {seen.place: part for seen, part in zip(self.view.present, parts, strict=True)}

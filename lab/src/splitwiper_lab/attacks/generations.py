@@ -1,0 +1,131 @@
+"""What was unlearned? Compare an erased upload with the one that took its place.
+
+Codes that are gone, or have fewer rows, tell what was forgotten, and codes that vanish together belong together. Which
+rows are gone is told by finding the others again: rows keep their order from upload to upload, unless it is drawn
+anew, and their activations stay alike although the client's half was trained again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.evidence import Evidence
+from splitwiper_lab.attacks.features import reduced
+from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.measuring import row_codes
+from splitwiper_lab.attacks.view import Place, Seen
+
+_MOST = 2500
+"""Rows of a code that are compared each with each, at most."""
+
+
+def vanished_codes(evidence: Evidence) -> Iterator[Finding]:
+    """Codes whose rows became fewer from one upload of a client to the next, or that left with it."""
+    view, title = evidence.view, "codes that vanished"
+    steps = _steps(evidence)
+    if not steps:
+        yield Finding(title, notes="no upload was ever replaced or withdrawn")
+        return
+    vanished: dict[Place, dict[int, int]] = {}
+    together: set[frozenset[int]] = set()
+    for old, new in steps:
+        before = _sizes(row_codes(old, view))
+        after = _sizes(row_codes(new, view)) if new else {}
+        fewer = {code: size - after.get(code, 0) for code, size in before.items() if after.get(code, 0) < size}
+        vanished[old.place] = fewer
+        if new and (left := frozenset(code for code in fewer if code not in after)):
+            together.add(left)
+    groups = tuple(sorted(together, key=sorted))
+    spoken = frozenset().union(*groups)
+    links = sum(map(len, groups)) == len(spoken) > len(groups)  # some codes together, and none in two ways
+    rest = tuple(frozenset({code}) for code in evidence.numbers if code not in spoken)
+    notes = f"{len(steps)} uploads replaced or withdrawn"
+    yield Finding(title, groups + rest if links else None, vanished=vanished, notes=notes)
+
+
+def vanished_rows(evidence: Evidence) -> Iterator[Finding]:
+    """Rows of an upload that the next one does not have, found in order, and by likeness alone."""
+    pairs = [(old, new) for old, new in _steps(evidence) if new is not None]
+    for title, match in (("rows that vanished, in order", in_order), ("rows that vanished, by likeness", by_likeness)):
+        if not pairs:
+            yield Finding(title, notes="no upload was ever replaced")
+            continue
+        gone = {old.place: _gone(evidence, old, new, match) for old, new in pairs}
+        vanished = {old.place: _sizes(row_codes(old, evidence.view)[gone[old.place]]) for old, _ in pairs}
+        yield Finding(title, vanished=vanished, gone=gone)
+
+
+def _steps(evidence: Evidence) -> list[tuple[Seen, Seen | None]]:
+    """Uploads that were replaced, with what took their place: None for a shard that was withdrawn."""
+    present = {seen.place for seen in evidence.view.present}
+    out: list[tuple[Seen, Seen | None]] = []
+    uploads = evidence.view.uploads
+    for at, seen in enumerate(uploads):
+        later = next((other for other in uploads[at + 1 :] if other.client == seen.client), None)
+        if later is not None or seen.place not in present:
+            out.append((seen, later))
+    return out
+
+
+def _sizes(codes: Array) -> dict[int, int]:
+    found, sizes = np.unique(codes, return_counts=True)
+    return dict(zip(found.tolist(), sizes.tolist(), strict=True))
+
+
+def _gone(evidence: Evidence, old: Seen, new: Seen, match: Callable[[Array], Array]) -> Array:
+    """Which rows of the old upload have no counterpart in the new one, code by code."""
+    raw = [evidence.raw_of(seen) for seen in (old, new)]
+    raw = [(x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-6) for x in raw]  # the half was trained again
+    points = reduced(torch.cat(raw)).cpu()
+    before, after = points[: old.shard.rows], points[old.shard.rows :]
+    codes = [row_codes(seen, evidence.view) for seen in (old, new)]
+    gone = np.zeros(old.shard.rows, bool)
+    for code in np.unique(codes[0]):
+        mine, theirs = (np.flatnonzero(c == code) for c in codes)
+        if not len(theirs):
+            gone[mine] = True
+        elif len(theirs) < len(mine) <= _MOST:
+            apart = torch.cdist(after[theirs], before[mine]).square().double().numpy()  # new × old
+            gone[mine] = ~match(apart)
+    return gone
+
+
+def by_likeness(apart: Array) -> Array:
+    """Which old rows (columns) are found again among the new ones (rows), so that all are as like as can be.
+
+    >>> by_likeness(np.array([[0.0, 9.0, 9.0], [9.0, 9.0, 1.0]])).tolist()
+    [True, False, True]
+    """
+    found = np.zeros(apart.shape[1], bool)
+    found[linear_sum_assignment(apart)[1]] = True
+    return found
+
+
+def in_order(apart: Array) -> Array:
+    """The same, where rows keep their order: the cheapest way to leave out as many old rows as there are too many.
+
+    >>> in_order(np.array([[5.0, 9.0, 0.0], [9.0, 9.0, 1.0]])).tolist()
+    [True, False, True]
+    """
+    rows, columns = apart.shape
+    spare = columns - rows
+    places = np.arange(rows)[:, None] + np.arange(spare + 1)[None]  # new row i is old row i + (left out before it)
+    costs = np.take_along_axis(apart, places, axis=1)
+    best = np.zeros(spare + 1)
+    comes_from = np.empty((rows, spare + 1), np.int64)
+    for i in range(rows):
+        best = np.minimum.accumulate(best)
+        change = np.r_[True, best[1:] < best[:-1]]
+        comes_from[i] = np.maximum.accumulate(np.where(change, np.arange(spare + 1), 0))
+        best = best + costs[i]
+    found = np.zeros(columns, bool)
+    left_out = int(best.argmin())
+    for i in reversed(range(rows)):
+        found[i + left_out] = True
+        left_out = int(comes_from[i, left_out])
+    return found

@@ -1,0 +1,177 @@
+"""Score what an attack claims against the truth.
+
+Where the claim can be read in two ways, it is read in the attacker's favour: clusters get the best one-to-one
+assignment to labels, and codes that stand for no label are left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from splitwiper.errors import InputError
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.finding import Finding, Result
+from splitwiper_lab.attacks.truth import Truth
+from splitwiper_lab.attacks.view import Place, Seen, ServerView
+
+
+def measure(finding: Finding, truth: Truth, view: ServerView, *, seconds: float = 0.0) -> Result:
+    """What a claim is worth.
+
+    Raises:
+        InputError: the truth does not fit the uploads.
+    """
+    codes = _codes_scores(finding, truth, view)
+    estimated, real = finding.labels_estimated, labels_present(truth, view)
+    return Result(
+        attack=finding.attack,
+        perfect=codes[0],
+        inclusive=codes[1],
+        pair_f1=codes[2],
+        sample_recovery=_recovery(finding, truth, view),
+        labels_estimated=estimated,
+        labels_error=None if estimated is None else estimated - real,
+        knows=finding.knows,
+        seconds=seconds,
+        scores={**finding.scores, **_forgotten(finding, truth, view)},
+        notes=finding.notes,
+    )
+
+
+def true_rows(truth: Truth, seen: Seen) -> Array:
+    """The true labels of an upload's rows.
+
+    Raises:
+        InputError: the truth does not know the upload, or another number of rows.
+    """
+    known = truth.rows.get(seen.place)
+    if known is None or len(known) != seen.shard.rows:
+        count = "nothing" if known is None else f"{len(known)} rows"
+        raise InputError(
+            f"the truth says {count} of upload {seen.generation} of client {seen.client!r}, which has "
+            f"{seen.shard.rows} rows; take it from the same state of the run."
+        )
+    return known
+
+
+def labels_present(truth: Truth, view: ServerView) -> int:
+    """Q: how many labels the rows that the server holds now have."""
+    found = [np.unique(true_rows(truth, seen)) for seen in view.present]
+    return int((np.unique(np.concatenate(found)) >= 0).sum()) if found else 0
+
+
+def row_codes(seen: Seen, view: ServerView) -> Array:
+    """The code of each row of an upload."""
+    numbers: Array = np.array([view.numbers[label] for label in seen.shard.labels], np.int64)
+    return np.take(numbers, seen.shard.codes)
+
+
+# --- codes ---------------------------------------------------------------------------------------------------
+
+
+def _codes_scores(finding: Finding, truth: Truth, view: ServerView) -> tuple[float | None, float | None, float | None]:
+    """Perfect and inclusive accuracy, and F1 over pairs."""
+    if finding.groups is None or truth.codes is None:
+        return None, None, None
+    seen = {view.numbers[label] for upload in view.present for label in upload.shard.labels}
+    real = [some for codes in truth.codes.values() if (some := frozenset(codes) & seen)]
+    if not real:
+        return None, None, None
+    owned = frozenset().union(*real)
+    groups = [some for group in finding.groups if (some := group & owned)]
+    perfect = sum(codes in groups for codes in real) / len(real)
+    inclusive = sum(any(codes <= group for group in groups) for codes in real) / len(real)
+    pairs, claimed = _pairs(real), _pairs(groups)
+    if not pairs:
+        return perfect, inclusive, None
+    return perfect, inclusive, 2 * len(pairs & claimed) / (len(pairs) + len(claimed))
+
+
+def _pairs(groups: list[frozenset[int]]) -> set[tuple[int, int]]:
+    return {pair for group in groups for pair in combinations(sorted(group), 2)}
+
+
+# --- rows ----------------------------------------------------------------------------------------------------
+
+
+def _recovery(finding: Finding, truth: Truth, view: ServerView) -> float | None:
+    """Share of rows whose cluster stands for their label."""
+    claimed, real = [], []
+    for seen in view.present:
+        clusters = _clusters(finding, seen, view)
+        if clusters is None:
+            return None
+        labels = true_rows(truth, seen)
+        looked = (labels >= 0) & (clusters >= 0)
+        claimed.append(clusters[looked])
+        real.append(labels[looked])
+    if not sum(map(len, real)):
+        return None
+    table = contingency(np.concatenate(claimed), np.concatenate(real))
+    return float(table[linear_sum_assignment(-table)].sum() / table.sum())
+
+
+def _clusters(finding: Finding, seen: Seen, view: ServerView) -> Array | None:
+    """The cluster of each row of an upload: as claimed, or by the group that its code is in."""
+    if finding.rows is not None:
+        return finding.rows.get(seen.place)
+    if finding.groups is None:
+        return None
+    group = {code: at for at, codes in enumerate(finding.groups) for code in codes}
+    other = len(finding.groups)  # codes it says nothing of are clusters of their own
+    return np.array([group.get(code, other + code) for code in row_codes(seen, view).tolist()], np.int64)
+
+
+def contingency(rows: Array, columns: Array) -> Array:
+    """How often each pair of values occurs."""
+    a, b = (np.unique(values, return_inverse=True)[1] for values in (rows, columns))
+    out = np.zeros((a.max() + 1, b.max() + 1), np.int64)
+    np.add.at(out, (a, b), 1)
+    return out
+
+
+# --- what was forgotten --------------------------------------------------------------------------------------
+
+
+def _forgotten(finding: Finding, truth: Truth, view: ServerView) -> dict[str, float]:
+    """Precision and recall of the codes and rows that an attack says were forgotten."""
+    if not finding.vanished:
+        return {}
+    uploads = {seen.place: seen for seen in view.uploads}
+    codes, rows = Counter[str](), Counter[str]()
+    for place, vanished in finding.vanished.items():
+        real = _really_gone(truth, uploads, place)
+        if real is None:
+            continue
+        had = set(row_codes(uploads[place], view)[real].tolist())
+        said = {code for code, number in vanished.items() if number}
+        codes.update(both=len(had & said), said=len(said), real=len(had))
+        if finding.gone is not None and truth.ids is not None and place in finding.gone:
+            gone = finding.gone[place]
+            rows.update(both=int((gone & real).sum()), said=int(gone.sum()), real=int(real.sum()))
+    out = {"rows_said_forgotten": float(sum(sum(v.values()) for v in finding.vanished.values()))}
+    for what, found in (("codes", codes), ("rows", rows)):
+        if found["real"] or found["said"]:
+            out[f"{what}_precision"] = found["both"] / max(1, found["said"])
+            out[f"{what}_recall"] = found["both"] / max(1, found["real"])
+    return out
+
+
+def _really_gone(truth: Truth, uploads: dict[Place, Seen], place: Place) -> Array | None:
+    """Which rows of an upload its successor does not have; by label where rows have no ids."""
+    after = min((g for c, g in uploads if c == place[0] and g > place[1]), default=None)
+    known = truth.ids or {}
+    if after is None:
+        return np.ones(uploads[place].shard.rows, bool)  # withdrawn
+    later = (place[0], after)
+    if place in known and later in known:
+        return ~np.isin(known[place], known[later])
+    if place not in truth.rows or later not in truth.rows:
+        return None
+    width = len(truth.labels)
+    before, now = (np.bincount(r[r >= 0], minlength=width) for r in (truth.rows[place], truth.rows[later]))
+    return (truth.rows[place] >= 0) & (now < before)[truth.rows[place]]

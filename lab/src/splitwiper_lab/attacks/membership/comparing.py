@@ -1,0 +1,90 @@
+"""An unlearning compared with what it should equal: the same attack on a model that was trained without the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from splitwiper.errors import DataError
+from splitwiper_lab.attacks.membership.measuring import Outcome
+from splitwiper_lab.attacks.membership.roc import Z, placements, standard_error
+
+MARGIN = 0.05
+"""Differences of areas up to this one do not matter."""
+Verdict = Literal["equal", "more", "less", "undecided"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much more, or less, an attack makes of unlearned rows than of the same rows never trained on.
+
+    Equal is the goal. Less is no better than more: a model that forgets too much, say one that is surer than chance
+    to be wrong on unlearned rows, gives them away too, to whoever turns the attack round.
+
+    Attributes:
+        auc: area under the ROC curve of the attack on the unlearned model.
+        reference_auc: that of the same attack on the reference.
+        difference: the first less the second.
+        interval: of the difference, at 95 %, by DeLong's covariance on the same candidates.
+        verdict: "equal" where the interval lies within `MARGIN` of 0; "more" or "less" exposed than the reference
+            where it does not contain 0; else "undecided": too few rows to tell.
+    """
+
+    auc: float
+    reference_auc: float
+    difference: float
+    interval: tuple[float, float]
+    verdict: Verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "auc": self.auc,
+            "reference_auc": self.reference_auc,
+            "difference": self.difference,
+            "interval": list(self.interval),
+            "verdict": self.verdict,
+        }
+
+
+def against(outcome: Outcome, reference: Outcome) -> Comparison:
+    """Compare an outcome with that of the same attack on a reference, candidate by candidate.
+
+    Equal is the goal, and less exposed is not better: over-forgetting is itself visible. The interval covers the draw
+    of candidates. Two trainings from different seeds differ by more than it says, so retrain the reference from the
+    seed that the unlearning used, or look at several.
+
+    Args:
+        outcome: of the attack on the pair whose model unlearned.
+        reference: of the same attack on the pair whose model after was trained without the rows.
+
+    Raises:
+        DataError: the outcomes are of different attacks or candidates.
+    """
+    one, other = ((o.attack, o.unlearned, o.outsiders, len(o.scores)) for o in (outcome, reference))
+    if one != other or one[3] != one[1] + one[2]:
+        raise DataError(f"outcomes of different attacks or candidates cannot be compared: {one} and {other}.")
+    cut = outcome.unlearned
+    pairs = zip(
+        placements(outcome.scores[:cut], outcome.scores[cut:]),
+        placements(reference.scores[:cut], reference.scores[cut:]),
+        strict=True,
+    )
+    below, above = (mine - theirs for mine, theirs in pairs)
+    difference, error = outcome.auc - reference.auc, standard_error(below, above)
+    reach = Z * error
+    if difference and not error:  # scores separate all rows, however few: see `auc_interval`
+        reach = 1 - 0.025 ** (1 / min(outcome.unlearned, outcome.outsiders))
+    low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
+    return Comparison(outcome.auc, reference.auc, difference, (low, high), judged(low, high))
+
+
+def judged(low: float, high: float) -> Verdict:
+    """What an interval of a difference says, see `Comparison`.
+
+    >>> judged(-0.01, 0.02), judged(0.01, 0.3), judged(-0.2, 0.1)
+    ('equal', 'more', 'undecided')
+    """
+    if low >= -MARGIN and high <= MARGIN:
+        return "equal"
+    return "more" if low > 0 else "less" if high < 0 else "undecided"

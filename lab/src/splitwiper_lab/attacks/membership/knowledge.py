@@ -1,0 +1,51 @@
+"""What the attacker has of its own: which labels and tasks it knows, and that no row of it is the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from splitwiper.errors import DataError
+from splitwiper_lab.attacks.membership.pairs import Pair
+from splitwiper_lab.attacks.membership.sample import Sample
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the attacker knows, told from its shadows.
+
+    Attributes:
+        labels: "full" where shadows know every label of the target, else "partial".
+        tasks: "same" where shadows have the target's tasks and no other, else "mixed".
+    """
+
+    labels: Literal["full", "partial"]
+    tasks: Literal["same", "mixed"]
+
+    @classmethod
+    def of(cls, target: Pair, shadows: Sequence[Pair]) -> Knowledge:
+        """The knowledge of an attacker with these shadows."""
+        real = {*target.before.labels, *target.unlearned.labels}
+        known = {label for shadow in shadows for label in shadow.before.labels}
+        same = {label.task for label in real} == {label.task for label in known}
+        return cls("full" if real <= known else "partial", "same" if same else "mixed")
+
+
+def refuse_overlap(target: Pair, own: Sample | Sequence[Pair]) -> None:
+    """Refuse an attacker whose own rows are also the target's: it would be told what it should find out.
+
+    Args:
+        target: the pair under attack.
+        own: the attacker's rows, or shadows trained on them.
+
+    Raises:
+        DataError: rows overlap; the message says how many.
+    """
+    mine = set(own.digests) if isinstance(own, Sample) else {row for shadow in own for row in shadow.rows}
+    trained, outside = len(mine & target.trained), len(mine & set(target.outsiders.digests))
+    if trained or outside:
+        raise DataError(
+            f"{trained + outside} shadow rows are also the target's ({trained} it was trained on, {outside} "
+            "outsiders); the attacker's rows must be its own, so leave them out."
+        )

@@ -1,0 +1,118 @@
+"""The label-only attack: no posteriors, only which label wins, and how long it holds out when the input is disturbed.
+
+Lu, Liang, Zhao, Lv, Liang and Wang, "Label-only membership inference attacks on machine unlearning without dependence
+of posteriors", International Journal of Intelligent Systems 37, 2022. A row that a model was trained on lies farther
+from its decision borders. Each candidate is asked for again and again with noise of several strengths, before and
+after; the shares of answers that are still the row's label are the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from splitwiper.errors import DataError
+from splitwiper.seeding import Stream
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.membership.classifier import EVEN, trained
+from splitwiper_lab.attacks.membership.measuring import Claim
+from splitwiper_lab.attacks.membership.pairs import Model, Pair
+from splitwiper_lab.attacks.membership.sample import Sample
+from splitwiper_lab.attacks.membership.shadows import check_shadows
+
+NAME = "labels only"
+LEVELS = (0.25, 0.5, 1.0, 2.0)
+"""Strengths of noise, in standard deviations of all the candidates' values."""
+SHARES = (0.05, 0.1, 0.2, 0.4)
+"""Shares of tokens replaced, where inputs are tokens."""
+REPEATS = 10
+"""Queries per row and level."""
+
+
+def label_only(shadows: Sequence[Pair], *, seed: int = 0) -> Callable[[Pair], Claim]:
+    """Learn from shadows to tell unlearned rows by how firm the winning labels are.
+
+    A pair is asked ``1 + REPEATS × len(LEVELS)`` times per candidate and model.
+    """
+    check_shadows(shadows)
+    stream = Stream(seed, "membership/label-only")
+    likely, how = trained([features(s, seed=seed) for s in shadows], [s.truth for s in shadows], stream=stream)
+
+    def judge(pair: Pair) -> Claim:
+        gone = int((pair.after.outputs_of(pair.candidates.labels) < 0).sum())
+        return Claim(NAME, likely(features(pair, seed=seed)), EVEN, gone, how)
+
+    return judge
+
+
+def features(pair: Pair, *, seed: int) -> Array:
+    """Per candidate: is the answer right before and after, and per level how often it stays right under noise."""
+    rows, models = pair.candidates, (pair.before, pair.after)
+    firm = [np.zeros((len(rows), len(LEVELS))) for _ in models]
+    for level, noisy in perturbed(rows, seed=seed):
+        for shares, model in zip(firm, models, strict=True):
+            shares[:, level] += _right(model, noisy) / REPEATS
+    plain = [_right(model, rows) for model in models]
+    return np.column_stack([*plain, *firm, firm[0] - firm[1]])
+
+
+def _right(model: Model, rows: Sample) -> Array:
+    """Whether a row's label wins: all that this attack sees of a model."""
+    won: Array = model.posteriors(rows).argmax(1) == model.outputs_of(rows.labels)
+    return won
+
+
+def perturbed(rows: Sample, *, seed: int) -> Iterator[tuple[int, Sample]]:
+    """(level, disturbed rows), each level several times.
+
+    Floats and bytes get Gaussian noise, and bytes stay bytes; other integers are tokens, of which a share is replaced
+    by others that the rows hold. Booleans, and integers of two values at most, are taken for masks and left alone,
+    unless there is nothing else.
+
+    Raises:
+        DataError: no input can be disturbed.
+    """
+    loose = {name: array for name, array in rows.columns.items() if _is_loose(array)}
+    if not loose:
+        loose = {n: a for n, a in rows.columns.items() if a.dtype.kind in "iu" and len(np.unique(a)) > 1}
+    if not loose:
+        raise DataError("no input can be disturbed: all are constant, or neither numbers nor tokens.")
+    disturbances = {name: _bytes_or_floats(a) if _is_graded(a) else _tokens(a) for name, a in loose.items()}
+    for level in range(len(LEVELS)):
+        for repeat in range(REPEATS):
+            changed = {}
+            for name, disturb in disturbances.items():
+                stream = Stream(seed, f"membership/noise/{level}/{repeat}", name)
+                changed[name] = disturb(level, np.random.Generator(np.random.Philox(key=stream.number)))
+            yield level, rows.with_columns(rows.columns | changed)
+
+
+def _is_graded(array: Array) -> bool:
+    return array.dtype.kind == "f" or array.dtype == np.uint8
+
+
+def _is_loose(array: Array) -> bool:
+    distinct = len(np.unique(array))
+    return distinct > 1 if _is_graded(array) else array.dtype.kind in "iu" and distinct > 2
+
+
+def _bytes_or_floats(array: Array) -> Callable[[int, np.random.Generator], Array]:
+    spread = float(array.std(dtype=np.float64))
+
+    def disturb(level: int, draw: np.random.Generator) -> Array:
+        noisy = array + LEVELS[level] * spread * draw.standard_normal(array.shape)
+        return (noisy.round().clip(0, 255) if array.dtype == np.uint8 else noisy).astype(array.dtype)
+
+    return disturb
+
+
+def _tokens(array: Array) -> Callable[[int, np.random.Generator], Array]:
+    known, places = np.unique(array, return_inverse=True)
+    places = places.reshape(array.shape)
+
+    def disturb(level: int, draw: np.random.Generator) -> Array:
+        others = known[(places + draw.integers(1, len(known), array.shape)) % len(known)]  # never the token itself
+        return np.where(draw.random(array.shape) < SHARES[level], others, array)
+
+    return disturb

@@ -1,0 +1,112 @@
+"""The loss attack: rows that a model was trained on have a lower loss than their difficulty lets expect.
+
+Yeom, Giacomelli, Fredrikson and Jha, CSF 2018, with the calibration of Watson, Guo, Cormode and Sablayrolles, ICLR
+2022: from a row's loss, its mean loss under shadow models that were not trained on it is taken away, or as much of it
+as tells shadows' members best. Asked before the unlearning, a model tells its training rows; asked after, what is left
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.membership.measuring import Claim
+from splitwiper_lab.attacks.membership.pairs import Model, Pair
+from splitwiper_lab.attacks.membership.roc import auc
+from splitwiper_lab.attacks.membership.sample import Sample
+from splitwiper_lab.attacks.membership.shadows import check_shadows
+from splitwiper_lab.attacks.membership.two_model import LEAST
+
+BEFORE, AFTER = "loss before", "loss after"
+WEIGHTS = (1.0, 0.5, 0.25, 0.1, 0.0)
+"""How much of the difficulty may be taken away. All of it hides members that are easy: their loss is low anyway."""
+
+
+def loss(shadows: Sequence[Pair], *, when: Literal["before", "after"]) -> Callable[[Pair], Claim]:
+    """Learn from shadows how to calibrate and where the threshold lies, and ask one of a pair's models.
+
+    The threshold always comes from the shadows' models before: they were trained on the unlearned rows for sure, so
+    they show what a member's loss is like. For the model after, that asks whether rows are members still.
+
+    Args:
+        shadows: one at least.
+        when: which model of the pair to ask.
+    """
+    check_shadows(shadows)
+    hard = [difficulty(s.candidates, shadows, but=s.before) for s in shadows]
+    known = np.concatenate(hard)
+    calibrated = bool(np.isfinite(known).any())  # one shadow that forgets a class has nothing to go by
+    usual = float(np.nanmean(known)) if calibrated else 0.0
+    raw = [losses(s.before, s.candidates) for s in shadows]
+
+    def scored(weight: float) -> list[Array]:
+        return [weight * _filled(one, usual) - other for one, other in zip(hard, raw, strict=True)]
+
+    def worth(weight: float) -> float:
+        return float(np.mean([auc(v[s.truth], v[~s.truth]) for v, s in zip(scored(weight), shadows, strict=True)]))
+
+    weight = max(WEIGHTS, key=worth) if calibrated else 0.0
+    cut = threshold(np.concatenate(scored(weight)), np.concatenate([s.truth for s in shadows]))
+
+    def judge(pair: Pair) -> Claim:
+        model, rows = pair.before if when == "before" else pair.after, pair.candidates
+        hard = difficulty(rows, shadows)
+        notes = f"{weight:.0%} of the difficulty taken away"
+        if weight and (unknown := int(np.isnan(hard).sum())):
+            notes += f"; the usual one for {unknown} rows, whose label no shadow knows"
+        gone = int((model.outputs_of(rows.labels) < 0).sum())
+        scores = weight * _filled(hard, usual) - losses(model, rows)
+        return Claim(BEFORE if when == "before" else AFTER, scores, cut, gone, notes)
+
+    return judge
+
+
+def losses(model: Model, rows: Sample) -> Array:
+    """The loss of each row: minus the logarithm of its label's probability, which is 1e-12 at least."""
+    out: Array = -np.log(model.own(model.posteriors(rows), rows.labels).clip(LEAST))
+    return out
+
+
+def difficulty(rows: Sample, shadows: Sequence[Pair], *, but: Model | None = None) -> Array:
+    """The mean loss of each row under shadow models that know its label and were not trained on it.
+
+    Args:
+        rows: the rows.
+        shadows: whose models to ask.
+        but: a model to leave out: the one under attack.
+
+    Returns:
+        Per row, its difficulty; NaN where there is no such model.
+    """
+    total, count = np.zeros(len(rows)), np.zeros(len(rows))
+    for model, trained_on in (both for shadow in shadows for both in shadow.models):
+        if model is but:
+            continue
+        fresh = np.array([digest not in trained_on for digest in rows.digests], bool)
+        asked = np.flatnonzero(fresh & (model.outputs_of(rows.labels) >= 0))
+        if len(asked):  # only these: a shadow of another task need not take the others' inputs
+            total[asked] += losses(model, rows.take(asked))
+            count[asked] += 1
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _filled(hard: Array, usual: float) -> Array:
+    return np.where(np.isnan(hard), usual, hard)
+
+
+def threshold(scores: Array, truth: Array) -> float:
+    """The threshold with the best balanced accuracy, halfway between the scores it separates.
+
+    >>> threshold(np.array([5.0, 4.0, 1.0, 0.0]), np.array([True, True, False, False]))
+    2.5
+    """
+    values = np.unique(scores)
+    cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1])
+    hits, alarms = np.sort(scores[truth]), np.sort(scores[~truth])
+    found = 1 - np.searchsorted(hits, cuts) / len(hits)  # scores at the threshold or above
+    false = 1 - np.searchsorted(alarms, cuts) / len(alarms)
+    return float(cuts[int((found - false).argmax())])

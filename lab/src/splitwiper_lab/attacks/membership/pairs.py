@@ -1,0 +1,142 @@
+"""What the attacker can ask: a model before and after an unlearning, and the rows whose membership is in question.
+
+Models are black boxes that answer with posteriors. What an output stands for is told by its label, since the models
+of a pair need not have the same outputs: a class that was forgotten has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from splitwiper.errors import DataError
+from splitwiper.wire import Label
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.membership.sample import Inputs, Sample
+
+Answers = Callable[[Inputs], Array]
+"""A model as the attacker sees it: inputs in, posteriors out (rows × outputs, each row sums to 1)."""
+_SUMS = 1e-2
+"""How far from 1 a row of posteriors may sum: half precision is not to blame."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A black box, and what its outputs stand for.
+
+    Raises:
+        DataError: there are no outputs, or two of them stand for one label.
+    """
+
+    answers: Answers
+    labels: Sequence[Label]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", tuple(self.labels))
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise DataError(f"{len(self.labels)} outputs stand for {len(set(self.labels))} labels; name each once.")
+
+    @cached_property
+    def places(self) -> dict[Label, int]:
+        """The output of each label."""
+        return {label: place for place, label in enumerate(self.labels)}
+
+    def posteriors(self, rows: Sample) -> Array:
+        """What the model answers, checked.
+
+        Raises:
+            DataError: it is no posteriors: not rows × outputs, not finite, or rows that do not sum to 1.
+        """
+        found = np.asarray(self.answers(rows.inputs), np.float64)
+        if found.shape != (len(rows), len(self.labels)):
+            raise DataError(
+                f"a model answered with shape {list(found.shape)}; {len(rows)} rows and {len(self.labels)} labels "
+                f"make {[len(rows), len(self.labels)]}."
+            )
+        if not np.isfinite(found).all():
+            raise DataError(f"a model's answers are not finite in {(~np.isfinite(found)).any(1).sum()} rows.")
+        wrong = (found < -_SUMS).any(1) | (np.abs(found.sum(1) - 1) > _SUMS)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DataError(
+                f"a model's answers are no posteriors in {wrong.sum()} rows (row {row} sums to "
+                f"{found[row].sum():.3g}); apply softmax."
+            )
+        return found.clip(0, 1)
+
+    def outputs_of(self, labels: Sequence[Label]) -> Array:
+        """The output of each label; -1 where it has none."""
+        return np.array([self.places.get(label, -1) for label in labels], np.int64)
+
+    def own(self, posteriors: Array, labels: Sequence[Label]) -> Array:
+        """The probability of each row's label; 0 where the model has no output for it."""
+        places = self.outputs_of(labels)
+        return np.where(places < 0, 0.0, posteriors[np.arange(len(places)), places])
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A model before and after it unlearned some rows.
+
+    Outsiders should have the labels that unlearned rows have, in like shares: else an attack that tells labels apart
+    seems to tell members apart. Outcomes note where they do not.
+
+    Attributes:
+        before: the model that was trained on the unlearned rows.
+        after: the model that is said to know nothing of them.
+        unlearned: the rows.
+        outsiders: rows that neither model was trained on.
+        retained: rows that both models were trained on. No attack looks at them: they only help to refuse outsiders
+            and shadow rows that are none.
+
+    Raises:
+        DataError: there are no unlearned rows, no outsiders, or outsiders that are not.
+    """
+
+    before: Model
+    after: Model
+    unlearned: Sample
+    outsiders: Sample
+    retained: Sample | None = None
+
+    def __post_init__(self) -> None:
+        for kind, rows in (("unlearned rows", self.unlearned), ("outsiders", self.outsiders)):
+            if not len(rows):
+                raise DataError(f"there are no {kind}: both kinds are needed to tell them apart.")
+        forms = [{n: (a.dtype, a.shape[1:]) for n, a in s.columns.items()} for s in (self.unlearned, self.outsiders)]
+        if forms[0] != forms[1]:
+            raise DataError(f"unlearned rows and outsiders have different inputs: {forms[0]} and {forms[1]}.")
+        inside = len(self.trained & set(self.outsiders.digests))
+        if inside:
+            raise DataError(f"{inside} outsiders are also among the target's training rows; leave them out.")
+
+    @cached_property
+    def trained(self) -> frozenset[bytes]:
+        """Digests of the rows that the model before was trained on, as far as they are known."""
+        return frozenset(self.unlearned.digests) | frozenset(self.retained.digests if self.retained else ())
+
+    @property
+    def rows(self) -> frozenset[bytes]:
+        """Digests of all rows in it."""
+        return self.trained | set(self.outsiders.digests)
+
+    @property
+    def models(self) -> tuple[tuple[Model, frozenset[bytes]], ...]:
+        """Both models, with digests of the rows that each is known to be trained on."""
+        return (self.before, self.trained), (self.after, self.trained - set(self.unlearned.digests))
+
+    @cached_property
+    def candidates(self) -> Sample:
+        """Unlearned rows, then outsiders."""
+        first, second = self.unlearned, self.outsiders
+        both = {name: np.concatenate([first.columns[name], second.columns[name]]) for name in first.columns}
+        inputs = both if isinstance(first.inputs, Mapping) else both[""]
+        return Sample(inputs, (*first.labels, *second.labels))
+
+    @cached_property
+    def truth(self) -> Array:
+        """Which candidates were unlearned."""
+        return np.arange(len(self.unlearned) + len(self.outsiders)) < len(self.unlearned)

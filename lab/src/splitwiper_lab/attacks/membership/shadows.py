@@ -1,0 +1,126 @@
+"""Shadows: pairs of models that the attacker trains on rows of its own, to see what an unlearning looks like.
+
+Half of the attacker's rows train a shadow, the other half stay outside. Of the first half some are unlearned, by
+training again without them, whatever the target does: an attacker who knows that the target unlearns otherwise would
+mimic that, with pairs of its own making. Every second shadow swaps the halves, so that for each row there is a model
+that never saw it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from splitwiper.errors import DataError
+from splitwiper.seeding import Stream
+from splitwiper.wire import Label
+from splitwiper.wire.columns import Array
+from splitwiper.wire.labels import in_order
+from splitwiper_lab.attacks.membership.pairs import Answers, Model, Pair
+from splitwiper_lab.attacks.membership.sample import Inputs, Sample
+
+Trainer = Callable[[Inputs, Sequence[Label], int], tuple[Answers, Sequence[Label]]]
+"""Trains a model on (inputs, labels, seed), and returns it with what its outputs stand for."""
+Forget = Literal["rows", "part", "class"]
+"""What a shadow unlearns: some of all rows, some of one label's rows, or all rows of one label."""
+
+
+def check_shadows(shadows: Sequence[Pair]) -> None:
+    """Refuse shadows that nothing can be learned from.
+
+    Raises:
+        DataError: there are none, one has fewer than two rows of either kind, or does not tell what it retained.
+    """
+    if not shadows:
+        raise DataError("there are no shadows: the attacker learns from them; make some with shadow_pairs.")
+    for n, shadow in enumerate(shadows):
+        _enough(n, len(shadow.unlearned), len(shadow.outsiders))
+        if shadow.retained is None:
+            raise DataError(f"shadow {n} does not tell which rows it retained; the attacker, who trained it, knows.")
+
+
+def _enough(n: int, unlearned: int, outsiders: int) -> None:
+    if min(unlearned, outsiders) < 2:
+        raise DataError(
+            f"shadow {n} has {unlearned} unlearned rows and {outsiders} outsiders, and needs two of each; give a "
+            "larger share, or more shadow rows of the label that it unlearns."
+        )
+
+
+def shadow_pairs(
+    rows: Sample,
+    train: Trainer,
+    *,
+    count: int = 4,
+    forget: Forget = "rows",
+    share: float = 0.2,
+    labels: Sequence[Label] | None = None,
+    seed: int = 0,
+) -> list[Pair]:
+    """Train shadows, each twice: with and without the rows that it unlearns, from one seed.
+
+    Candidates of a shadow have like labels: where one label's rows are unlearned, outsiders have it too.
+
+    Args:
+        rows: the attacker's own, none of them the target's (`refuse_overlap` tells before anything is trained). Rows
+            with the same inputs count once. They need hold neither all labels of the target nor its task.
+        train: makes a model.
+        count: how many shadows; four or more make every attack better.
+        forget: what to unlearn.
+        share: how much of it; whole classes have no share.
+        labels: the labels that shadows unlearn, in turn; None for all that the rows hold.
+        seed: of everything random.
+
+    Raises:
+        DataError: there is too little to train on, or to tell apart.
+    """
+    if forget not in get_args(Forget) or count < 1 or not 0 < share <= 1:
+        raise DataError(
+            f"count {count}, forget {forget!r}, share {share}: give at least one shadow, one of "
+            f"{', '.join(map(repr, get_args(Forget)))}, and a share above 0 and up to 1."
+        )
+    if not len(rows):
+        raise DataError("the shadow set has no rows; give the attacker some of its own.")
+    first = {digest: row for row, digest in reversed(list(enumerate(rows.digests)))}
+    rows = rows.take(np.sort(list(first.values())))
+    held = in_order(rows.labels)
+    for label in labels or ():
+        if label not in held:
+            raise DataError(f"no shadow row has label {label.text}, which shadows should unlearn.")
+    known: list[Label | None] = [None]
+    if forget != "rows":
+        known = list(labels or (held[n] for n in Stream(seed, "membership/labels").permutation(len(held))))
+    return [_shadow(rows, train, known[n % len(known)], n, forget, share, seed) for n in range(count)]
+
+
+def _shadow(rows: Sample, train: Trainer, label: Label | None, n: int, forget: Forget, share: float, seed: int) -> Pair:
+    """The ``n``-th shadow."""
+    inside = _half(rows, Stream(seed, "membership/halves", n // 2)) ^ bool(n % 2)
+    chosen = np.array([label in (None, x) for x in rows.labels])
+    order = Stream(seed, "membership/unlearned", n).permutation(len(rows))
+    mine = order[(inside & chosen)[order]]
+    gone = mine if forget == "class" else mine[: round(share * len(mine))]
+    stays = inside.copy()
+    stays[gone] = False
+    if not stays.any():
+        raise DataError("unlearning leaves a shadow no rows to train on; give rows of more labels, or a lower share.")
+    unlearned, outsiders = rows.take(np.sort(gone)), rows.take(np.flatnonzero(~inside & chosen))
+    members = rows.take(np.flatnonzero(inside))
+    _enough(n, len(unlearned), len(outsiders))
+    number = Stream(seed, "membership/shadow", n).number
+    before = Model(*train(members.inputs, members.labels, number))
+    left = rows.take(np.flatnonzero(stays))
+    after = Model(*train(left.inputs, left.labels, number))
+    return Pair(before, after, unlearned, outsiders, left)
+
+
+def _half(rows: Sample, stream: Stream) -> Array:
+    """Half of each label's rows, at random."""
+    order = stream.permutation(len(rows))
+    names = np.array([label.text for label in rows.labels])
+    order = order[np.argsort(names[order], kind="stable")]
+    inside = np.zeros(len(rows), bool)
+    inside[order[::2]] = True
+    return inside

@@ -1,0 +1,188 @@
+"""Rebuild inputs from cached activations: how much of a picture is left behind the cut.
+
+Ridge regression from a patch of activations to the pixels it lies on; from whole rows where inputs are no pictures.
+It is learned from public inputs of the same kind, sent through the client half's first weights, which the server
+hands to joining clients, or from one client that talks: its inputs, and what it uploaded for them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitwiper.cache import Cache, to_device
+from splitwiper.errors import InputError
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.evidence import Evidence
+from splitwiper_lab.attacks.features import activations
+from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.png import contact_sheet
+from splitwiper_lab.attacks.view import Place, Seen
+
+_PATCHES = 60_000
+_LEARNED, _TRIED, _SHOWN = 2000, 256, 16
+_PENALTY = 1e-3
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What reconstruction needs beyond what a server has.
+
+    Attributes:
+        inputs: the input of every row of an upload, in the order of its rows: to score by, and for the client that
+            talks.
+        public: inputs of the same kind that anyone can have.
+        client: the client half with the first weights, for the public inputs.
+        to: a folder for contact sheets; None writes none.
+    """
+
+    inputs: Mapping[Place, Array]
+    public: Array | None = None
+    client: nn.Module | None = None
+    to: Path | None = None
+
+
+def reconstruction(evidence: Evidence, pictures: Pictures) -> Iterator[Finding]:
+    """Rebuild rows of the last client: from public inputs, and from what the first client tells.
+
+    Raises:
+        InputError: inputs that do not fit the uploads.
+    """
+    titles = ("inputs rebuilt, public inputs", "inputs rebuilt, a client that talks")
+    known = [seen for seen in evidence.view.present if seen.place in pictures.inputs]
+    if any(len(pictures.inputs[seen.place]) != seen.shard.rows for seen in known):
+        raise InputError("pictures.inputs has another number of rows than the uploads; give one input per row.")
+    if not known or pictures.inputs[known[0].place].dtype.kind not in "fu":  # words of a text are signed integers
+        for title in titles:
+            yield Finding(title, knows="aux", notes="no inputs were given to compare with, or they are not numbers")
+        return
+    target, teller = known[-1], known[0]
+    tried, learned = _halves(evidence, target, teller)
+    wanted, seen_at = _inputs(evidence, pictures.inputs[target.place], tried), _boundary(evidence, target, tried)
+    if pictures.public is not None and pictures.client is not None:
+        public = torch.from_numpy(np.ascontiguousarray(pictures.public[:_LEARNED])).to(evidence.device)
+        with torch.no_grad():
+            sent = copy.deepcopy(pictures.client).eval().to(evidence.device)(public)
+        yield _scored(evidence, titles[0], (sent, public.float()), seen_at, wanted, pictures.to)
+    told = _inputs(evidence, pictures.inputs[teller.place], learned)
+    yield _scored(evidence, titles[1], (_boundary(evidence, teller, learned), told), seen_at, wanted, pictures.to)
+
+
+def _halves(evidence: Evidence, target: Seen, teller: Seen) -> tuple[Array, Array]:
+    """Rows to rebuild, and rows to learn from; different ones where one client is all there is."""
+    draw = np.random.default_rng(evidence.seed)
+    tried = draw.permutation(target.shard.rows)
+    if target is not teller:
+        return np.sort(tried[:_TRIED]), np.sort(draw.permutation(teller.shard.rows)[:_LEARNED])
+    half = len(tried) // 2
+    return np.sort(tried[:half][:_TRIED]), np.sort(tried[half:][:_LEARNED])
+
+
+def _inputs(evidence: Evidence, inputs: Array, index: Array) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(inputs[index])).float().to(evidence.device)
+
+
+def _boundary(evidence: Evidence, seen: Seen, index: Array) -> dict[str, Tensor]:
+    columns = evidence.view.columns
+    cache = Cache([seen.shard], seen.shard.labels, names=[c.name for c in columns], columns=columns)
+    return to_device(cache.batch(index)[0], evidence.device)
+
+
+def _scored(
+    evidence: Evidence,
+    title: str,
+    learned: tuple[Mapping[str, Tensor], Tensor],
+    seen: Mapping[str, Tensor],
+    wanted: Tensor,
+    to: Path | None,
+) -> Finding:
+    """Learn from pairs of activations and inputs, rebuild others, and compare with the mean of what was learned."""
+    sent, inputs = learned
+    found = rebuild(sent, inputs, seen, seed=evidence.seed)
+    low, high = inputs.min(), inputs.max()
+    mean = inputs.mean(0, keepdim=True).expand_as(wanted)
+    found, wanted, mean = (((x - low) / (high - low).clamp_min(1e-12)).clamp(0, 1) for x in (found, wanted, mean))
+    scores = {"psnr": psnr(found, wanted), "psnr_of_mean": psnr(mean, wanted)}
+    left = (found - wanted).square().sum() / (mean - wanted).square().sum().clamp_min(1e-12)
+    scores["explained"] = float(1 - left)
+    if wanted.ndim == 4:
+        scores |= {"ssim": ssim(found, wanted), "ssim_of_mean": ssim(mean, wanted)}
+        if to is not None:
+            name = title.split(", ")[1].replace(" ", "-")
+            contact_sheet(to / f"{name}.png", *(x[:_SHOWN].cpu().numpy() for x in (wanted, found)))
+    return Finding(title, knows="aux", scores=scores, notes=f"learned from {len(inputs)} rows")
+
+
+def rebuild(sent: Mapping[str, Tensor], inputs: Tensor, seen: Mapping[str, Tensor], *, seed: int = 0) -> Tensor:
+    """Inputs from activations, by ridge regression learned from pairs.
+
+    Args:
+        sent: activations of known inputs.
+        inputs: the known inputs.
+        seen: activations of those to rebuild.
+        seed: of the patches that are looked at.
+    """
+    maps, others = next(iter(sent.values())), next(iter(seen.values()))
+    fits = maps.ndim == 4 == inputs.ndim and all(
+        inputs.shape[d] % maps.shape[d] == 0 and inputs.shape[d] // maps.shape[d] == inputs.shape[2] // maps.shape[2]
+        for d in (2, 3)
+    )
+    if not fits:
+        weights = _ridge(activations(sent), inputs.flatten(1))
+        return _applied(activations(seen), weights).view(-1, *inputs.shape[1:])
+    factor = inputs.shape[2] // maps.shape[2]
+    targets = functional.pixel_unshuffle(inputs, factor).flatten(2).transpose(1, 2).flatten(0, 1)
+    pictures = len(inputs)
+    chosen = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))[:_PATCHES].to(targets.device)
+    places = len(targets) // pictures
+    patches = torch.empty(len(chosen), 9 * maps.shape[1], device=maps.device)
+    for part in torch.arange(pictures, device=maps.device).split(64):  # unfolded maps are nine times as large
+        here = torch.nonzero((chosen // places >= part[0]) & (chosen // places <= part[-1]))[:, 0]
+        patches[here] = _patches(maps[part]).flatten(0, 1)[chosen[here] - part[0] * places]
+    weights = _ridge(patches, targets[chosen])
+    out = torch.cat([_applied(_patches(part), weights) for part in others.split(64)])
+    side = others.shape[2:]
+    return functional.pixel_shuffle(out.transpose(1, 2).unflatten(2, side), factor)
+
+
+def _patches(maps: Tensor) -> Tensor:
+    """Every place of a map with its eight neighbours: rows × places × (9 · channels)."""
+    return functional.unfold(maps.float(), 3, padding=1).transpose(1, 2)
+
+
+def _ridge(x: Tensor, y: Tensor) -> Tensor:
+    x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1).double()
+    gram = x.T @ x
+    penalty = _PENALTY * gram.diagonal().mean() * torch.eye(len(gram), device=x.device, dtype=x.dtype)
+    solved: Tensor = torch.linalg.solve(gram + penalty, x.T @ y.double())
+    return solved.float()
+
+
+def _applied(x: Tensor, weights: Tensor) -> Tensor:
+    return torch.matmul(x, weights[:-1]) + weights[-1]
+
+
+def psnr(found: Tensor, wanted: Tensor) -> float:
+    """Peak signal-to-noise ratio in decibels, of values from 0 to 1; no more than 99."""
+    return min(99.0, float(-10 * (found - wanted).square().mean().clamp_min(1e-12).log10()))
+
+
+def ssim(found: Tensor, wanted: Tensor) -> float:
+    """Structural similarity of pictures with values from 0 to 1, over windows of seven pixels."""
+    window = min(7, *wanted.shape[2:])
+
+    def mean(x: Tensor) -> Tensor:
+        return functional.avg_pool2d(x, window, stride=1)
+
+    a, b = mean(found), mean(wanted)
+    both = mean(found * wanted) - a * b
+    spread = mean(found.square()) - a.square() + mean(wanted.square()) - b.square()
+    score = (2 * a * b + 1e-4) * (2 * both + 9e-4) / ((a.square() + b.square() + 1e-4) * (spread + 9e-4))
+    return float(score.mean())

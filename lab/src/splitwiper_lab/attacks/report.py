@@ -1,0 +1,94 @@
+"""Results in words and rows of a table; the command line prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from splitwiper.formats import NONE, percent, seconds
+from splitwiper_lab.attacks.finding import Result
+from splitwiper_lab.attacks.suite import AS_SEEN, GUESS
+
+HEADER = ("attack", "told", "rows recovered", "labels found", "in one group", "pairs F1", "number of labels", "time")
+_TOLD = {"": "nothing", "Q": "how many labels", "aux": "a few rows"}
+
+
+def table(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """A table's rows, in the order of the results; `HEADER` has its titles."""
+    return [
+        (
+            result.attack,
+            _TOLD.get(result.knows, result.knows),
+            percent(result.sample_recovery),
+            percent(result.perfect),
+            percent(result.inclusive),
+            NONE if result.pair_f1 is None else f"{result.pair_f1:.2f}",
+            _labels(result),
+            seconds(result.seconds),
+        )
+        for result in results
+    ]
+
+
+def _labels(result: Result) -> str:
+    if result.labels_estimated is None:
+        return NONE
+    error = result.labels_error or 0
+    return f"{result.labels_estimated}" + (f" ({error:+d})" if error else " (right)")
+
+
+def verdict(results: Sequence[Result]) -> str:
+    """One paragraph: the strongest attack first, what the server could do untold, and what knowing nothing gives."""
+    real = [r for r in results if r.attack not in (GUESS, AS_SEEN) and r.strength >= 0]
+    by_name = {r.attack: r for r in results}
+    if not real:
+        return "No attack applies: the server holds no rows, or too little to group them."
+    best = max(real, key=lambda r: r.strength)
+    parts = [f"The strongest attack ({best.attack}{_being_told(best)}) {_worth(best)}."]
+    untold = [r for r in real if not r.knows]
+    if best.knows and untold:
+        alone = max(untold, key=lambda r: r.strength)
+        parts.append(f"Told nothing, the server does best with {alone.attack}, which {_worth(alone)}.")
+    if (guess := by_name.get(GUESS)) and guess.sample_recovery is not None:
+        parts.append(f"Knowing nothing gives {percent(guess.sample_recovery)}.")
+    counted = [r for r in untold if r.labels_estimated is not None and not r.labels_error]
+    if counted:
+        parts.append(f"{len(counted)} of the attacks that were told nothing get the number of labels right.")
+    parts += _others(results)
+    if len(real) > 1:
+        parts.append(f"The strongest of {len(real)} is picked by the truth, which a server could not do.")
+    return " ".join(parts)
+
+
+def _being_told(result: Result) -> str:
+    return f", told {_TOLD[result.knows]}" if result.knows in ("Q", "aux") else ""
+
+
+def _worth(result: Result) -> str:
+    """What a result means, as the end of a sentence."""
+    if result.sample_recovery is None:
+        return f"finds the codes of {percent(result.perfect)} of the labels"
+    found = f"recovers the true label of {percent(result.sample_recovery)} of the rows, up to names"
+    if result.perfect is not None:
+        found += f", and exactly the codes of {percent(result.perfect)} of the labels"
+    return found
+
+
+def _others(results: Sequence[Result]) -> list[str]:
+    """Sentences on what was forgotten, and on inputs."""
+    out = []
+    gone = [r for r in results if "codes_recall" in r.scores]
+    if gone:
+        best = max(gone, key=lambda r: (r.scores.get("rows_recall", 0.0), r.scores["codes_recall"]))
+        found = f"Of what was forgotten, it finds {percent(best.scores['codes_recall'])} of the codes"
+        if "rows_recall" in best.scores:
+            precision = percent(best.scores["rows_precision"])
+            found += f" and {percent(best.scores['rows_recall'])} of the rows (precision {precision})"
+        out.append(f"{found}, if it kept the erased uploads.")
+    rebuilt = [r for r in results if "psnr" in r.scores]
+    if rebuilt:
+        best = max(rebuilt, key=lambda r: r.scores["psnr"])
+        out.append(
+            f"Inputs are rebuilt at {best.scores['psnr']:.1f}\xa0dB ({best.attack.split(', ')[-1]}); their mean alone "
+            f"gives {best.scores['psnr_of_mean']:.1f}\xa0dB."
+        )
+    return out

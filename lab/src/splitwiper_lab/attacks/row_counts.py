@@ -1,0 +1,52 @@
+"""Group codes by how many rows of them each client sent: no activations needed.
+
+Codes of one label have the same number of rows at every client when rows are duplicated, and nearly the same when
+they are dealt out at random. Every upload ever received counts, erased ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from splitwiper.wire.columns import Array
+from splitwiper_lab.attacks.code_means import one_code
+from splitwiper_lab.attacks.evidence import Evidence
+from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.measuring import row_codes
+from splitwiper_lab.attacks.merging import merge_points
+
+
+def counts(evidence: Evidence) -> Array:
+    """Rows of each code in each upload: codes × uploads."""
+    place = {code: at for at, code in enumerate(evidence.numbers)}
+    out = np.zeros((len(place), len(evidence.view.uploads)), np.int64)
+    for column, seen in enumerate(evidence.view.uploads):
+        codes, sizes = np.unique(row_codes(seen, evidence.view), return_counts=True)
+        for code, size in zip(codes.tolist(), sizes.tolist(), strict=True):
+            if code in place:
+                out[place[code], column] = size
+    return out
+
+
+def equal_counts(evidence: Evidence) -> Iterator[Finding]:
+    """Codes with exactly the same counts everywhere belong together; so do codes that the same clients hold."""
+    table = counts(evidence)
+    for title, values in (("equal row counts", table), ("same clients", table > 0)):
+        if nothing := one_code(evidence, title):
+            yield nothing
+            continue
+        clusters = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+        uploads = table.shape[1]
+        yield evidence.of_codes(title, clusters, notes="" if uploads > 1 else "there is a single upload to compare")
+
+
+def like_counts(evidence: Evidence, labels: int | None = None) -> Iterator[Finding]:
+    """Ward's method on the roots of counts: what chance alone does to a root is the same, however large it is."""
+    title = "like row counts"
+    if nothing := one_code(evidence, title):
+        yield nothing
+        return
+    tree = merge_points(2 * np.sqrt(counts(evidence) + 3 / 8))
+    yield evidence.of_codes(title, tree.cut(labels or tree.jump()), knows="Q" if labels else "")

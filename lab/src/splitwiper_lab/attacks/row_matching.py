@@ -1,0 +1,66 @@
+"""Link codes whose rows are copies, or neighbours, of each other.
+
+Label expansion by duplication sends every row once per code of its label. Copies are nearly the same however noisy
+they are, so a row's nearest neighbour under another code tells a sibling code. Where rows are not copied, nearest
+neighbours are still mostly of the same label, and the attack works less well. Rows are compared within an upload,
+along their main axes, where noise weighs least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from splitwiper.formats import percent
+from splitwiper_lab.attacks.code_means import one_code
+from splitwiper_lab.attacks.evidence import RAW, Evidence
+from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.merging import merge_distances
+
+_NEAR, _FAR = 3, 12
+"""Neighbours that link codes; one so far down the list that it is no copy."""
+_COPY = 0.2
+"""A neighbour this much nearer than one far down the list counts as a copy."""
+_BLOCK = 1 << 26
+
+
+def row_matching(evidence: Evidence, labels: int | None = None) -> Iterator[Finding]:
+    """Average linkage on how often two codes' rows are nearest neighbours."""
+    title = "nearest rows under other codes"
+    if nothing := one_code(evidence, title):
+        yield nothing
+        return
+    links, copies = _links(evidence, queries=1000 if evidence.quick else 4000)
+    chance = links.sum(0, keepdim=True) * links.sum(1, keepdim=True) / links.sum().clamp_min(1)
+    lift = links / chance.clamp_min(1e-9)
+    likeness = torch.minimum(lift, lift.T)
+    distances = 1 / (1 + likeness)
+    tree = merge_distances(distances.cpu().numpy())
+    notes = f"{percent(copies)} of rows have a copy under another code"
+    yield evidence.of_codes(title, tree.cut(labels or tree.jump()), knows="Q" if labels else "", notes=notes)
+
+
+def _links(evidence: Evidence, *, queries: int) -> tuple[Tensor, float]:
+    """How often rows of one code have their nearest neighbours in another, and the share of rows that have copies."""
+    points, codes, owners = evidence.reduced(RAW), evidence.codes, evidence.owners
+    count = len(evidence.numbers)
+    links = torch.zeros(count * count, device=points.device, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(evidence.seed)
+    copied, asked = 0, 0
+    for owner in range(len(evidence.view.present)):
+        here = torch.nonzero(owners == owner)[:, 0]
+        others, own = points[here], codes[here]
+        chosen = torch.randperm(len(here), generator=generator)[:queries].to(points.device)
+        for part in chosen.split(max(1, _BLOCK // max(1, len(here)))):
+            apart = torch.cdist(others[part], others)
+            apart[own[part][:, None] == own[None]] = torch.inf
+            found = apart.topk(min(_FAR, len(here)), largest=False)
+            near = found.indices[:, :_NEAR]
+            pairs = own[part][:, None] * count + own[near]
+            links += torch.bincount(pairs[found.values[:, :_NEAR].isfinite()], minlength=count * count)
+            usual = found.values[:, -1].median()
+            copied += int((found.values[:, 0] < _COPY * usual).sum()) if usual.isfinite() else 0
+            asked += len(part)
+    return links.view(count, count), copied / max(1, asked)

@@ -1,0 +1,129 @@
+"""Every attack on one server's view, each timed and measured, the strongest first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import torch
+
+from splitwiper_lab.attacks.auxiliary import auxiliary, known_rows
+from splitwiper_lab.attacks.cells import merged_cells
+from splitwiper_lab.attacks.code_means import birch_means, kmeans_means, merged_means
+from splitwiper_lab.attacks.code_mixture import code_mixture
+from splitwiper_lab.attacks.evidence import Evidence
+from splitwiper_lab.attacks.finding import Finding, Result
+from splitwiper_lab.attacks.generations import vanished_codes, vanished_rows
+from splitwiper_lab.attacks.measuring import labels_present, measure, true_rows
+from splitwiper_lab.attacks.own_model import confusion, feature_means, head_rows
+from splitwiper_lab.attacks.reconstruction import Pictures, reconstruction
+from splitwiper_lab.attacks.row_clusters import row_clusters
+from splitwiper_lab.attacks.row_counts import equal_counts, like_counts
+from splitwiper_lab.attacks.row_matching import row_matching
+from splitwiper_lab.attacks.truth import Truth
+from splitwiper_lab.attacks.view import ServerView
+
+Attack = Callable[[Evidence], Iterator[Finding]]
+Progress = Callable[[str, int, int], None]
+
+GUESS = "every row alike"
+"""What knowing nothing gives: all rows in one cluster."""
+AS_SEEN = "codes taken for labels"
+"""What not being masked would give: every code a label of its own."""
+_FEW = 20_000
+
+ON_CODES = (
+    kmeans_means,
+    birch_means,
+    merged_means,
+    feature_means,
+    confusion,
+    head_rows,
+    row_matching,
+    like_counts,
+)
+"""Attacks that group codes, with the number of labels and without."""
+
+
+def suite(
+    view: ServerView,
+    *,
+    truth: Truth,
+    device: str = "cpu",
+    quick: bool = False,
+    seed: int = 0,
+    aux: int = 10,
+    pictures: Pictures | None = None,
+    progress: Progress | None = None,
+) -> list[Result]:
+    """Run every attack. The truth scores them; of it, attacks are told only what their result says they know.
+
+    Args:
+        view: what the server has.
+        truth: what is true.
+        device: where to compute.
+        quick: do less of everything.
+        seed: of everything random.
+        aux: rows per label that the attacker with a few known rows knows; 0 leaves that attacker out.
+        pictures: inputs, to have them rebuilt; None leaves that out.
+        progress: told of (what, attacks done, attacks in all).
+    """
+    evidence = Evidence(view, device=device, quick=quick, seed=seed)
+    if len(evidence.index):
+        _ = evidence.rows  # shared by all: no attack's own time
+    attacks = _attacks(evidence, truth, aux, pictures)
+    results = []
+    with _threads(evidence):
+        for number, attack in enumerate(attacks):
+            start = time.perf_counter()
+            for finding in attack(evidence):
+                results.append(measure(finding, truth, view, seconds=time.perf_counter() - start))
+                start = time.perf_counter()
+            if progress:
+                progress("attacking", number + 1, len(attacks))
+    return sorted(results, key=lambda result: (-result.strength, ("", "Q", "aux").index(result.knows)))
+
+
+@contextmanager
+def _threads(evidence: Evidence) -> Iterator[None]:
+    """One thread where rows are few: many small steps wait longer for a second one than they gain."""
+    before = torch.get_num_threads()
+    if len(evidence.index) <= _FEW:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _attacks(evidence: Evidence, truth: Truth, aux: int, pictures: Pictures | None) -> list[Attack]:
+    """What to run, in order: what was told beyond a server's view is bound here, and nowhere else."""
+    labels = labels_present(truth, evidence.view)
+    out: list[Attack] = [baselines, equal_counts, vanished_codes, vanished_rows]
+    for attack in ON_CODES:
+        out.append(attack)
+        if labels:
+            out.append(partial(attack, labels=labels))
+    out += [partial(attack, labels=labels) for attack in (row_clusters, merged_cells, code_mixture)]
+    if aux and len(evidence.index):
+        every = np.concatenate([true_rows(truth, seen) for seen in evidence.view.present])[evidence.index]
+        out.append(partial(auxiliary, known=known_rows(every, aux, seed=evidence.seed)))
+    if pictures is not None:
+        out.append(partial(reconstruction, pictures=pictures))
+    return out
+
+
+def baselines(evidence: Evidence) -> Iterator[Finding]:
+    """What an attack must beat: knowing nothing, and taking codes as they are seen."""
+    every = frozenset(evidence.numbers)
+    yield Finding(GUESS, (every,) if every else None, notes="no attack: what knowing nothing gives")
+    alone = tuple(frozenset({code}) for code in evidence.numbers)
+    yield Finding(
+        AS_SEEN,
+        alone or None,
+        labels_estimated=len(alone),
+        notes="no attack: what the server sees without any work",
+    )

@@ -1,0 +1,130 @@
+"""What is true: used to score attacks, and never given to one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitwiper.client.embed import Sending
+from splitwiper.errors import FormatError, NotFoundError
+from splitwiper.federation import Federation
+from splitwiper.store import files
+from splitwiper.wire import Label
+from splitwiper.wire.columns import Array
+from splitwiper.wire.labels import in_order
+from splitwiper_lab.attacks.view import Place, code_numbers
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The true label of every uploaded row.
+
+    Attributes:
+        labels: the true labels.
+        rows: per upload, the index of each row's true label; -1 for cover rows.
+        codes: the codes of each label, where no two labels share one; None where they do.
+        ids: per upload, a number for each row that stays its own from generation to generation. Needed only to score
+            which rows an attack says were forgotten.
+    """
+
+    labels: tuple[Label, ...]
+    rows: Mapping[Place, Array]
+    codes: Mapping[Label, tuple[int, ...]] | None
+    ids: Mapping[Place, Array] | None = None
+
+    @classmethod
+    def of(cls, federation: Federation) -> Truth:
+        """The truth of a federation as it is now; take one before each change, and join them.
+
+        Raises:
+            NotFoundError: a client has unfinished work, so the server holds other rows than the client.
+        """
+        sent = dict(_sent(federation))
+        labels = in_order(label for some in sent.values() for label in some.held)
+        number = {label: at for at, label in enumerate(labels)}
+        rows = {place: _moved(some.held, some.truth(), number) for place, some in sent.items()}
+        ids = {place: some.sources() for place, some in sent.items()}
+        return cls(labels, rows, _codes(federation, labels), ids)
+
+    def save(self, path: Path) -> None:
+        """Write the truth to a new file."""
+        codes = None if self.codes is None else [[x.text, list(c)] for x, c in self.codes.items()]
+        places = list(self.rows)
+        text = json.dumps({"labels": [x.text for x in self.labels], "codes": codes, "places": places})
+        arrays: dict[str, Any] = {f"rows{n}": self.rows[place] for n, place in enumerate(places)}
+        arrays |= {f"ids{n}": self.ids[place] for n, place in enumerate(places) if self.ids}
+        with files.atomic_file(path) as file:
+            np.savez(file, about=np.frombuffer(text.encode(), np.uint8), **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Truth:
+        """Read a truth written by `save`.
+
+        Raises:
+            FormatError: it is none.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as held:
+                about = json.loads(held["about"].tobytes())
+                places = [(str(client), int(generation)) for client, generation in about["places"]]
+                rows = {place: held[f"rows{n}"] for n, place in enumerate(places)}
+                ids = {place: held[f"ids{n}"] for n, place in enumerate(places) if f"ids{n}" in held}
+            codes = about["codes"] and {Label.parse(text): tuple(some) for text, some in about["codes"]}
+            return cls(tuple(map(Label.parse, about["labels"])), rows, codes, ids or None)
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise FormatError(f"{path} does not hold the truth about a snapshot ({problem}).") from problem
+
+    def joined(self, *others: Truth) -> Truth:
+        """One truth of this and others, say of before and after an unlearning."""
+        every = (self, *others)
+        labels = in_order(label for truth in every for label in truth.labels)
+        number = {label: at for at, label in enumerate(labels)}
+        rows = {place: _moved(t.labels, values, number) for t in every for place, values in t.rows.items()}
+        ids = {place: values for truth in every for place, values in (truth.ids or {}).items()}
+        return Truth(labels, rows, _joined_codes(every, labels), ids or None)
+
+
+def _moved(table: Sequence[Label], rows: Array, number: Mapping[Label, int]) -> Array:
+    """Places in one table of labels as places in another; -1 stays -1."""
+    return np.take(np.array([*(number[x] for x in table), -1], np.int64), rows)
+
+
+def _joined_codes(every: tuple[Truth, ...], labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]] | None:
+    known = [truth.codes for truth in every]
+    if any(codes is None for codes in known):
+        return None
+    if all(codes == _plain(truth.labels) for codes, truth in zip(known, every, strict=True)):
+        return _plain(labels)  # places in a table move when the table grows
+    return {label: codes for some in known for label, codes in (some or {}).items()}
+
+
+def _plain(labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]]:
+    return {label: (code,) for label, code in code_numbers(labels).items()}
+
+
+def _codes(federation: Federation, labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]] | None:
+    """Which codes stand for which label, where a code stands for one."""
+    masking = federation.config.client.masking
+    if not masking.is_on:
+        return _plain(labels)
+    book = federation.codebook()
+    return {label: book.of(label) for label in labels} if book is not None and masking.mode != "keyed" else None
+
+
+def inputs_of(federation: Federation) -> dict[Place, Array]:
+    """The first input of every row, in the order of the shards: to score reconstructions."""
+    return {place: next(iter(some.inputs().values())) for place, some in _sent(federation)}
+
+
+def _sent(federation: Federation) -> Iterator[tuple[Place, Sending]]:
+    """Per upload that the server holds, what it is made of."""
+    for client, generation, rows in federation.uploads():
+        sending = federation.sent(client)
+        if len(sending.plan) != rows:
+            raise NotFoundError(f"client {client!r} holds other rows than the server: settle first.")
+        yield (client, generation), sending

@@ -1,0 +1,77 @@
+"""Between clients and server: named tensors cross here, are counted, and nothing else passes from side to side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from splitwiper_lab.baselines.meters import Meter
+
+Message = dict[str, Tensor]
+Tap = Callable[[str, str, Message], Message]
+"""Sees each message on its way, as (client, "up" or "down", tensors), and returns what arrives."""
+LABEL, GONE = "@label", "@gone"
+"""The rows' labels, and which of them are to be forgotten."""
+_KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_ORDER = ("I64", "F64", "F32", "I32", "BF16", "F16", "I16", "I8", "U8", "BOOL")
+"""Types in the order in which safetensors writes them."""
+
+
+class Channel:
+    """Counts what crosses, as the bytes of a safetensors message with the same tensors.
+
+    Args:
+        meters: of the clients, by name.
+        tap: sees every message, and may replace it: say by what its bytes say.
+    """
+
+    def __init__(self, meters: Mapping[str, Meter], tap: Tap | None = None) -> None:
+        self._meters, self._tap = meters, tap
+
+    def up(self, client: str, message: Message) -> Message:
+        """From a client to the server."""
+        self._meters[client].up += size(message)
+        return self._tap(client, "up", message) if self._tap else message
+
+    def down(self, client: str, message: Message) -> Message:
+        """The server's answer to a client."""
+        self._meters[client].down += size(message)
+        self._meters[client].round_trips += 1
+        return self._tap(client, "down", message) if self._tap else message
+
+
+def size(message: Mapping[str, Tensor]) -> int:
+    """Bytes of a safetensors message with these tensors.
+
+    >>> size({"x": torch.zeros(2, 3)})
+    96
+    """
+    key = tuple(sorted((name, _KINDS[t.dtype], tuple(t.shape), t.nbytes) for name, t in message.items()))
+    return _header(key) + sum(t.nbytes for t in message.values())
+
+
+@lru_cache(maxsize=4096)
+def _header(entries: tuple[tuple[str, str, tuple[int, ...], int], ...]) -> int:
+    """Bytes of a safetensors header: tensors by type and name, padded to eight."""
+    order = sorted(entries, key=lambda e: (_ORDER.index(e[1]), e[0]))
+    at, header = 0, {}
+    for name, kind, shape, nbytes in order:
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + nbytes]}
+        at += nbytes
+    raw = len(json.dumps(header, separators=(",", ":")).encode())
+    return 8 + raw + -raw % 8

@@ -1,0 +1,95 @@
+"""A client of split training: its first layers, its head where it holds one, and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.cache import CODE, Parts
+from splitwiper.config import Recipe
+from splitwiper.feeding import Feed
+from splitwiper_lab.baselines.channel import GONE, LABEL, Message
+from splitwiper_lab.baselines.meters import Meter
+from splitwiper_lab.baselines.network import Network
+from splitwiper_lab.baselines.objectives import Objective
+from splitwiper_lab.baselines.party import FEATURES, SHARE, TAUGHT, Party, Teachers, gradient_of, plain, wide
+
+
+class Client(Party):
+    """A client's side of a batch."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        feed: Feed,
+        recipe: Recipe,
+        objective: Objective,
+        *,
+        meter: Meter,
+        teachers: Teachers | None = None,
+    ) -> None:
+        self.name, self._feed, self._objective, self._teachers = name, feed, objective, teachers
+        self._stem, self._tail = network.stems[name], network.tails.get(name)
+        super().__init__([self._stem, *([self._tail] if self._tail else [])], recipe, network.device, meter)
+        self._activations = [spec.name for spec in network.halves[name].boundary if spec.kind == "activation"]
+        self._sent: Message = {}
+        self._codes: Tensor | None = None
+        self._gone = torch.empty(0)
+
+    def send(self, parts: Parts, gone: Tensor) -> Message:
+        """The first message of a batch: what the stem computes, and labels where the server has the head."""
+        self._codes, self._gone = parts[CODE] if self._objective.labels else None, gone
+        with self.meter.work("forward", len(gone)), self._precision():
+            inputs, whose = self._feed.decode(parts), f"client {self.name!r}"
+            taught = self._taught(self._teachers, inputs, gone, whose) if self._teachers else {}
+            self._sent = self._computed(self._stem, inputs, whose)
+            message = {name: plain(tensor) for name, tensor in self._sent.items()} | taught
+        if self._tail is None and self._codes is not None:
+            message[LABEL] = self._codes
+        if self._teachers is not None or (self._tail is None and self._objective.marks):
+            message[GONE] = gone
+        return message
+
+    def _taught(self, teachers: Teachers, inputs: Mapping[str, Tensor], gone: Tensor, whose: str) -> Message:
+        """What the right teacher's stem makes of each row. It gets inputs of its own: it may change them."""
+        ask = partial(self._computed, whose=whose)
+        with torch.no_grad():
+            own = {name: tensor.clone() for name, tensor in inputs.items()}
+            keep = {name: plain(tensor) for name, tensor in ask(teachers.preserver.stems[self.name], own).items()}
+            if bool(gone.any()):
+                chosen = {name: tensor[gone] for name, tensor in inputs.items()}
+                for name, tensor in ask(teachers.destroyer.stems[self.name], chosen).items():
+                    keep[name][gone] = plain(tensor)
+        return {f"{TAUGHT}{name}": keep[name] for name in self._activations}
+
+    def answer(self, reply: Message) -> tuple[Message, Tensor]:
+        """Where the head lies here: what the server needs to go on backwards, and the mean loss."""
+        features = reply[FEATURES].clone().requires_grad_(True)
+        tail = self._tail or nn.Identity()
+        with self.meter.work("answer", len(features)), self._precision():
+            taught = self._taught_outputs(self._teachers, reply) if self._teachers else None
+            loss = self._objective.loss(wide(tail(features)), self._codes, self._gone, taught)
+            (reply[SHARE] * loss).backward()
+        return {FEATURES: gradient_of(features)}, loss.detach()
+
+    def _taught_outputs(self, teachers: Teachers, reply: Message) -> Tensor:
+        features = reply[f"{TAUGHT}{FEATURES}"]
+        with torch.no_grad():
+            kept = wide(teachers.preserver.tails[self.name](features))
+            if bool(self._gone.any()):
+                kept[self._gone] = wide(teachers.destroyer.tails[self.name](features[self._gone]))
+            return kept
+
+    def learn(self, reply: Message) -> None:
+        """The last message of a batch: go backwards through the stem, and update."""
+        with self.meter.work("backward", len(self._gone)):
+            names = [name for name in reply if self._sent[name].requires_grad]
+            if names:
+                outputs = [self._sent[name] for name in names]
+                torch.autograd.backward(outputs, [reply[n].to(self._sent[n].dtype) for n in names])
+            self._sent = {}
+            self._update()

@@ -1,0 +1,114 @@
+"""What both sides of split training have in common: modules that train together, and how.
+
+The sides share no tensor and no graph: all that passes is messages. Maps have channels innermost on a GPU, unless a
+module insists on their order, and layers compute in half precision there if the recipe says so; what crosses is in the
+cut's own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from splitwiper.config import Recipe
+from splitwiper.errors import TrainingError
+from splitwiper.stepping import laid_out, make_optimizer
+from splitwiper_lab.baselines.meters import Meter
+from splitwiper_lab.baselines.network import Network
+
+FEATURES, TAUGHT, SHARE = "features", "taught/", "@share"
+"""What the server's part gives where clients hold the head, what comes before the names of teachers' tensors, and a
+client's weight in the objective."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """Networks that are not trained: one says what to keep on rows that stay, one what to become on those that go."""
+
+    preserver: Network
+    destroyer: Network
+
+
+class Party:
+    """Modules of one side, with their optimiser and meter."""
+
+    def __init__(self, parts: Sequence[nn.Module], recipe: Recipe, device: torch.device, meter: Meter) -> None:
+        self._recipe, self._device, self.meter = recipe, device, meter
+        self._parts = nn.ModuleList(parts).train()
+        self._layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
+        self._parts.to(memory_format=self._layout)  # type: ignore[call-overload]
+        self._rate = torch.zeros((), device=device) if device.type == "cuda" else None
+        self._optimizer: torch.optim.Optimizer | None = None
+        if any(p.requires_grad for p in self._parts.parameters()):  # a part may have nothing to train
+            self._optimizer = make_optimizer(self._parts, recipe, rate=self._rate)
+            self._optimizer._warned_capturable_if_run_uncaptured = True  # eager steps are meant
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate from now on."""
+        if self._rate is not None:
+            self._rate.fill_(rate)
+        elif self._optimizer is not None:
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
+
+    def start_afresh(self) -> None:
+        """Forget momentum, and whatever else the optimiser keeps."""
+        if self._optimizer is not None:
+            self._optimizer.state.clear()
+
+    def _precision(self) -> torch.autocast:
+        half = self._recipe.precision == "bfloat16"
+        return torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
+
+    def _computed(self, run: Callable[[dict[str, Tensor]], _T], tensors: Mapping[str, Tensor], whose: str) -> _T:
+        """What a module makes of tensors; in the other layout, if it insists on that.
+
+        Raises:
+            TrainingError: it cannot take this batch.
+        """
+        rows = len(next(iter(tensors.values())))
+        try:
+            return run(laid_out(tensors, self._layout))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, IndexError) as problem:
+            if self._layout is torch.channels_last and "view" in str(problem):
+                self._layout = torch.contiguous_format
+                self._parts.to(memory_format=self._layout)  # type: ignore[call-overload]
+                return self._computed(run, tensors, whose)
+            raise TrainingError(
+                f"{whose} could not compute a batch of {rows} rows ({problem}).{_advice(str(problem))}"
+            ) from problem
+
+    def _update(self) -> None:
+        if self._recipe.clip:
+            nn.utils.clip_grad_norm_(self._parts.parameters(), self._recipe.clip)
+        if self._optimizer is not None:
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
+
+
+def _advice(said: str) -> str:
+    if "more than 1 value per channel" not in said:
+        return ""
+    return " Batch norm needs two rows at a time: take a larger batch, the other schedule, or leave the client out."
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """A tensor as it crosses: without a history, floats as wide as the cut's own."""
+    return wide(tensor.detach())
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """A tensor in full precision."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def gradient_of(tensor: Tensor) -> Tensor:
+    """What a backward pass left at a tensor; zeros where it did not get there."""
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad

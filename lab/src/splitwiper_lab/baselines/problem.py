@@ -1,0 +1,224 @@
+"""What every system of a comparison gets: the network, first weights, settings, and each client's rows in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from splitwiper.cache import Cache
+from splitwiper.client.checking import check_rows
+from splitwiper.client.content import MAC_COLUMN, row_macs, sort_order
+from splitwiper.config import Config
+from splitwiper.data.rows import Data, Rows, as_rows
+from splitwiper.data.tables import ColumnNames
+from splitwiper.errors import DataError, RequestError, nearest
+from splitwiper.federation.build import build_halves
+from splitwiper.federation.folder import columns_of
+from splitwiper.seeding import seeded_key
+from splitwiper.splitting import Halves
+from splitwiper.wire import Column, Label, Shard
+from splitwiper.wire.columns import Array
+from splitwiper.wire.labels import in_order
+from splitwiper.wire.messages import Level
+from splitwiper_lab.workloads import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Holding:
+    """One client's rows, in the canonical order that SplitWiper gives them: by HMAC, each row once."""
+
+    name: str
+    call: str
+    """How the network takes the inputs, see `splitwiper.data.rows.Rows`."""
+    columns: tuple[Column, ...]
+    features: ColumnNames
+    """The names of the columns of tables among the inputs."""
+    shard: Shard = field(repr=False)
+    given: Array = field(repr=False)
+    """Where each row of the data as it was given lies now; -1 for those that are gone."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The inputs, in the order the network takes them."""
+        return tuple(c.name for c in self.columns)
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The labels some row has."""
+        return self.shard.labels
+
+    def __len__(self) -> int:
+        return self.shard.rows
+
+    def cache(self, labels: Sequence[Label]) -> Cache:
+        """The rows as a training loop takes them, labels numbered as given."""
+        return Cache([self.shard], labels, names=self.names)
+
+    def kept(self, keep: Array) -> Holding:
+        """The rows that a mask keeps; their order stays."""
+        shard = self.shard
+        present = np.unique(shard.codes[keep])
+        renumbered = np.zeros(len(shard.labels), np.int32)
+        renumbered[present] = np.arange(len(present), dtype=np.int32)
+        moved = np.where(keep, np.cumsum(keep) - 1, -1)
+        return replace(
+            self,
+            shard=Shard(
+                shard.path,
+                int(keep.sum()),
+                {name: column[keep] for name, column in shard.columns.items()},
+                renumbered[shard.codes[keep]],
+                tuple(shard.labels[code] for code in present),
+            ),
+            given=np.where(self.given < 0, -1, moved[self.given]),
+        )
+
+
+def holding(name: str, rows: Rows, *, key: bytes) -> Holding:
+    """Rows in canonical order. Rows with the same inputs and label are one row, as they are for SplitWiper."""
+    macs = np.frombuffer(b"".join(row_macs(rows, key)), np.uint8).reshape(-1, 32)
+    order = sort_order(macs)
+    fresh = np.ones(len(order), bool)
+    fresh[1:] = (macs[order][1:] != macs[order][:-1]).any(axis=1)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.cumsum(fresh) - 1
+    chosen = order[fresh]
+    labels = in_order(rows.labels)
+    number = {label: code for code, label in enumerate(labels)}
+    codes = np.array([number[label] for label in rows.labels], np.int32)[chosen]
+    columns = {column: np.ascontiguousarray(array[chosen]) for column, array in rows.inputs.items()}
+    shard = Shard(Path(), len(chosen), {**columns, MAC_COLUMN: macs[chosen]}, codes, labels)
+    return Holding(name, rows.call, rows.columns, rows.features, shard, place)
+
+
+@dataclass(frozen=True, eq=False)
+class Forgetting:
+    """What one client wants forgotten."""
+
+    client: str
+    level: Level
+    gone: Array = field(repr=False)
+    """A mask over the client's rows."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return int(self.gone.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Clients with rows, a network cut in two, and settings: what a system is trained on."""
+
+    halves: Halves
+    config: Config
+    clients: Mapping[str, Holding]
+
+    @classmethod
+    def of(
+        cls, halves: Halves, config: Config, data: Mapping[str, Data], *, tasks: Mapping[str, str] | None = None
+    ) -> Problem:
+        """Bring each client's data into the form all systems train on.
+
+        Args:
+            halves: the network.
+            config: settings; a client's key, which orders its rows, comes from the seed.
+            data: by client, as `Federation.learn` takes it.
+            tasks: the task of each client that has one of its own.
+
+        Raises:
+            DataError: nobody has data, or some cannot be learned from.
+        """
+        if not data:
+            raise DataError("there are no clients; give data by client name.")
+        named = {name: as_rows(data[name], task=(tasks or {}).get(name, "")) for name in sorted(data)}
+        for name, rows in named.items():
+            half = halves.client_for(name)
+            check_rows(rows, client=name, config=config.client, half=half, columns=columns_of(halves.boundary))
+        return cls(
+            halves,
+            config,
+            {name: holding(name, rows, key=seeded_key(config.seed, name)) for name, rows in named.items()},
+        )
+
+    @classmethod
+    def of_workload(cls, work: Workload) -> Problem:
+        """A workload's training rows."""
+        return cls.of(build_halves(work.config), work.config, work.train, tasks=work.tasks)
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """Every label some client holds."""
+        return in_order(label for held in self.clients.values() for label in held.labels)
+
+    def choose(
+        self,
+        client: str,
+        *,
+        classes: Sequence[str | int] = (),
+        samples: Sequence[int] | Array | None = None,
+        everything: bool = False,
+    ) -> Forgetting:
+        """Rows to forget: of some classes, at some places in the client's data as it was given, or all.
+
+        Raises:
+            RequestError: there is no such client, class or row, or not exactly one of the three is asked for.
+        """
+        if client not in self.clients:
+            hint = nearest(client, self.clients) or f" Clients are {', '.join(self.clients)}."
+            raise RequestError(f"there is no client {client!r}.{hint}")
+        if (len(classes) > 0) + (samples is not None) + everything != 1:
+            raise RequestError("say what to forget: classes=[…], samples=[…] or everything=True, one of them.")
+        if isinstance(classes, str):
+            raise RequestError(f"classes = {classes!r} must be a list of labels.")
+        held = self.clients[client]
+        if everything:
+            return Forgetting(client, "client", np.ones(len(held), bool))
+        if samples is not None:
+            return Forgetting(client, "sample", _at(held, samples))
+        known = {label.name: code for code, label in enumerate(held.labels)}
+        for name in classes:
+            if name not in known:
+                hint = nearest(repr(name), map(repr, known)) or f" It has {', '.join(map(repr, known))}."
+                raise RequestError(f"client {client!r} has no rows of class {name!r}.{hint}")
+        return Forgetting(client, "class", np.isin(held.shard.codes, [known[name] for name in classes]))
+
+    def without(self, forgetting: Forgetting) -> Problem:
+        """What is left. A client without rows is no client any more.
+
+        Raises:
+            RequestError: the request is not about these rows, or nothing is left.
+        """
+        left = dict(self.clients)
+        held = left.pop(forgetting.client, None)
+        if held is None or len(held) != len(forgetting.gone):
+            raise RequestError(
+                f"the request is not about the rows that {forgetting.client!r} has here; make it from this problem: "
+                "problem.choose(…)."
+            )
+        if not forgetting.gone.all():
+            left[forgetting.client] = held.kept(~forgetting.gone)
+        if not left:
+            raise RequestError(f"{forgetting.client!r} is the only client: nothing would be left to train on.")
+        return replace(self, clients={name: left[name] for name in sorted(left)})
+
+
+def _at(held: Holding, chosen: Sequence[int] | Array) -> Array:
+    """A mask over a client's rows from places in its data."""
+    samples = np.asarray(chosen).reshape(-1)
+    if not len(samples):
+        raise RequestError("samples=[] names no row.")
+    if samples.dtype.kind not in "iu":
+        raise RequestError(f"samples = {chosen!r} must be a list of row numbers (integers).")
+    wrong = samples[(samples < 0) | (samples >= len(held.given))]
+    if len(wrong):
+        raise RequestError(f"client {held.name!r} has no row {wrong[0]}: its data has {len(held.given)} rows, from 0.")
+    places = held.given[samples]
+    if (places < 0).any():
+        raise RequestError(f"client {held.name!r} has forgotten row {samples[places < 0][0]} already.")
+    gone = np.zeros(len(held), bool)
+    gone[places] = True
+    return gone

@@ -1,0 +1,338 @@
+"""SISA (Bourtoule et al., S&P 2021): Sharded, Isolated, Sliced, Aggregated training, with all rows in one place.
+
+The reference for what exact unlearning costs where rows may be pooled, which split learning does without.
+
+* **Sharded.** A row lies in one shard and one slice. Both follow from its content and the seed alone, so that
+  forgetting moves no other row.
+* **Isolated.** Each shard has a model of its own, a *constituent*: the unsplit network, from the same first weights.
+* **Sliced.** Stage i trains on slices 0…i from where the stage before ended, as `splitwiper.client.pretrain` does, and
+  its end is a checkpoint. The optimiser starts afresh at each stage, labels seen for the first time get new outputs,
+  and inputs are standardised, where they are, by the rows seen so far.
+* **Aggregated.** The constituents' answers become one by vote, or by the mean of their probabilities.
+
+A constituent is a pure function of (its rows, settings, seed, first weights). Forgetting goes back to the last
+checkpoint that never saw a forgotten row, and gives bit for bit what training without those rows gives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from splitwiper.client.content import MAC_COLUMN, sort_order
+from splitwiper.config.settings import bounded, choice, typed
+from splitwiper.data.rows import Data, as_rows
+from splitwiper.errors import ConfigError, DataError, TrainingError
+from splitwiper.federation.evaluate import Evaluation, score
+from splitwiper.loop import OnEpoch
+from splitwiper.seeding import Stream
+from splitwiper.wire import Label
+from splitwiper.wire.columns import Array
+from splitwiper.wire.labels import in_order
+from splitwiper_lab.baselines.meters import Cost
+from splitwiper_lab.baselines.problem import Forgetting, Holding, Problem
+from splitwiper_lab.baselines.whole import Weights, logits_of, operations, poolable, train_whole
+
+AGGREGATES = ("vote", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharding:
+    """How rows are divided, for how long constituents train, and how their answers become one."""
+
+    shards: int
+    slices: int
+    epochs: int
+    aggregate: str
+
+    def __post_init__(self) -> None:
+        typed(self)
+        for name in ("shards", "slices", "epochs"):
+            bounded(self, name, 1, high=10**6)
+        choice(self, "aggregate", AGGREGATES)
+
+    @property
+    def stage_epochs(self) -> int:
+        """Epochs of a stage: with R slices round(2·epochs / (R + 1)), about as many row passes as `epochs` over all.
+
+        >>> Sharding(shards=5, slices=3, epochs=30, aggregate="vote").stage_epochs
+        15
+        """
+        return max(1, round(2 * self.epochs / (self.slices + 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A constituent after one of its slices; the last one is the model."""
+
+    slice: int
+    rows: int
+    """How many it was trained on, in this slice and those before."""
+    digest: bytes = field(repr=False)
+    """Of those rows."""
+    weights: Weights = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SisaCost(Cost):
+    """What learning or unlearning took. Operations are counted for a few rows, and scaled to all rows and epochs.
+
+    Nothing is sent: what it takes to bring the rows to one place is not counted. `storage` is the bytes of all
+    checkpoints that are kept, the models themselves, which are the last ones, included.
+
+    Attributes:
+        row_epochs: rows trained on, summed over epochs.
+        retrained: shards that were trained, wholly or from a slice on.
+        reused: shards whose model was there already.
+        skipped: shards without a model: with no row, or with a single one where a layer needs two at a time.
+    """
+
+    row_epochs: int = 0
+    retrained: tuple[int, ...] = ()
+    reused: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Sisa:
+    """Constituent models by shard. `unlearn` makes a new one; drop the old one, which knows what was forgotten."""
+
+    problem: Problem
+    """The rows it was trained on."""
+    sharding: Sharding
+    shards: Mapping[int, tuple[Checkpoint, ...]] = field(repr=False)
+    """Each constituent's checkpoints, in the order of its slices; only shards that have a model."""
+    cost: SisaCost
+
+    @property
+    def models(self) -> dict[int, Weights]:
+        """The constituents as they answer."""
+        return {shard: checkpoints[-1].weights for shard, checkpoints in self.shards.items()}
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """Every label that some constituent knows."""
+        return in_order(label for weights in self.models.values() for label in weights.labels)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor of every checkpoint, as ``shard/slice/name``."""
+        return {
+            f"{shard}/{checkpoint.slice}/{name}": tensor
+            for shard, checkpoints in self.shards.items()
+            for checkpoint in checkpoints
+            for name, tensor in checkpoint.weights.state.items()
+        }
+
+    def unlearn(self, forgetting: Forgetting, *, on_epoch: OnEpoch | None = None) -> Sisa:
+        """Forget rows: what `sisa` gives without them, under the same numerics, bit for bit.
+
+        Only shards that hold a forgotten row are trained, from the first slice that changed. Forgetting works too
+        where fewer rows than shards are left.
+
+        Raises:
+            RequestError: the request is not about these rows, or nothing would be left.
+        """
+        return _trained(self.problem.without(forgetting), self.sharding, self.shards, on_epoch)
+
+    def posteriors(self, inputs: Any) -> tuple[Array, tuple[Label, ...]]:
+        """The mean of the constituents' probabilities (rows × labels), and the labels.
+
+        A constituent gives nothing to labels it does not know. With ``aggregate="vote"`` the largest one need not
+        be the label that `predict` answers.
+        """
+        chances, labels = self._chances(inputs)
+        return _mean(chances), labels
+
+    def predict(self, inputs: Any, *, task: str | None = None) -> list[Label]:
+        """The label of each input.
+
+        Args:
+            inputs: an array or a tensor, or a tuple or dict of them, as in training.
+            task: answer with this task's labels only, as long as there are some.
+        """
+        chances, labels = self._chances(inputs)
+        asked = [n for n, label in enumerate(labels) if task in (None, label.task)] or list(range(len(labels)))
+        chances = chances[:, :, asked]
+        best = by_vote(chances) if self.sharding.aggregate == "vote" else _mean(chances).argmax(axis=1)
+        return [labels[asked[place]] for place in best]
+
+    def evaluate(self, test_sets: Mapping[str, Data], *, tasks: Mapping[str, str] | None = None) -> Evaluation:
+        """Score the aggregate on each client's test set.
+
+        Args:
+            test_sets: by client, (inputs, labels).
+            tasks: the task of each client that has one of its own; it is answered with that task's labels.
+        """
+        out = {}
+        for name, data in test_sets.items():
+            task = (tasks or {}).get(name, "")
+            rows = as_rows(data, task=task)
+            out[name] = score(rows.labels, self.predict(rows.packed, task=task))
+        return Evaluation(out)
+
+    def _chances(self, inputs: Any) -> tuple[Array, tuple[Label, ...]]:
+        """Probabilities (constituents × rows × labels), -1 where a constituent does not know the label."""
+        labels, out = self.labels, []
+        for weights in self.models.values():
+            logits = logits_of(self.problem, weights, inputs)
+            table = np.full((len(logits), len(labels)), -1.0)
+            table[:, [labels.index(label) for label in weights.labels]] = torch.softmax(logits.double(), dim=1).numpy()
+            out.append(table)
+        return np.stack(out), labels
+
+
+def sisa(
+    problem: Problem,
+    *,
+    shards: int = 5,
+    slices: int = 1,
+    epochs: int | None = None,
+    aggregate: str = "vote",
+    on_epoch: OnEpoch | None = None,
+) -> Sisa:
+    """Train a constituent on each shard of all clients' rows, with the server's recipe.
+
+    Args:
+        problem: clients' rows, the network and settings.
+        shards: how many constituents.
+        slices: parts of a shard, with a checkpoint after each.
+        epochs: over a shard's rows; with slices, their worth (see `Sharding.stage_epochs`). By default the server's.
+        aggregate: 'vote': the label most constituents answer, ties by the sum of their probabilities; 'mean': the
+            label with the largest mean probability.
+        on_epoch: told of progress, over all constituents: (epochs done, epochs in all, mean loss).
+
+    Raises:
+        ConfigError: a setting is out of range, or there are more shards than rows.
+        DataError: the clients' rows cannot be pooled.
+        TrainingError: the loss stopped being finite, or a layer could not take a batch.
+    """
+    wanted = problem.config.server.epochs if epochs is None else epochs
+    sharding = Sharding(shards=shards, slices=slices, epochs=wanted, aggregate=aggregate)
+    rows = sum(map(len, problem.clients.values()))
+    if shards > rows:
+        raise ConfigError(f"shards = {shards}, but there are {rows} rows; take fewer shards.")
+    return _trained(problem, sharding, {}, on_epoch)
+
+
+def by_vote(chances: Array) -> Array:
+    """The column that most constituents put first, for each row; ties go to the largest sum of probabilities.
+
+    Args:
+        chances: constituents × rows × labels, negative where a constituent does not know the label. One that knows
+            none of them abstains.
+
+    >>> by_vote(np.array([[[0.6, 0.4]], [[0.6, 0.4]], [[0.0, 1.0]]])), by_vote(np.array([[[0.6, 0.4]], [[0.3, 0.7]]]))
+    (array([0]), array([1]))
+    """
+    votes = np.zeros(chances.shape[1:])  # rows × labels
+    for one in chances:
+        if (one >= 0).any():
+            votes[np.arange(len(one)), one.argmax(axis=1)] += 1
+    most = votes == votes.max(axis=1, keepdims=True)
+    best: Array = np.where(most, chances.clip(min=0).sum(axis=0), -1).argmax(axis=1)
+    return best
+
+
+def _mean(chances: Array) -> Array:
+    out: Array = chances.clip(min=0).mean(axis=0)
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Stage:
+    """What a constituent is trained on after one more slice."""
+
+    shard: int
+    slice: int
+    masks: Mapping[str, Array]
+    """By client, over its rows."""
+    digest: bytes
+    rows: int
+
+
+def _plan(problem: Problem, sharding: Sharding) -> dict[int, list[_Stage]]:
+    """Every shard's stages: one for each slice that has rows."""
+    clients = {name: problem.clients[name] for name in sorted(problem.clients)}
+    placed = {name: places(held, problem.config.seed, sharding) for name, held in clients.items()}
+    plan: dict[int, list[_Stage]] = {shard: [] for shard in range(sharding.shards)}
+    filled = sorted({(int(shard), int(part)) for place in placed.values() for shard, part in place.T})
+    for shard, part in filled:
+        masks = {name: (place[0] == shard) & (place[1] <= part) for name, place in placed.items()}
+        macs = np.concatenate([clients[name].shard.columns[MAC_COLUMN][mask] for name, mask in masks.items()])
+        digest = hashlib.sha256(macs[sort_order(macs)].tobytes()).digest()
+        plan[shard].append(_Stage(shard, part, masks, digest, len(macs)))
+    return plan
+
+
+def places(held: Holding, seed: int, sharding: Sharding) -> Array:
+    """The shards and the slices of a client's rows, from content and seed alone: 2 × rows."""
+    macs = [mac.tobytes() for mac in held.shard.columns[MAC_COLUMN]]
+    counts = (("sisa/shard", sharding.shards), ("sisa/slice", sharding.slices))
+    return np.array([[Stream(seed, use, mac).number % count for mac in macs] for use, count in counts], np.int64)
+
+
+def _unchanged(known: Sequence[Checkpoint], stages: Sequence[_Stage]) -> tuple[Checkpoint, ...]:
+    """Checkpoints up to the last one whose rows are all still there. A digest covers the slices before, too."""
+    there = {(stage.slice, stage.digest) for stage in stages}
+    last = max((c.slice for c in known if (c.slice, c.digest) in there), default=-1)
+    return tuple(c for c in known if c.slice <= last)
+
+
+def _trained(
+    problem: Problem, sharding: Sharding, known: Mapping[int, tuple[Checkpoint, ...]], on_epoch: OnEpoch | None
+) -> Sisa:
+    """Train what is not known yet."""
+    poolable(problem.halves, list(problem.clients.values()))
+    began = time.perf_counter()
+    plan = _plan(problem, sharding)
+    made = {shard: _unchanged(known.get(shard, ()), stages) for shard, stages in plan.items()}
+    todo = [s for shard, stages in plan.items() for s in stages if not made[shard] or s.slice > made[shard][-1].slice]
+    epochs, row_epochs = sharding.stage_epochs, 0
+    for number, stage in enumerate(todo):
+
+        def told(epoch: int, _all: int, loss: float, done: int = number * epochs) -> None:
+            if on_epoch:
+                on_epoch(done + epoch, len(todo) * epochs, loss)
+
+        before = made[stage.shard][-1].weights if made[stage.shard] else None
+        weights = _train(problem, stage, epochs, before, told)
+        if weights is not None:
+            made[stage.shard] += (Checkpoint(stage.slice, stage.rows, stage.digest, weights),)
+            row_epochs += epochs * stage.rows
+    shards = {shard: checkpoints for shard, checkpoints in made.items() if checkpoints}
+    if not shards:
+        raise DataError("no shard has rows enough for the network's layers; take fewer shards, or give more rows.")
+    retrained = {stage.shard for stage in todo} & set(shards)
+    cost = SisaCost(
+        seconds=time.perf_counter() - began,
+        flops=operations(problem, next(iter(problem.clients.values()))) * row_epochs,
+        storage=sum(checkpoint.weights.nbytes for checkpoints in shards.values() for checkpoint in checkpoints),
+        row_epochs=row_epochs,
+        retrained=tuple(sorted(retrained)),
+        reused=tuple(shard for shard in shards if shard not in retrained),
+        skipped=tuple(shard for shard in made if shard not in shards),
+    )
+    return Sisa(problem, sharding, shards, cost)
+
+
+def _train(problem: Problem, stage: _Stage, epochs: int, before: Weights | None, on_epoch: OnEpoch) -> Weights | None:
+    """One stage of a constituent; None for a single row that some layer cannot take alone."""
+    rows = [problem.clients[name].kept(mask) for name, mask in stage.masks.items() if mask.any()]
+    name = f"shard {stage.shard}"
+    stream = Stream(problem.config.seed, f"sisa/{stage.slice}", name, stage.digest)
+    try:
+        return train_whole(
+            problem, rows, stream=stream, epochs=epochs, before=before, what=f"SISA, {name}", on_epoch=on_epoch
+        )
+    except TrainingError as fault:
+        if stage.rows > 1 or not isinstance(fault.__cause__, ValueError):  # a layer's, not a loss beyond all bounds
+            raise
+        return None

@@ -1,0 +1,124 @@
+"""Where client halves start from: pre-trained as SplitWiper's are (Section 5.1), or from the first weights."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from torch import Tensor, nn
+
+from splitwiper.client import pretrain as training
+from splitwiper.client.content import MAC_COLUMN, slice_of
+from splitwiper.client.fitted import statistics
+from splitwiper.client.local_net import Embedder, Normaliser
+from splitwiper.federation.folder import drawn
+from splitwiper.loop import finish
+from splitwiper.seeding import Stream, seeded_key, state_digest
+from splitwiper.wire import Shard
+from splitwiper_lab.baselines.meters import Cost
+from splitwiper_lab.baselines.problem import Holding, Problem
+
+STARTS = ("pretrained", "scratch")
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A client half before split training, ready for it."""
+
+    key: str
+    """What it was computed from."""
+    stem: Embedder = field(repr=False)
+    cost: Cost = field(default_factory=Cost)
+    """What pre-training took the client."""
+    checkpoints: Mapping[str, training.Checkpoint] = field(default_factory=dict, repr=False)
+    """States after slices, for a client that starts again without some rows."""
+
+
+def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = None) -> dict[str, Start]:
+    """Every client's half at its start.
+
+    Args:
+        problem: rows, network and settings.
+        start: one of `STARTS`.
+        known: starts of an earlier run; those of clients whose rows are the same are taken over, and cost nothing.
+    """
+    made = {}
+    for name, held in problem.clients.items():
+        recipe, slices = _recipe(problem, held), _slices(problem, held)
+        key = f"{start} {training.final_key(recipe, slices)}"
+        if known and name in known and known[name].key == key:
+            made[name] = replace(known[name], cost=Cost())
+        elif start == "pretrained":
+            made[name] = _pretrained(recipe, slices, key, known.get(name) if known else None)
+        else:
+            made[name] = Start(key, _untrained(problem, held))
+    return made
+
+
+class _Shelf:
+    """Checkpoints in memory, and after which slice work was taken up again."""
+
+    def __init__(self, kept: Mapping[str, training.Checkpoint]) -> None:
+        self.kept, self.resumed = dict(kept), -1
+
+    def load(self, number: int, key: str) -> training.Checkpoint | None:
+        found = self.kept.get(key)
+        self.resumed = number if found else self.resumed
+        return found
+
+    def save(self, number: int, key: str, checkpoint: training.Checkpoint) -> None:
+        self.kept[key] = checkpoint
+
+
+def _pretrained(recipe: training.Recipe, slices: Mapping[int, Shard], key: str, before: Start | None) -> Start:
+    shelf = _Shelf(before.checkpoints if before else {})
+    began = time.perf_counter()
+    state = finish(training.pretrain(recipe, slices, shelf=shelf))
+    seconds = time.perf_counter() - began
+    stem = training.thaw(recipe, state)
+    trains = {name: parameter.requires_grad for name, parameter in recipe.half.named_parameters()}
+    for name, parameter in stem.body.named_parameters():
+        parameter.requires_grad_(trains[name])
+    flops = training.operations(recipe, slices, after=shelf.resumed)
+    return Start(key, stem, Cost(seconds=seconds, flops=flops), shelf.kept)
+
+
+def _untrained(problem: Problem, held: Holding) -> Embedder:
+    fitted = statistics(held.cache(held.labels)) if problem.config.client.standardise else {}
+    half = copy.deepcopy(problem.halves.client_for(held.name))
+    half.load_state_dict(first_weights(problem, held.name))
+    return Embedder(half, held.call, Normaliser(fitted))
+
+
+def first_weights(problem: Problem, client: str) -> dict[str, Tensor]:
+    """A client half's weights before it saw a row."""
+    half: nn.Module = problem.halves.client_for(client)
+    if problem.config.client.init == "independent":
+        return drawn(half, Stream(problem.config.seed, "client-init", client))
+    return {name: tensor.detach().clone() for name, tensor in half.state_dict().items()}
+
+
+def _recipe(problem: Problem, held: Holding) -> training.Recipe:
+    initial = first_weights(problem, held.name)
+    return training.Recipe(
+        name=held.name,
+        seed=problem.config.seed,
+        config=problem.config.client,
+        key=seeded_key(problem.config.seed, held.name),
+        half=problem.halves.client_for(held.name),
+        initial=initial,
+        initial_digest=state_digest(initial),
+        call=held.call,
+        names=held.names,
+        floats=tuple(c.name for c in held.columns if c.dtype.startswith("F")),
+    )
+
+
+def _slices(problem: Problem, held: Holding) -> dict[int, Shard]:
+    """The rows as pre-training takes them, each in the slice that its HMAC names."""
+    count = problem.config.client.slices
+    places = np.array([slice_of(mac.tobytes(), count) for mac in held.shard.columns[MAC_COLUMN]])
+    return {n: held.kept(places == n).shard for n in range(count) if (places == n).any()}

@@ -1,0 +1,239 @@
+"""One training of a split network: epochs, batches, learning rates, synchronisation, and what it took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from splitwiper.cache import Parts
+from splitwiper.config import Recipe
+from splitwiper.errors import TrainingError
+from splitwiper.feeding import Feed, feed_for
+from splitwiper.loop import OnEpoch, schedule
+from splitwiper.numerics import reproducible
+from splitwiper.seeding import Stream, isolated_rng
+from splitwiper_lab.baselines.channel import Channel, Tap, size
+from splitwiper_lab.baselines.client import Client
+from splitwiper_lab.baselines.meters import Cost, Meter
+from splitwiper_lab.baselines.network import Network
+from splitwiper_lab.baselines.objectives import LEARN, Objective
+from splitwiper_lab.baselines.party import Teachers
+from splitwiper_lab.baselines.problem import Problem
+from splitwiper_lab.baselines.schedules import Batch, Portion, in_turn, interleaved
+from splitwiper_lab.baselines.server import Server
+
+if TYPE_CHECKING:
+    from splitwiper_lab.baselines.framework import Framework
+
+Turn = list[tuple[Client, Parts, Tensor]]
+"""Clients that take part in a batch, their rows, and which of them are to be forgotten."""
+
+
+class Work:
+    """One training, from a network's present state on.
+
+    Args:
+        framework: who sends what.
+        problem: the rows that `portions` number.
+        network: is trained in place.
+        portions: rows by client; clients that are not in it take no part.
+        purpose: names the streams.
+        recipe: how; the server's recipe of the problem, unless given.
+        objective: towards what.
+        teachers: networks whose answers the objective looks at.
+        tap: sees every message.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        problem: Problem,
+        network: Network,
+        portions: Mapping[str, Portion],
+        *,
+        purpose: str,
+        recipe: Recipe | None = None,
+        objective: Objective = LEARN,
+        teachers: Teachers | None = None,
+        tap: Tap | None = None,
+    ) -> None:
+        self._framework, self._problem, self._network = framework, problem, network
+        self._portions = {name: portions[name] for name in sorted(portions) if len(portions[name])}
+        self._recipe = recipe or problem.config.server
+        self._purpose, self._device = purpose, network.device
+        self._meters = {name: Meter(self._device) for name in self._portions}
+        self._server_meter = Meter(self._device)
+        self._channel = Channel(self._meters, tap)
+        with reproducible(self._device, self._recipe.threads, self._recipe.numerics):
+            self._feeds = {name: self._feed(name) for name in self._portions}
+            self._clients = {
+                name: Client(name, network, feed, self._recipe, objective, meter=self._meters[name], teachers=teachers)
+                for name, feed in self._feeds.items()
+            }
+            self._servers = self._make_servers(objective, teachers)
+
+    def _feed(self, name: str) -> Feed:
+        cache = self._problem.clients[name].cache(self._network.labels[name])
+        half = self._device.type == "cuda" and self._recipe.precision == "bfloat16"
+        largest = min(len(cache), self._recipe.batch + 2)  # rows that stay and rows that go are divided apart
+        return feed_for(cache, self._device, largest, dtype=torch.bfloat16 if half else torch.float32)
+
+    def _make_servers(self, objective: Objective, teachers: Teachers | None) -> dict[str, Server]:
+        made: dict[int, Server] = {}
+        for name in self._portions:
+            half = self._network.halves[name]
+            if id(half) not in made:
+                taught = (teachers.preserver.halves[name], teachers.destroyer.halves[name]) if teachers else None
+                made[id(half)] = Server(
+                    half,
+                    self._recipe,
+                    objective,
+                    self._framework.aggregate,
+                    averaged=self._framework.synchronise,
+                    device=self._device,
+                    meter=self._server_meter,
+                    teachers=taught,
+                )
+        return {name: made[id(self._network.halves[name])] for name in self._portions}
+
+    # --- epochs --------------------------------------------------------------------------------------------
+
+    def run(self, epochs: int, *, on_epoch: OnEpoch | None = None) -> tuple[float, ...]:
+        """Train, and return the mean loss of each epoch."""
+        rows = sum(map(len, self._portions.values()))
+        losses: list[float] = []
+        for epoch in range(epochs):
+            batches = self._batches(epoch)
+            with (
+                reproducible(self._device, self._recipe.threads, self._recipe.numerics),
+                isolated_rng(self._stream(f"noise/{epoch}")),
+            ):
+                total = torch.zeros((), device=self._device)
+                for number, turn in enumerate(self._turns(batches)):
+                    progress = (epoch * len(batches) + number) / (epochs * len(batches))
+                    rate = self._recipe.lr * schedule(self._recipe.schedule, progress)
+                    total += self._step(turn, rate)
+                self._end_epoch()
+            mean = float(total) / rows
+            for meter in (*self._meters.values(), self._server_meter):
+                meter.settle()
+            if not math.isfinite(mean):
+                raise TrainingError(
+                    f"{self._framework.name}: the loss is {mean} after epoch {epoch + 1}. Lower lr "
+                    f"({self._recipe.lr:g}), or set clip (say 1.0)."
+                )
+            losses.append(mean)
+            if on_epoch:
+                on_epoch(epoch + 1, epochs, mean)
+        return tuple(losses)
+
+    def _stream(self, use: str, client: str = "") -> Stream:
+        return Stream(self._problem.config.seed, f"{self._framework.name}/{self._purpose}/{use}", client)
+
+    def _batches(self, epoch: int) -> list[Batch]:
+        shuffled = {
+            name: Portion(
+                portion.kept[self._stream(f"order/{epoch}", name).permutation(len(portion.kept))],
+                portion.gone[self._stream(f"gone/{epoch}", name).permutation(len(portion.gone))],
+            )
+            for name, portion in self._portions.items()
+        }
+        if self._framework.schedule == "interleaved":
+            return interleaved(shuffled, self._recipe.batch)
+        order = list(shuffled)
+        if self._framework.wanders:
+            order = [order[place] for place in self._stream(f"visits/{epoch}").permutation(len(order))]
+        return in_turn(shuffled, self._recipe.batch, order)
+
+    def _turns(self, batches: Sequence[Batch]) -> Iterator[Turn]:
+        """The batches with their rows, read by each client for itself."""
+        reading = {
+            name: self._feeds[name].epoch([batch[name] for batch in batches if name in batch])
+            for name in self._portions
+        }
+        marks = {name: torch.from_numpy(self._marks(name)).to(self._device) for name in self._portions}
+        for batch in batches:
+            yield [
+                (self._clients[name], next(reading[name]), marks[name][torch.from_numpy(rows).to(self._device)])
+                for name, rows in batch.items()
+            ]
+
+    def _marks(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        marks = np.zeros(len(self._problem.clients[name]), bool)
+        marks[self._portions[name].gone] = True
+        return marks
+
+    def _step(self, turn: Turn, rate: float) -> Tensor:
+        total = torch.zeros((), device=self._device)
+        served: dict[int, Turn] = {}
+        for place in turn:
+            served.setdefault(id(self._servers[place[0].name]), []).append(place)
+        for part in served.values():
+            server = self._servers[part[0][0].name]
+            server.set_rate(rate)
+            for client, _, _ in part:
+                client.set_rate(rate)
+            total += self._framework.exchange(server, part, self._channel)
+        return total
+
+    # --- after an epoch ------------------------------------------------------------------------------------
+
+    def _end_epoch(self) -> None:
+        """Average what the framework averages. A copy of a client that took no part follows the others."""
+        weights = {name: float(len(portion)) for name, portion in self._portions.items()}
+        if self._framework.synchronise and len(weights) > 1:
+            stems = {name: self._network.stems[name].body for name in weights}
+            for name, stem in stems.items():
+                self._channel.up(name, dict(stem.state_dict()))
+            with self._server_meter.work("average", 0):
+                average(stems, weights)
+            for name, stem in stems.items():
+                self._channel.down(name, dict(stem.state_dict()))
+        if self._framework.copies:
+            with self._server_meter.work("average", 0):
+                average(self._network.halves, weights)
+        if self._framework.fresh:
+            for party in (*self._clients.values(), *self._servers.values()):
+                party.start_afresh()
+
+    # --- what it took --------------------------------------------------------------------------------------
+
+    def spent(self) -> dict[str, Cost]:
+        """By client of the problem; those that took no part spent nothing, and keep their part of the network."""
+        spent = {}
+        for name in self._problem.clients:
+            stored = size({**self._network.stems[name].state_dict(), **_tail_state(self._network, name)})
+            spent[name] = self._meters[name].cost(storage=stored) if name in self._meters else Cost(storage=stored)
+        return spent
+
+    def server_cost(self) -> Cost:
+        """What the server spent; it keeps its part of the network and nothing else."""
+        halves = {id(half): half for half in self._network.halves.values()}
+        return self._server_meter.cost(storage=sum(size(half.state_dict()) for half in halves.values()))
+
+
+def _tail_state(network: Network, name: str) -> dict[str, Tensor]:
+    if name not in network.tails:
+        return {}
+    return {f"tail.{key}": tensor for key, tensor in network.tails[name].state_dict().items()}
+
+
+def average(modules: Mapping[str, nn.Module], weights: Mapping[str, float]) -> None:
+    """Give all modules the weighted mean of the states of those that have a weight; counts are taken from the first."""
+    states = {name: module.state_dict() for name, module in modules.items()}
+    total = sum(weights.values())
+    first = states[next(iter(weights))]
+    with torch.no_grad():
+        for key, tensor in first.items():
+            if tensor.is_floating_point():
+                mean = sum(states[name][key].double() * (weight / total) for name, weight in weights.items())
+                mean = torch.as_tensor(mean, dtype=tensor.dtype)
+            else:
+                mean = tensor.clone()
+            for state in states.values():
+                state[key].copy_(mean)

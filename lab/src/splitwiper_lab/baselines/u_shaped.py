@@ -1,0 +1,45 @@
+"""U-shaped split learning (Section 2.1; Gupta and Raskar 2018): labels never leave their client.
+
+Clients hold the first layers and the last one. Per batch: activations go up, features come down, the client computes
+loss and output layer, the gradient of the features goes up, that of the activations comes down. Each client's output
+layer knows the client's own labels alone, so clients with different labels need no common list, and answers among those
+alone. Output layers are never averaged: the average would tell the server which labels there are.
+
+Labels and their names never leave. But a row's gradient of features is Wᵀ(p − y), so those of a batch span a dimension
+fewer than there are labels, and rows of one label lie together: whoever looks at them can count labels and group rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from splitwiper_lab.baselines.channel import Channel
+from splitwiper_lab.baselines.framework import Framework
+from splitwiper_lab.baselines.server import Server
+from splitwiper_lab.baselines.training import Turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class UShaped(Framework):
+    """The head lies with each client; the server sees no label."""
+
+    name: ClassVar[str] = "u-shaped"
+    tails: ClassVar[bool] = True
+
+    def exchange(self, server: Server, turn: Turn, channel: Channel) -> Tensor:
+        """Two round trips: activations up, features down; their gradients up, those of activations down."""
+        received = {client.name: channel.up(client.name, client.send(rows, gone)) for client, rows, gone in turn}
+        features = server.features(received)
+        gradients, losses = {}, []
+        for client, _, gone in turn:
+            answer, loss = client.answer(channel.down(client.name, features[client.name]))
+            gradients[client.name] = channel.up(client.name, answer)
+            losses.append(loss * len(gone))
+        replies = server.backward(gradients)
+        for client, _, _ in turn:
+            client.learn(channel.down(client.name, replies[client.name]))
+        return torch.stack(losses).sum()

@@ -1,0 +1,23 @@
+"""Fine-tuning on the rows that stay, in the hope that the others fade (Section 2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from splitwiper_lab.baselines.framework import Trained
+from splitwiper_lab.baselines.problem import Forgetting
+from splitwiper_lab.baselines.schedules import Portion
+from splitwiper_lab.baselines.unlearning.method import Adjusting, everything
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(Adjusting):
+    """W ← W − η ∇L_r(W), over the rows that stay."""
+
+    name: ClassVar[str] = "fine-tuning"
+
+    def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+        """The rows that stay."""
+        every = everything(trained, forgetting).items()
+        return {name: Portion(portion.kept, portion.gone[:0]) for name, portion in every if len(portion.kept)}

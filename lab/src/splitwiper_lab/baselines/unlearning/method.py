@@ -1,0 +1,170 @@
+"""What ways to unlearn in split learning have in common: settings, who must take part, and what is left."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from splitwiper.config.settings import bounded
+from splitwiper.errors import AbsentClientError, ConfigError
+from splitwiper.loop import OnEpoch
+from splitwiper_lab.baselines.channel import Tap
+from splitwiper_lab.baselines.framework import Trained
+from splitwiper_lab.baselines.network import Network
+from splitwiper_lab.baselines.objectives import LEARN, Objective
+from splitwiper_lab.baselines.party import Teachers
+from splitwiper_lab.baselines.problem import Forgetting
+from splitwiper_lab.baselines.schedules import Portion
+from splitwiper_lab.baselines.training import Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """A way to unlearn that does not isolate clients from each other."""
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = False
+
+    @property
+    def told(self) -> str:
+        """Its name, with settings that are not its own: two of a kind can be told apart."""
+        given = [
+            f"{f.name} {getattr(self, f.name):g}"
+            for f in dataclasses.fields(self)
+            if isinstance(getattr(self, f.name), int | float) and getattr(self, f.name) != f.default
+        ]
+        return f"{self.name} ({', '.join(given)})" if given else self.name
+
+    def unlearn(
+        self,
+        trained: Trained,
+        forgetting: Forgetting,
+        *,
+        present: Collection[str] | None = None,
+        on_epoch: OnEpoch | None = None,
+        tap: Tap | None = None,
+    ) -> Trained:
+        """Make a trained network forget.
+
+        Args:
+            trained: the network; it is not changed.
+            forgetting: which rows of which client.
+            present: the clients that can be reached; all unless given.
+            on_epoch: told of progress.
+            tap: sees every message.
+
+        Raises:
+            RequestError: the request is not about these rows, or nothing would be left.
+            AbsentClientError: a client that must take part is not there. Nothing was done.
+        """
+        trained.problem.without(forgetting)
+        needed = self.needs(trained, forgetting)
+        away = [name for name in needed if present is not None and name not in present]
+        if away:
+            names = ", ".join(map(repr, away))
+            raise AbsentClientError(
+                f"{self.name} on {trained.framework.name} needs {names}, not reachable now: rows of "
+                f"{len(needed)} clients must pass through the network again. Wait until all are back; SplitWiper's "
+                f"unlearning needs {forgetting.client!r} alone."
+            )
+        return self._unlearned(trained, forgetting, on_epoch, tap)
+
+    @abstractmethod
+    def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
+        """The clients that must take part."""
+
+    @abstractmethod
+    def _unlearned(
+        self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None, tap: Tap | None
+    ) -> Trained: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adjusting(Method):
+    """A way that goes on from the trained weights. The output of a label that nobody holds any more stays.
+
+    Attributes:
+        epochs: over the rows it looks at.
+        lr: the highest learning rate; 0 takes a tenth of the recipe's.
+    """
+
+    epochs: int = 5
+    lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int):
+            raise ConfigError(f"epochs = {self.epochs!r} of {self.name} must be a whole number.")
+        bounded(self, "epochs", 1, high=10**6)
+        bounded(self, "lr", 0, high=1e38)
+
+    def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+        """The rows it looks at: all of all clients, those to be forgotten apart."""
+        return everything(trained, forgetting)
+
+    def objective(self, chosen: Mapping[str, Portion]) -> Objective:
+        """What it does to them."""
+        return LEARN
+
+    def teachers(self, trained: Trained, student: Network) -> Teachers | None:
+        """Networks whose answers the objective looks at."""
+        return None
+
+    def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
+        """Whose rows it looks at."""
+        return tuple(self.portions(trained, forgetting))
+
+    def _unlearned(
+        self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None, tap: Tap | None
+    ) -> Trained:
+        left, chosen = trained.problem.without(forgetting), self.portions(trained, forgetting)
+        network = trained.network.copied()
+        recipe = trained.problem.config.server
+        work = Work(
+            trained.framework,
+            trained.problem,
+            network,
+            chosen,
+            purpose=self.name,
+            recipe=dataclasses.replace(recipe, lr=self.lr or recipe.lr / 10, schedule="cosine"),
+            objective=self.objective(chosen),
+            teachers=self.teachers(trained, network),
+            tap=tap,
+        )
+        losses = work.run(self.epochs, on_epoch=on_epoch)
+        return dataclasses.replace(
+            trained,
+            network=network if forgetting.client in left.clients else network.copied(without=forgetting.client),
+            problem=left,
+            starts={name: start for name, start in trained.starts.items() if name != forgetting.client},
+            spent=work.spent(),
+            preparing={},
+            server=work.server_cost(),
+            took_part=tuple(chosen),
+            losses=losses,
+            exact=False,
+        )
+
+
+def everything(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
+    """All rows of all clients, those to be forgotten apart."""
+    found = {}
+    for name, held in trained.problem.clients.items():
+        gone = forgetting.gone if name == forgetting.client else np.zeros(len(held), bool)
+        found[name] = Portion(np.flatnonzero(~gone), np.flatnonzero(gone))
+    return found
+
+
+def balanced(chosen: Mapping[str, Portion], *, kept: float, gone: float) -> tuple[float, float]:
+    """Weights of a row that stays and of one that goes, so that the mean over all rows is kept · L_r + gone · L_u.
+
+    They are the same in every batch and at every client, so the objective does not depend on how rows are divided.
+    """
+    stay, go = (
+        sum(len(rows) for rows in side) for side in zip(*((p.kept, p.gone) for p in chosen.values()), strict=True)
+    )
+    return kept * (stay + go) / max(stay, 1), gone * (stay + go) / max(go, 1)

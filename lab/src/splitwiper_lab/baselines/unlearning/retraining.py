@@ -1,0 +1,32 @@
+"""Retraining from the start with every client that is left (Section 2.2): exact, and as dear as learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from splitwiper.loop import OnEpoch
+from splitwiper_lab.baselines.channel import Tap
+from splitwiper_lab.baselines.framework import Trained
+from splitwiper_lab.baselines.meters import Cost
+from splitwiper_lab.baselines.problem import Forgetting
+from splitwiper_lab.baselines.unlearning.method import Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retraining(Method):
+    """M epochs with all clients on the rows that stay. The requester's half is pre-trained anew, others' are not."""
+
+    name: ClassVar[str] = "retraining"
+    exact: ClassVar[bool] = True
+
+    def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
+        """Everybody who has rows left."""
+        return tuple(trained.problem.without(forgetting).clients)
+
+    def _unlearned(
+        self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None, tap: Tap | None
+    ) -> Trained:
+        left = trained.problem.without(forgetting)
+        again = trained.framework.learn(left, known=trained.starts, on_epoch=on_epoch, tap=tap)
+        return replace(again, spent={name: again.spent.get(name, Cost()) for name in trained.problem.clients})

@@ -1,0 +1,87 @@
+"""Two teachers, one for rows that stay and one for rows that go: what distillation and bad teaching have in common.
+
+Both teachers are split like the student: besides what its own half computes a client sends what the right teacher's
+does, so a batch takes twice the activations up, and where clients hold the head twice the features down. No label is
+needed, but the server is told which rows are to be forgotten.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+
+from splitwiper.errors import InputError
+from splitwiper.wire import Label
+from splitwiper_lab.baselines.framework import Trained
+from splitwiper_lab.baselines.network import Network, build
+from splitwiper_lab.baselines.party import Teachers
+from splitwiper_lab.baselines.starting import starts
+from splitwiper_lab.baselines.unlearning.method import Adjusting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teaching(Adjusting):
+    """A way that follows teachers.
+
+    Attributes:
+        preserver: whom to follow on rows that stay; the trained network unless given.
+        destroyer: whom to follow on the others; the network with its first weights unless given.
+    """
+
+    preserver: Network | None = None
+    destroyer: Network | None = None
+
+    def teachers(self, trained: Trained, student: Network) -> Teachers:
+        """Both, checked and frozen."""
+        return Teachers(
+            _frozen(self.preserver or trained.network, student),
+            _frozen(self.destroyer or untrained(trained), student),
+        )
+
+
+def untrained(trained: Trained) -> Network:
+    """The network as it was before anybody trained a part of it, with an output layer of its own draw."""
+    framework, problem = trained.framework, trained.problem
+    return build(
+        problem,
+        starts(problem, "scratch"),
+        tails=framework.tails,
+        copies=framework.copies,
+        purpose="destroyer",
+        labels=trained.network.labels,
+    )
+
+
+def _frozen(teacher: Network, student: Network) -> Network:
+    """A copy that does not learn.
+
+    Raises:
+        InputError: its outputs are not the student's.
+    """
+    for name, labels in student.labels.items():
+        theirs = teacher.labels.get(name)
+        if theirs != labels:
+            said = "no part for it" if theirs is None else f"{len(theirs)} labels ({_names(theirs)})"
+            raise InputError(
+                f"a teacher must answer as the student does: for client {name!r} the student has {len(labels)} labels "
+                f"({_names(labels)}), the teacher {said}. Train it on the same problem."
+            )
+        ours = {spec.name: (spec.shape, spec.dtype) for spec in student.halves[name].boundary}
+        if {spec.name: (spec.shape, spec.dtype) for spec in teacher.halves[name].boundary} != ours:
+            raise InputError(
+                f"a teacher must be cut where the student is: for client {name!r} other tensors cross. Cut it there."
+            )
+        if bool(teacher.tails) != bool(student.tails):
+            raise InputError("teacher and student hold their output layers on different sides; use one framework.")
+    frozen = copy.deepcopy(teacher)
+    for part in (*frozen.stems.values(), *frozen.halves.values(), *frozen.tails.values()):
+        part.to(student.device).eval().requires_grad_(False)
+        if student.device.type == "cuda":
+            part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return frozen
+
+
+def _names(labels: tuple[Label, ...]) -> str:
+    return ", ".join(str(label.name) for label in labels[:5]) + ("…" if labels[5:] else "")

@@ -1,0 +1,343 @@
+"""``splitwiper compare``: systems side by side on the same data, network and meters."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli.progress import Bars
+from splitwiper.errors import BusyError, ConfigError, TrainingError, nearest
+from splitwiper_lab.cli.results import append_line, machine, machines, read_lines, without_warnings_of_seeds
+
+if TYPE_CHECKING:
+    from splitwiper_lab.evaluation.comparison import Comparison, Exposure, Line
+    from splitwiper_lab.workloads import Workload
+
+LINES, TEXT = "compare.jsonl", "compare.md"
+
+
+def compare(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="A TOML file as for 'learn', with a table 'compare'.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="For results and tables.", show_default=False)
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TEXT", help="Only systems with this in their name. May be repeated."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Takes the place of the file's.", show_default=False)
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
+    commit: Annotated[str, typer.Option("--commit", help="Written into the results.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list, one object per system, only.")] = False,
+) -> None:
+    """Train systems side by side, forget, and say what it cost whom.
+
+    Each system learns from the same clients, forgets the same rows, and is
+    metered the same way. With --out, results are JSON lines in FOLDER, and what
+    is there already is not computed again.
+
+    Example:
+      splitwiper compare examples/compare/digits.toml --out compared
+
+    where a part of the file reads:
+
+      [compare]
+      seeds = 3
+      level = "class"        # or "sample", with delta = 0.5; or "client"
+      membership = {shadow = 0.4}
+
+      [[compare.systems]]
+      kind = "splitwiper"    # vanilla, u-shaped, splitfed-v1, splitfed-v2, sisa
+
+      [[compare.systems]]
+      kind = "vanilla"
+      schedule = "turns"     # or "interleaved"
+      unlearning = ["retraining", {method = "gradient-ascent", epochs = 2}]
+
+    Split learning also takes aggregate ("rows", "mean"), synchronise ("none",
+    "average"), momentum ("kept", "fresh") and start ("pretrained", "scratch");
+    sisa takes shards and slices, splitwiper masking and noise. Over clients' own
+    files, compare.forget and compare.owner say what is forgotten.
+    """
+    from splitwiper_lab.evaluation.comparison import Record
+
+    with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept in --out: run it again to go on."):
+        work, whole = _read(config, None, data, bars)
+        comparison = _chosen(whole, only, seeds)
+        about = _about(config, work, comparison)
+        with _alone(out), without_warnings_of_seeds():
+            lines, failed = _measured(config, work, comparison, about, out, data, commit, bars)
+            if out is not None:
+                _write(out, about, _known(out / LINES, about, _wanted(whole), None))
+    records = [Record.from_dict(line["record"]) for line in lines]
+    place = {(s.name, way): (number, n) for number, s in enumerate(comparison.systems) for n, way in enumerate(s.ways)}
+    records.sort(key=lambda r: (place[r.system, r.unlearning], r.seed))
+    _finish(out, comparison, records, as_json=as_json)
+    if failed:
+        raise TrainingError(" ".join(failed))
+
+
+@contextmanager
+def _alone(out: Path | None) -> Iterator[None]:
+    """Keep other processes from writing into the same folder.
+
+    Raises:
+        BusyError: another one does.
+    """
+    if out is None:
+        yield
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w", encoding="utf-8") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # a system without such locks
+            pass
+        except OSError as problem:
+            raise BusyError(f"another comparison writes into {out}; wait for it, or give another folder.") from problem
+        yield
+    (out / ".lock").unlink(missing_ok=True)
+
+
+def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tuple[Workload, Comparison]:
+    import numpy as np
+
+    from splitwiper.cli.settings import read_settings
+    from splitwiper.config import read_toml
+    from splitwiper_lab.evaluation.comparison import read_comparison
+    from splitwiper_lab.workloads import Workload
+
+    settings = read_settings(config, seed=seed, data=data, told=bars)
+    values = read_toml(config)
+    table = values.get("compare")
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{config} has no [compare] table: say which systems, as 'splitwiper compare --help' shows.")
+    try:
+        comparison = read_comparison(table)
+    except ConfigError as problem:
+        raise ConfigError(f"{config}: {problem}") from problem
+    forget = settings.forget if comparison.forget == "" else comparison.forget
+    owner = comparison.owner or settings.owner
+    if forget == "" or not owner:
+        raise ConfigError(f"{config}: compare.forget and compare.owner are missing: which label, and whose?")
+    if owner not in settings.train:
+        raise ConfigError(f"{config}: compare.owner = {owner!r} is no client.{nearest(owner, settings.train)}")
+    if not settings.test:
+        raise ConfigError(f"{config}: no client has test data, so nothing can be compared; name test files.")
+    if settings.config.client.masking.is_on or settings.config.client.noise.is_on:
+        raise ConfigError(f"{config}: masking and noise belong to a system here: [[compare.systems]], not [client].")
+    if "keys" not in values.get("client", {}):  # so that a seed gives the same rows' order, here and in other systems
+        client = dataclasses.replace(settings.config.client, keys="seeded")
+        settings = dataclasses.replace(settings, config=dataclasses.replace(settings.config, client=client))
+    held = {str(label): label for label in np.asarray(settings.train[owner][1]).tolist()}
+    return (
+        Workload(
+            train=dict(settings.train),
+            test=dict(settings.test),
+            tasks=dict(settings.tasks),
+            config=settings.config,
+            forget=held.get(str(forget), forget),  # 3 and "3" are written alike
+            owner=owner,
+        ),
+        comparison,
+    )
+
+
+def _chosen(comparison: Comparison, only: list[str] | None, seeds: int | None) -> Comparison:
+    systems = tuple(s for s in comparison.systems if not only or any(part in s.name for part in only))
+    if not systems:
+        names = "; ".join(s.name for s in comparison.systems)
+        raise ConfigError(f"--only {' '.join(only or ())} is in no system's name. They are: {names}.")
+    return dataclasses.replace(comparison, systems=systems, seeds=seeds or comparison.seeds)
+
+
+def _about(config: Path, work: Workload, comparison: Comparison) -> dict[str, Any]:
+    """The conditions; results under others are not mixed with these."""
+    from splitwiper.config import config_digest
+
+    rows = sum(len(labels) for _, labels in work.train.values())
+    about: dict[str, Any] = {
+        "title": config.stem,
+        "level": comparison.level,
+        "forgets": f"{'everything' if comparison.level == 'client' else work.forget} at {work.owner}",
+        "clients": len(work.train),
+        "rows": rows,
+        "M": work.config.server.epochs,
+        "N": work.config.client.epochs,
+        "bandwidth": comparison.bandwidth,
+        "codec": work.config.client.codec,
+    }
+    if comparison.level == "sample":
+        about["delta"] = comparison.delta
+    if comparison.absent:
+        about["absent"] = comparison.absent
+    if comparison.membership.shadow:
+        about["membership"] = dataclasses.asdict(comparison.membership)
+    return {**about, "settings": config_digest(work.config, seed=0)[:16], "data": _content(work)}
+
+
+def _content(work: Workload) -> str:
+    """A digest of everybody's rows: the same settings over other data are another comparison."""
+    import numpy as np
+
+    out = hashlib.sha256()
+    for part in (work.train, work.test):
+        for name in sorted(part):
+            inputs, labels = part[name]
+            arrays = [inputs[k] for k in sorted(inputs)] if isinstance(inputs, Mapping) else [inputs]
+            out.update(f"{name} {work.tasks.get(name, '')} {list(map(str, labels))}".encode())
+            for array in arrays:
+                out.update(np.ascontiguousarray(array).data)
+    return out.hexdigest()[:16]
+
+
+def _measured(
+    config: Path,
+    work: Workload,
+    comparison: Comparison,
+    about: Mapping[str, Any],
+    out: Path | None,
+    data: Path | None,
+    commit: str,
+    bars: Bars,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every line, computed or read, and what could not be trained."""
+    from splitwiper_lab.evaluation.comparison import compared, stage
+
+    first, wanted = work.config.seed, _wanted(comparison)
+    failed: list[str] = []
+    lines = _known(out / LINES, about, wanted, range(first, first + comparison.seeds)) if out else []
+    for seed in range(first, first + comparison.seeds):
+        done = frozenset((r["system"], r["unlearning"], r["seed"]) for r in (line["record"] for line in lines))
+        if all((*way, seed) in done for way in wanted):
+            continue
+        try:
+            at = stage(work if seed == first else _read(config, seed, data, bars)[0], comparison, bars, scratch=out)
+        except ConfigError as problem:
+            raise ConfigError(f"{config}: {problem}") from problem
+        try:
+            for record in compared(at, comparison, done=done):
+                line = {
+                    "about": about,
+                    "record": record.to_dict(),
+                    "system": wanted[record.system, record.unlearning],
+                    **machine(work.config.server.device),
+                    "commit": commit,
+                }
+                lines.append(line)
+                if out is not None:
+                    append_line(out / LINES, line)
+        except TrainingError as problem:  # told when everything else is through, and shown
+            failed.append(str(problem))
+    return lines, failed
+
+
+def _wanted(comparison: Comparison) -> dict[tuple[str, str], str]:
+    """Systems and ways to forget, with a digest of their settings."""
+    return {(s.name, way): settings for s in comparison.systems for way, settings in s.ways.items()}
+
+
+def _known(
+    path: Path, about: Mapping[str, Any], wanted: Mapping[tuple[str, str], str], seeds: range | None
+) -> list[dict[str, Any]]:
+    """Lines that are there already, of these systems as they are set now, each once.
+
+    Raises:
+        ConfigError: the file holds something else.
+    """
+    from splitwiper_lab.evaluation.comparison import Record, exposures, summary
+
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    try:
+        for line in read_lines(path, about):
+            record = Record.from_dict(line["record"])
+            asked = wanted.get((record.system, record.unlearning))
+            summary([record], bandwidth=1e8), exposures([record])  # whatever cannot be shown is told now
+            there = seeds is None or record.seed in seeds
+            if there and asked is not None and line["system"] == asked and line["fingerprint"]["torch"]:
+                found.setdefault(record.key, line)
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise ConfigError(f"{path} is not a list of results ({problem!r}); give another folder.") from problem
+    return list(found.values())
+
+
+def _write(out: Path, about: Mapping[str, Any], lines: list[dict[str, Any]]) -> None:
+    """The tables of everything in the folder, whichever systems and seeds were asked for this time."""
+    from splitwiper_lab.evaluation.comparison import Record, exposures, summary
+    from splitwiper_lab.pages.comparison import markdown
+
+    records = [Record.from_dict(line["record"]) for line in lines]
+    found = summary(records, bandwidth=about["bandwidth"] * 1e6)
+    temporary = out / f".{TEXT}"
+    temporary.write_text(markdown(about, found, exposures(records), machines(lines), LINES), encoding="utf-8")
+    temporary.replace(out / TEXT)
+
+
+def _finish(out: Path | None, comparison: Comparison, records: Sequence[Any], *, as_json: bool) -> None:
+    from splitwiper_lab.evaluation.comparison import exposures, summary
+
+    found = summary(records, bandwidth=comparison.bandwidth * 1e6)
+    exposed = exposures(records)
+    if as_json:
+        show.emit(
+            [{**show.plain(line), "membership": [show.plain(e) for e in exposed if _same(e, line)]} for line in found]
+        )
+        return
+    _print(found, exposed, comparison)
+    if out is not None:
+        show.line(show.output(), f"Results: {out / LINES}; all columns: {out / TEXT}")
+
+
+def _same(exposed: Exposure, line: Line) -> bool:
+    return (exposed.system, exposed.unlearning) == (line.system, line.unlearning)
+
+
+def _print(found: Sequence[Line], exposed: Sequence[Exposure], comparison: Comparison) -> None:
+    from splitwiper_lab.pages.comparison import exposure_short, short
+
+    screen = show.output()
+    screen.print(show.table(*short(found)))
+    screen.print()
+    show.line(
+        screen,
+        "Accuracy in percent after forgetting; what forgetting takes the requesting client, and all others together: "
+        f"computing, and sending at {comparison.bandwidth:g} Mbit/s; clients it needs, and without which it stops.",
+    )
+    ours = [line for line in found if line.kind == "splitwiper" and line.share_of_vanilla[0].mean is not None]
+    for line in ours:
+        mine, every = line.share_of_vanilla, line.share_of_all
+        show.line(
+            screen,
+            f"{line.system}: the requester spends {_percent(mine[0].mean)} of what vanilla's does "
+            f"({_percent(mine[1].mean)} with all of pre-training), all clients together {_percent(every[0].mean)} "
+            f"({_percent(every[1].mean)}).",
+        )
+    if exposed:
+        screen.print()
+        screen.print(show.table(*exposure_short(exposed)))
+        screen.print()
+        knows = " and ".join(dict.fromkeys(e.knows for e in exposed))
+        show.line(
+            screen,
+            f"Membership inference by an attacker who knows {knows}: percent of forgotten rows, and of rows never "
+            "learned, that it calls members; AUC with half its interval, and beside that of a model retrained without "
+            "the rows. Equal to that model is the goal; less is not better.",
+        )
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.2f} %"

@@ -1,0 +1,201 @@
+"""``splitwiper data``: which data sets are known and here, fetch them, check them, see how they are divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import exit_code, guarded, when_interrupted
+from splitwiper.cli.progress import Bars
+from splitwiper.cli.unlearn import Json
+from splitwiper_lab.cli.data_plot import Folder, plot
+
+if TYPE_CHECKING:
+    from splitwiper_lab.datasets.sources import Found
+
+STYLES = {"present": "green", "bundled": "green", "part": "yellow", "incomplete": "bold yellow"}
+STYLES |= {"damaged": "bold red", "unreadable": "bold red"}
+
+data = typer.Typer(
+    name="data",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Data sets: list, fetch and check them, see how they are divided over clients.",
+)
+
+
+def list_(folder: Folder = None, as_json: Json = False) -> None:
+    """List the known data sets, and whether they are here.
+
+    Every set that is here is read, so that damage is noticed.
+
+    Example:
+      splitwiper data list
+      splitwiper data list --data ~/data --json
+    """
+    from splitwiper_lab.datasets.sources import NAMES, data_folder, inspect
+
+    root = data_folder(folder)
+    with Bars(quiet=as_json) as bars:
+        found = []
+        for number, name in enumerate(NAMES):
+            bars("reading data sets", number, len(NAMES))
+            found.append(inspect(name, folder=root))
+    if as_json:
+        show.emit({"folder": root, "sets": [_told(one) for one in found]})
+        return
+    out = show.output()
+    _print(found)
+    out.print()
+    show.line(out, f"Looked for in {root}")
+    _notes(found)
+    for one in found:
+        if one.problem is not None and one.state != "missing":
+            show.line(out, Text(f"{one.name}: ", "bold"), str(one.problem))
+    if any(one.state == "missing" for one in found):
+        show.line(out, "'splitwiper data fetch NAME' downloads what is missing.")
+
+
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, say cifar10.", show_default=False)],
+    folder: Folder = None,
+    mirror: Annotated[
+        str | None,
+        typer.Option("--mirror", metavar="URL", help="Download from here; the checksums must be the published ones."),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Download even what is here undamaged.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Download data sets from their publishers.
+
+    Files are compared with the published checksums before anything is unpacked,
+    and put in place whole or not at all. What is here undamaged is left alone,
+    and so is a part of a set, unless --again is given.
+
+    Example:
+      splitwiper data fetch cifar10 mnist
+      splitwiper data fetch cifar100 --data ~/data
+    """
+    from splitwiper_lab.datasets.fetch import fetch as get
+    from splitwiper_lab.datasets.sources import PUBLISHED, data_folder, inspect, known
+
+    root = data_folder(folder)
+    found, fetched = [], []
+    with Bars(quiet=as_json) as bars, when_interrupted("Nothing half-fetched is kept: run the same command again."):
+        for name in dict.fromkeys([known(name) for name in names]):
+            bars(f"checking {name}", 0, 0)
+            one = inspect(name, folder=root, hashes=True)
+            if name in PUBLISHED and (again or one.state in ("missing", "incomplete", "damaged")):
+                get(PUBLISHED[name], folder=root, mirror=mirror, progress=bars)
+                fetched.append(name)
+                one = inspect(name, folder=root)
+            found.append(one)
+    if as_json:
+        show.emit({"folder": root, "fetched": fetched, "sets": [_told(one) for one in found]})
+    else:
+        _print(found)
+        whole = not any(one.note or one.problem for one in found)
+        nothing = "Nothing to fetch: all is here" if whole else "Nothing was fetched"
+        show.output().print()
+        _notes(found, " 'splitwiper data fetch NAME --again' gets the whole.")
+        show.line(show.output(), f"Fetched {', '.join(fetched)} into {root}" if fetched else nothing)
+    _leave(found)
+
+
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="Data sets; those that are here unless given.", show_default=False),
+    ] = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Check data sets that are here: every file's size, content and SHA-256.
+
+    Hashes are compared with those recorded by 'splitwiper data fetch', or else
+    with the published ones; of files that were unpacked by hand none may be known.
+
+    Example:
+      splitwiper data check
+      splitwiper data check cifar10 --data ~/data
+    """
+    from splitwiper_lab.datasets.sources import PUBLISHED, data_folder, inspect, known
+
+    root = data_folder(folder)
+    asked = [known(name) for name in names or PUBLISHED]
+    with Bars(quiet=as_json) as bars, when_interrupted("Checking changes nothing: run it again."):
+        found = []
+        for number, name in enumerate(asked):
+            bars("checking data sets", number, len(asked))
+            found.append(inspect(name, folder=root, hashes=True))
+    if not names:
+        found = [one for one in found if one.state != "missing"]
+    if as_json:
+        show.emit({"folder": root, "sets": [_told(one) for one in found]})
+    else:
+        out = show.output()
+        rows = [(one.name, file, what) for one in found for file, what in one.files.items()]
+        if found:
+            _print(found)
+        if rows:
+            out.print()
+            out.print(show.table(("set", "file", "hash as"), rows))
+        out.print()
+        _notes(found)
+        show.line(
+            out, f"Checked in {root}" if found else f"No data set is in {root}; 'splitwiper data fetch' gets one."
+        )
+    _leave(found)
+
+
+def _print(found: Sequence[Found]) -> None:
+    rows = [
+        (
+            one.name,
+            Text(one.state, STYLES.get(one.state, "")),
+            *((show.count(n) for n in (one.train, one.test, one.labels)) if one.train else ("–", "–", "–")),
+            one.title,
+        )
+        for one in found
+    ]
+    show.output().print(show.table(("set", "state", ">training", ">test", ">labels", "what it is"), rows))
+
+
+def _notes(found: Sequence[Found], more: str = "") -> None:
+    for one in found:
+        if one.note:
+            show.line(show.output(), Text(f"{one.name}: ", "bold"), one.note, more)
+
+
+def _told(one: Found) -> dict[str, Any]:
+    problem = None if one.problem is None else str(one.problem)
+    return {
+        "name": one.name,
+        "title": one.title,
+        "state": one.state,
+        "train": one.train,
+        "test": one.test,
+        "labels": one.labels,
+        "files": one.files,
+        "note": one.note,
+        "problem": problem,
+    }
+
+
+def _leave(found: Sequence[Found]) -> None:
+    """End with the code of the first problem, after all were told."""
+    problems = [one.problem for one in found if one.problem is not None]
+    for problem in problems:
+        show.line(show.errors(), Text("error: ", "bold red"), Text(str(problem), "red"))
+    if problems:
+        raise typer.Exit(exit_code(problems[0]))
+
+
+data.command("list")(guarded(list_))
+data.command("fetch", no_args_is_help=True)(guarded(fetch))
+data.command("check")(guarded(check))
+data.command("plot", no_args_is_help=True)(guarded(plot))

@@ -1,0 +1,190 @@
+"""``splitwiper data plot``: who holds which labels, as a table and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from splitwiper.cli import show
+from splitwiper.cli.unlearn import Json
+from splitwiper.errors import InputError
+
+if TYPE_CHECKING:
+    from splitwiper_lab.datasets.divide import Divided
+    from splitwiper_lab.pages.partition import Grid
+
+ACROSS = 5
+"""So many clients fit beside each other."""
+Source = Annotated[
+    str, typer.Argument(metavar="SOURCE", help="A data set, or two as in cifar10+mnist.", show_default=False)
+]
+Kind = Annotated[str, typer.Option("--partition", metavar="KIND", help="homogeneous, overlapping, disjoint or equal.")]
+Clients = Annotated[int, typer.Option("--clients", metavar="N", min=1, help="How many clients.")]
+Forget = Annotated[
+    str | None, typer.Option("--forget", metavar="LABEL", help="The label to forget.", show_default=False)
+]
+Owner = Annotated[
+    str | None, typer.Option("--owner", metavar="NAME", help="The client that alone holds it.", show_default=False)
+]
+Share = Annotated[bool, typer.Option("--share", help="Divide that label like any other.")]
+Rows = Annotated[
+    int | None, typer.Option("--rows", metavar="N", help="Take so many training rows only.", show_default=False)
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The root seed.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The data folder. Otherwise $SPLITWIPER_DATA, or splitwiper/data in the user's cache.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Draw it too: .svg or .html.", show_default=False)
+]
+
+
+def plot(
+    source: Source,
+    partition: Kind = "overlapping",
+    clients: Clients = 5,
+    forget: Forget = None,
+    owner: Owner = None,
+    share: Share = False,
+    rows: Rows = None,
+    seed: Seed = 0,
+    folder: Folder = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Show how a data set is divided over clients.
+
+    Counts of training and test rows per client and label, as a table here and as
+    a picture with --out. The same options and seed give the same division.
+
+    Example:
+      splitwiper data plot cifar10
+      splitwiper data plot cifar10+mnist --partition disjoint --out who.svg
+    """
+    from splitwiper.config import Config
+    from splitwiper_lab.datasets.divide import divided
+
+    _check_out(out)
+    Config(seed=seed)  # the same seeds as 'splitwiper learn' takes
+    found = divided(
+        source,
+        partition=partition,
+        clients=clients,
+        forget=forget,
+        owner=owner,
+        share=share,
+        rows=rows,
+        seed=seed,
+        folder=folder,
+    )
+    if out is not None:
+        _draw(found, out, partition, seed)
+    if as_json:
+        show.emit(_told(found, partition, seed, out))
+    else:
+        _print(found, out)
+
+
+def _told(found: Divided, partition: str, seed: int, out: Path | None) -> dict[str, Any]:
+    return {
+        "source": found.sources,
+        "partition": partition,
+        "seed": seed,
+        "forget": found.forget,
+        "owner": found.owner,
+        "tasks": found.tasks,
+        "labels": found.labels,
+        "train": found.counts("train"),
+        "test": found.counts("test"),
+        "out": out,
+    }
+
+
+def _check_out(out: Path | None) -> None:
+    if out is None:
+        return
+    if out.is_dir():
+        raise InputError(f"--out {out} is a folder: give a .svg or .html file in it, say {out / 'who.svg'}.")
+    if out.suffix.lower() not in (".svg", ".html"):
+        raise InputError(f"--out {out}: give a .svg or .html file.")
+    if not out.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}; give a file in a folder that exists.")
+
+
+def _draw(found: Divided, out: Path, partition: str, seed: int) -> None:
+    from splitwiper.store.files import atomic_file
+    from splitwiper_lab.pages.partition import drawing, page
+
+    picture = _grid(found, partition, seed)
+    with atomic_file(out, mode=0o666) as file:  # less the umask: it holds counts alone, and is to be shown around
+        file.write((drawing(picture) if out.suffix.lower() == ".svg" else page(picture)).encode())
+
+
+def _grid(found: Divided, partition: str, seed: int) -> Grid:
+    from splitwiper_lab.pages.partition import Grid
+
+    holders = _holders(found)
+    everybody = len(holders) == len(found.train) > 1
+    who = f"{found.owner} alone" if holders == [found.owner] else "everybody" if everybody else ", ".join(holders)
+    note = (
+        f"Rows per client and label, seed {seed}; the stronger the colour, the more rows. Outlined: ‘{found.forget}’, "
+        f"the label to forget, held by {who}."
+    )
+    train, test = (
+        {client: {str(label): n for label, n in held.items()} for client, held in found.counts(part).items()}
+        for part in ("train", "test")
+    )
+    return Grid(
+        title=f"{' and '.join(found.sources)}, {partition} over {show.plural(len(train), 'client')}",
+        note=note,
+        groups={name: tuple(map(str, labels)) for name, labels in found.labels.items()},
+        tasks={client: task or found.sources[0] for client, task in found.tasks.items()},
+        train=train,
+        test=test,
+        marked=(found.forget_source, str(found.forget)),
+    )
+
+
+def _holders(found: Divided) -> list[str]:
+    task = found.tasks[found.owner]
+    return [c for c, held in found.counts().items() if found.tasks[c] == task and found.forget in held]
+
+
+def _print(found: Divided, out: Path | None) -> None:
+    console = show.output()
+    clients = list(found.train)
+    for part, title in (("train", "Training rows"), ("test", "Test rows")):
+        for first in range(0, len(clients), ACROSS):
+            some = clients[first : first + ACROSS]
+            counts = {client: held for client, held in found.counts(part).items() if client in some}
+            lines = [_line(found, source, label, counts) for source, labels in found.labels.items() for label in labels]
+            lines.append(("all", *(show.count(sum(held.values())) for held in counts.values())))
+            console.print(show.table(("label", *(f">{c}" for c in some)), lines, title=title, last="total"))
+            console.print()
+    others = [client for client in _holders(found) if client != found.owner]
+    also = f", and so {'does' if len(others) == 1 else 'do'} {', '.join(others)}." if others else " alone."
+    show.line(console, f"The label to forget is {found.forget!r}: {found.owner} holds it{also}")
+    if out is not None:
+        show.line(console, f"Drawn in {out}")
+
+
+def _line(
+    found: Divided, source: str, label: str | int, counts: Mapping[str, Mapping[str | int, int]]
+) -> tuple[str | Text, ...]:
+    """The cells of one label; those of clients with another task are left blank."""
+    name = f"{source}: {label}" if len(found.sources) > 1 else str(label)
+    marked = (source, label) == (found.forget_source, found.forget)
+    cells = [
+        show.count(held.get(label, 0)) if found.tasks[client] in ("", source) else "" for client, held in counts.items()
+    ]
+    return Text(name, "bold yellow" if marked else ""), *(Text(cell, "dim" if cell == "0" else "") for cell in cells)

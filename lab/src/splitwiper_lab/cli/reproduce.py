@@ -1,0 +1,300 @@
+"""``splitwiper reproduce``: a table or figure of the paper, measured again."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli.progress import Bars
+from splitwiper.errors import ConfigError, InputError
+from splitwiper_lab.cli.results import machine, without_warnings_of_seeds
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from splitwiper_lab.evaluation.reproduction import Cell, Experiment, Result, Verdict
+
+Experiments = Annotated[
+    Path | None,
+    typer.Option("--experiments", metavar="DIR", help="The folder of experiments.", show_default=False),
+]
+Scale = Annotated[str, typer.Option("--scale", help="smoke: seconds; cpu: minutes on two cores; full: a GPU.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="For results.")]
+RESULTS = Path("results/reproduce")
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Which result; --list shows them all.")] = "",
+    scale: Scale = "smoke",
+    listed: Annotated[bool, typer.Option("--list", help="List all results, and how much of each is there.")] = False,
+    out: Out = RESULTS,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TEXT", help="Only cells with this in their names. May be repeated."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Fewer than the experiment has.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0, help="Begin nothing new after so long; run it again to go on."),
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
+    experiments: Experiments = None,
+    commit: Annotated[str, typer.Option("--commit", help="Written into the results; git is asked else.")] = "",
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", min=1, help="Cells to measure at once, each in its process. Times are better alone."),
+    ] = 1,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, or a list, and nothing else.")
+    ] = False,
+) -> None:
+    """Measure a table or figure of the paper again.
+
+    Results are JSON lines in --out, one for each cell: a system under a condition
+    with a seed. What is there already is not measured again, so that a long one can
+    be done in pieces. 'splitwiper results' makes a page of all results.
+
+    Example:
+      splitwiper reproduce --list
+      splitwiper reproduce effectiveness-vgg
+      splitwiper reproduce effectiveness-vgg --scale full --minutes 9 --data DIR
+    """
+    from splitwiper_lab.evaluation.reproduction import read_experiment
+    from splitwiper_lab.evaluation.reproduction.outcomes import sound
+    from splitwiper_lab.evaluation.reproduction.sources import check_same, rows_here
+
+    folder = experiments_folder(experiments)
+    if listed:
+        _list(folder, scale, out, as_json=as_json)
+        return
+    if not name:
+        raise InputError("name a result, or ask for all of them with --list.")
+    experiment = read_experiment(folder, name, scale)
+    path = results_file(out, experiment)
+    there = sound(path, experiment)
+    todo = _wanted(experiment, there, only or (), seeds)
+    here = rows_here(experiment, todo, data)
+    check_same(there, here, path)
+    try:
+        with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept: run it again to go on."):
+            _measure(experiment, todo, here, path, bars, minutes, data, commit or _commit(folder), jobs)
+    finally:
+        if as_json or path.exists():
+            _show(experiment, path, as_json=as_json)
+
+
+def experiments_folder(given: Path | None) -> Path:
+    """The folder of experiments: as given, or the one that comes with the laboratory."""
+    return given or Path(__file__).parents[1] / "experiments"
+
+
+def results_file(out: Path, experiment: Experiment) -> Path:
+    """Where an experiment's results are."""
+    return out / experiment.scale / f"{experiment.measured_as}.jsonl"
+
+
+def _commit(folder: Path) -> str:
+    """The commit of the source tree, with a + where files differ from it; empty where git does not know."""
+    try:
+        told = [
+            subprocess.run(["git", *ask], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603, S607
+            for ask in (
+                ("rev-parse", "--short", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no", ":/src", ":/lab/src"),
+            )
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return told[0] + ("+" if told[1] else "")
+
+
+def _wanted(experiment: Experiment, there: Sequence[Result], only: Sequence[str], seeds: int | None) -> list[Cell]:
+    """The cells to measure: those asked for that are not there.
+
+    Raises:
+        InputError: what was asked for is in no cell's name.
+    """
+    from splitwiper_lab.evaluation.reproduction import missing
+
+    if not missing(experiment, only=only):
+        names = list(dict.fromkeys(cell.title for cell in missing(experiment)))
+        raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
+    return missing(experiment, {result.cell for result in there}, only=only, seeds=seeds)
+
+
+def _measure(
+    experiment: Experiment,
+    todo: Sequence[Cell],
+    here: Mapping[str, list[int]],
+    path: Path,
+    bars: Bars,
+    minutes: float | None,
+    data: Path | None,
+    commit: str,
+    jobs: int,
+) -> None:
+    from splitwiper_lab.evaluation.reproduction import Bench, Result, keep, measured, measured_at_once
+    from splitwiper_lab.evaluation.reproduction.sources import rows_of
+    from splitwiper_lab.evaluation.reproduction.work import scratch
+
+    made = {**_machine(experiment), "commit": commit, **({"beside": jobs - 1} if jobs > 1 else {})}
+    _check_writable(path.parent)
+    end = time.monotonic() + 60 * minutes if minutes is not None else None
+
+    def on() -> bool:
+        return end is None or time.monotonic() < end
+
+    with scratch() as room, without_warnings_of_seeds():
+        bench = Bench(room, data, bars)
+        found = (
+            measured(experiment, todo, bench, on=on)
+            if jobs == 1
+            else measured_at_once(experiment, todo, bench, jobs=jobs, on=on)
+        )
+        for cell, values in found:
+            rows = rows_of(experiment, cell, here)
+            keep(path, experiment, Result(cell, values, {**made, "data": rows} if rows else made))
+
+
+def _check_writable(folder: Path) -> None:
+    """See that results can be kept, before any is measured.
+
+    Raises:
+        InputError: they cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        raise InputError(
+            f"results cannot be written to {folder} ({problem.strerror}): give another --out."
+        ) from problem
+
+
+def _machine(experiment: Experiment) -> dict[str, Any]:
+    """What it is measured on.
+
+    Raises:
+        ConfigError: it takes a GPU, and there is none.
+    """
+    (device,) = {str(condition.work.get("device", "cpu")) for condition in experiment.conditions}
+    try:
+        return machine(device)
+    except ConfigError as problem:
+        raise ConfigError(
+            f"{experiment.id} takes a GPU at scale {experiment.scale}, and torch sees none here: run it where there "
+            "is one, or take --scale cpu."
+        ) from problem
+
+
+def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
+    from splitwiper_lab.evaluation.reproduction import coverage, judged, outdated
+    from splitwiper_lab.evaluation.reproduction.outcomes import sound
+    from splitwiper_lab.evaluation.reproduction.sources import parts
+
+    results = sound(path, experiment)
+    verdicts, covered = judged(experiment, results), coverage(experiment, results)
+    if as_json:
+        show.emit({"id": experiment.id, "scale": experiment.scale, **_told(experiment, results), "verdicts": verdicts})
+        return
+    screen = show.output()
+    show.line(screen, f"{experiment.title} ({experiment.paper})", style="bold")
+    screen.print()
+    for table in _tables(experiment, results):
+        screen.print(table)
+        screen.print()
+    for verdict in verdicts:
+        show.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.told()}".rstrip())
+    done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
+    show.line(screen, f"{done} of {wanted} cells are there, at scale {experiment.scale}: {path}")
+    for part in parts(result.made for result in results):
+        show.line(screen, f"A part of the data was measured on: {part}.")
+    if old := outdated(path, experiment):
+        show.line(screen, f"{show.plural(old, 'line')} of that file are of other settings, and left out.")
+
+
+def _word(verdict: Verdict) -> str:
+    return {True: "Holds", False: "Does not hold", None: "Not measured yet"}[verdict.held]
+
+
+def _told(experiment: Experiment, results: Sequence[Result]) -> dict[str, Any]:
+    """Quantities and coverage, for machines."""
+    from splitwiper_lab.evaluation.reproduction import coverage
+    from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
+
+    found = over_seeds(experiment, results)
+    return {
+        "title": experiment.title,
+        "cells": [
+            {
+                "condition": covered.condition,
+                "system": covered.system,
+                "done": covered.done,
+                "wanted": covered.wanted,
+                "values": found.get((covered.condition, covered.system), {}),
+            }
+            for covered in coverage(experiment, results)
+        ],
+    }
+
+
+SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "compare": {
+        "retained": ("learned.retained", "unlearned.retained"),
+        "forgotten": ("learned.forgotten", "unlearned.forgotten"),
+        "requester": ("learned.requester.time", "unlearned.requester.time"),
+        "others": ("learned.others.time", "unlearned.others.time"),
+    },
+    "cluster": {
+        "elbow": ("elbow.perfect", "elbow.inclusive"),
+        "told Q": ("kmeans Q.perfect", "kmeans Q.inclusive"),
+        "BIRCH": ("birch.perfect", "birch.inclusive"),
+        "BIRCH, told Q": ("birch Q.perfect", "birch Q.inclusive"),
+    },
+    "converge": {"accuracy": ("accuracy",), "still changes": ("changed",)},
+    "consensus": {"time": ("seconds",), "messages": ("messages",)},
+}
+"""Columns on a terminal, and the quantities in each."""
+
+
+def _tables(experiment: Experiment, results: Sequence[Result]) -> list[Table]:
+    """A table for each condition."""
+    from splitwiper_lab.evaluation.reproduction import coverage
+    from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
+    from splitwiper_lab.evaluation.reproduction.telling import told
+
+    found, columns = over_seeds(experiment, results), SHOWN[experiment.kind]
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    for covered in coverage(experiment, results):
+        values = found.get((covered.condition, covered.system))
+        cells = (" → ".join(told(values, name) for name in names) if values else "–" for names in columns.values())
+        row = (covered.system, *cells, f"{covered.done}/{covered.wanted}")
+        rows.setdefault(covered.condition, []).append(row)
+    headings = ("", *(f">{name}" for name in columns), ">seeds")
+    return [show.table(headings, listed, title=condition) for condition, listed in rows.items()]
+
+
+def _list(folder: Path, scale: str, out: Path, *, as_json: bool) -> None:
+    from splitwiper_lab.evaluation.reproduction import coverage, experiments, read_experiment, read_results
+
+    found = []
+    for name in experiments(folder):
+        experiment = read_experiment(folder, name, scale)
+        covered = coverage(experiment, read_results(results_file(out, experiment), experiment))
+        done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
+        found.append({"id": name, "title": experiment.title, "paper": experiment.paper, "done": done, "cells": wanted})
+    if as_json:
+        show.emit(found)
+        return
+    screen = show.output()
+    rows = [(str(one["id"]), str(one["title"]), f"{one['done']}/{one['cells']}") for one in found]
+    screen.print(show.table(("id", "what it reproduces", f">done, {scale}"), rows))

@@ -1,0 +1,140 @@
+"""``splitwiper results``: one page of all results, beside the paper's claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.errors import InputError, NotFoundError
+from splitwiper_lab.cli.reproduce import RESULTS, Experiments, experiments_folder
+
+if TYPE_CHECKING:
+    from splitwiper_lab.pages.reproduction import Collected
+
+TRADEOFF, COMPARE = Path("results/tradeoff/cifar10-vgg/tradeoff.jsonl"), Path("results/compare/cifar10/compare.jsonl")
+_HIDDEN = {"show_default": False}
+
+
+def results(
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--results", metavar="DIR", help="Of 'splitwiper reproduce'; results/reproduce unless given.", **_HIDDEN
+        ),
+    ] = None,
+    scale: Annotated[str, typer.Option("--scale", help="Which results: smoke, cpu or full.")] = "full",
+    tradeoff: Annotated[
+        Path | None,
+        typer.Option("--tradeoff", metavar="FILE", help="Of 'splitwiper tradeoff', for the plot.", **_HIDDEN),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="FILE", help="Of 'splitwiper compare', for systems side by side.", **_HIDDEN),
+    ] = None,
+    experiments: Experiments = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("results.html"),
+    readmes: Annotated[
+        bool, typer.Option("--readmes", help="Also write every experiment's README.md, from results at scale full.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Make a page of all results: the paper's claims, every table and figure.
+
+    The page needs no network. Verdicts on the paper's claims are computed from the
+    results; what was not measured is said to be missing.
+
+    Example:
+      splitwiper results
+      splitwiper results --scale smoke --out smoke.html
+      splitwiper results --readmes
+    """
+    from splitwiper_lab.evaluation.reproduction import SCALES
+    from splitwiper_lab.pages.reproduction import Collected, read_all, read_comparison, read_tradeoff, render
+
+    if scale not in SCALES:
+        raise InputError(f"there is no scale {scale!r}. Take {', '.join(SCALES)}.")
+    _exist(results, tradeoff, compare)
+    folder, lines = experiments_folder(experiments), results or RESULTS
+    if results is None and scale == "full":  # what was measured elsewhere says nothing of other results
+        tradeoff, compare = tradeoff or TRADEOFF, compare or COMPARE
+    collected = Collected(
+        scale,
+        read_all(folder, lines, scale),
+        read_tradeoff(tradeoff) if tradeoff else None,
+        read_comparison(compare) if compare else None,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(render(collected), encoding="utf-8", newline="\n")
+    written = _readmes(folder, lines) if readmes else []
+    told = _told(collected, out, written)
+    if as_json:
+        show.emit(told)
+    else:
+        _print(collected, told)
+
+
+def _exist(*given: Path | None) -> None:
+    for path in given:
+        if path is not None and not path.exists():
+            raise NotFoundError(f"{path} is not there: name the file or folder of results, or leave the option out.")
+
+
+def _readmes(folder: Path, results: Path) -> list[str]:
+    """Write every experiment's README; the paths of those that changed."""
+    from splitwiper_lab.pages.reproduction import read_all, readme
+
+    found, written = read_all(folder, results, "full"), []
+    if not any(one.results for one in found):
+        raise InputError(f"there are no results of scale full in {results}: READMEs are written from those alone.")
+    for one in found:
+        path, text = folder / one.experiment.id / "README.md", readme(one.experiment, one.results)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8", newline="\n")
+            written.append(str(path))
+    return written
+
+
+def _told(collected: Collected, out: Path, written: list[str]) -> dict[str, Any]:
+    from splitwiper_lab.evaluation.reproduction import judged
+    from splitwiper_lab.pages.reproduction import claims
+
+    return {
+        "page": out,
+        "scale": collected.scale,
+        "claims": [
+            {"key": c.key, "claim": c.says, "verdict": c.verdict, "why": c.why, "evidence": list(c.evidence)}
+            for c in claims(collected)
+        ],
+        "experiments": [
+            {
+                "id": one.experiment.id,
+                "done": one.done,
+                "cells": one.wanted,
+                "verdicts": judged(one.experiment, one.results),
+            }
+            for one in collected.measured
+        ],
+        "readmes": written,
+    }
+
+
+def _print(collected: Collected, told: dict[str, Any]) -> None:
+    screen = show.output()
+    rows = [(f"({c['key']})", c["claim"], c["verdict"]) for c in told["claims"]]
+    screen.print(show.table(("", "the paper's claim", "verdict"), rows))
+    screen.print()
+    done = sum(one["done"] for one in told["experiments"])
+    if not done:
+        show.line(
+            screen,
+            f"Nothing was measured yet at scale {collected.scale}: run 'splitwiper reproduce ID --scale "
+            f"{collected.scale}' first, or name another --scale or --results.",
+        )
+    there = sum(1 for one in told["experiments"] if one["done"])
+    show.line(screen, f"Experiments with results at scale {collected.scale}: {there} of {len(told['experiments'])}.")
+    if told["readmes"]:
+        show.line(screen, f"READMEs that changed: {len(told['readmes'])}.")
+    show.line(screen, f"Page: {told['page']}")

@@ -1,0 +1,152 @@
+"""``splitwiper tradeoff``: what each way of hiding labels costs, and what attacks still find."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from splitwiper.cli import show
+from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli.progress import Bars
+from splitwiper.errors import InputError
+from splitwiper_lab.cli.results import append_line, machine, machines, read_lines, without_warnings_of_seeds
+
+if TYPE_CHECKING:
+    from splitwiper_lab.evaluation.tradeoff import Setting
+    from splitwiper_lab.workloads import Workload
+
+LINES, PAGE, TEXT = "tradeoff.jsonl", "tradeoff.html", "README.md"
+COLUMNS = 6
+"""Of the table on a terminal; the page has them all."""
+
+
+def tradeoff(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data set: digits, cifar10, mnist…")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A network: digits_cnn, vgg, resnet18…")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For results, table and plot.")],
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TEXT", help="Only settings with this in them. May be repeated."),
+    ] = None,
+    partition: Annotated[str, typer.Option("--partition", help="How labels lie with clients.")] = "overlapping",
+    clients: Annotated[int, typer.Option("--clients", min=1, help="Number of clients.")] = 5,
+    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Use so many training rows.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Of the server.")] = None,
+    codec: Annotated[str, typer.Option("--codec", help="How activations are written down.")] = "none",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of everything that is not secret.")] = 0,
+    device: Annotated[str, typer.Option("--device", help="cpu, or cuda.")] = "cpu",
+    data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Do less of everything.")] = False,
+    commit: Annotated[str, typer.Option("--commit", help="Written into the results.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON objects and nothing else.")] = False,
+) -> None:
+    """Sweep ways of hiding labels, attack each, and plot privacy against utility.
+
+    Each setting learns, is attacked with the whole suite, forgets a class, and is
+    attacked again across generations. Results are JSON lines in FOLDER; settings
+    that are there already are not measured again.
+
+    Example:
+      splitwiper tradeoff digits digits_cnn --out tradeoff --quick
+      splitwiper tradeoff cifar10 vgg --out tradeoff --codec int4 --device cuda
+    """
+    from splitwiper_lab.evaluation.tradeoff import measured, settings
+
+    out.mkdir(parents=True, exist_ok=True)
+    work = _workload(source, model, partition, clients, rows, epochs, codec, seed, device, data)
+    every = settings(_labels(work))
+    chosen = [s for s in every if not only or any(part in s.name for part in only)]
+    if not chosen:
+        raise InputError(
+            f"--only {' '.join(only or ())} is in no setting's name. Some are: {every[0].name}; {every[4].name}."
+        )
+    about = {"source": source, "model": model, "partition": partition, "clients": clients, "seed": seed, "quick": quick}
+    about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
+    again = "What was measured is kept: run it again to go on."
+    with Bars(quiet=as_json) as bars, when_interrupted(again), without_warnings_of_seeds():
+        for number, setting in enumerate(chosen):
+            if setting.name in {record["point"]["setting"] for record in read_lines(out / LINES, about)}:
+                continue
+            bars(setting.name, number, len(chosen))
+            with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
+                point = measured(work, setting, Path(folder) / "t", device=device, quick=quick, progress=bars)
+            record = {"about": about, "point": point.to_dict(), **machine(device), "commit": commit}
+            append_line(out / LINES, record)
+    _finish(out, about, read_lines(out / LINES, about), every, as_json=as_json)
+
+
+def _workload(
+    source: str,
+    model: str,
+    partition: str,
+    clients: int,
+    rows: int | None,
+    epochs: int | None,
+    codec: str,
+    seed: int,
+    device: str,
+    data: Path | None,
+) -> Workload:
+    from splitwiper.numerics import pick_device
+    from splitwiper_lab.workloads import workload
+
+    side: dict[str, Any] = {"device": device}
+    if pick_device(device).type == "cuda":
+        side["precision"] = "bfloat16"
+    server = {**side, "epochs": epochs} if epochs else side
+    return workload(
+        source,
+        model,
+        partition=partition,
+        clients=clients,
+        seed=seed,
+        folder=data,
+        rows=rows,
+        server=server,
+        client={**side, "codec": codec, "keys": "seeded"},
+    )
+
+
+def _labels(work: Workload) -> int:
+    tasks = work.tasks
+    return len({(tasks.get(name, ""), str(label)) for name, (_, labels) in work.train.items() for label in set(labels)})
+
+
+def _finish(
+    out: Path,
+    about: Mapping[str, Any],
+    records: list[dict[str, Any]],
+    every: Sequence[Setting],
+    *,
+    as_json: bool,
+) -> None:
+    from splitwiper_lab.evaluation.recommend import recommendation
+    from splitwiper_lab.evaluation.tradeoff import Point
+    from splitwiper_lab.pages.tradeoff import markdown, table, write
+    from splitwiper_lab.theorem import theorem_table
+
+    place = {setting.name: number for number, setting in enumerate(every)}
+    points = [Point.from_dict(record["point"]) for record in records]
+    points.sort(key=lambda point: place.get(point.setting, len(place)))
+    checks = theorem_table(0.2)
+    advice = recommendation(points)
+    write(out / PAGE, about, points, advice, checks)
+    (out / TEXT).write_text(markdown(about, points, advice, machines(records), PAGE), encoding="utf-8")
+    if as_json:
+        show.emit([record["point"] for record in records])
+        return
+    screen = show.output()
+    headings, rows = table(points)
+    screen.print(show.table(headings[:COLUMNS], [row[:COLUMNS] for row in rows]))
+    screen.print()
+    show.line(screen, advice)
+    failed = sum(not check.step_holds for check in checks)
+    show.line(
+        screen,
+        f"Theorem 1's bound on posteriors fails in {failed} of {len(checks)} cases tried; the page lists them.",
+    )
+    show.line(screen, f"Results: {out / LINES}; page: {out / PAGE}")

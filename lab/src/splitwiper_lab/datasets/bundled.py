@@ -1,0 +1,50 @@
+"""Data sets that come with scikit-learn: no download, no network."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from splitwiper_lab.datasets.published import DataSet
+
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+TITLES = {
+    "digits": "written digits 1×8×8",
+    "wine": "13 measures of wines",
+    "breast_cancer": "30 measures of tumours",
+    "iris": "4 measures of flowers",
+    "descriptions": "texts about data sets",
+}
+_DESCRIBED = ("iris", "wine", "breast_cancer", "diabetes", "digits")
+_WORDS = 6
+"""Of one text."""
+
+
+def table(name: str) -> DataSet:
+    """A set of `TITLES`: digits in [0, 1], the others as measured; a fixed stratified quarter is held out for tests."""
+    import sklearn.datasets
+    from sklearn.model_selection import train_test_split
+
+    if name == "descriptions":
+        return _descriptions()
+    raw = getattr(sklearn.datasets, f"load_{name}")()
+    inputs = (raw.images[:, None] / 16 if name == "digits" else raw.data).astype(np.float32)
+    labels = WORDS if name == "digits" else tuple(map(str, raw.target_names))
+    named = np.array(labels)[raw.target]
+    train, held = train_test_split(np.arange(len(named)), test_size=0.25, random_state=0, stratify=named)
+    return DataSet(name, (inputs[train], named[train]), (inputs[held], named[held]), labels)
+
+
+def _descriptions() -> DataSet:
+    """What scikit-learn tells of its data sets, a few words a row, labelled with the set; each fourth is a test row."""
+    import sklearn.datasets
+
+    texts: list[str] = []
+    labels: list[str] = []
+    for name in _DESCRIBED:
+        words = getattr(sklearn.datasets, f"load_{name}")().DESCR.split()
+        rows = [" ".join(words[start : start + _WORDS]) for start in range(0, len(words), _WORDS)]
+        texts += rows
+        labels += [name] * len(rows)
+    held = np.arange(len(texts)) % 4 == 3
+    parts = [([texts[row] for row in np.flatnonzero(of)], np.array(labels)[of]) for of in (~held, held)]
+    return DataSet("descriptions", parts[0], parts[1], _DESCRIBED)

@@ -1,0 +1,92 @@
+"""Sizes and SHA-256 of fetched files, kept in ``checksums.json`` beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import DataError
+from splitwiper_lab.datasets.published import Published
+
+NAME = "checksums.json"
+
+
+def write(what: Published, place: Path) -> None:
+    """Record sizes and hashes of the files in ``place``."""
+    found = {path.name: {"size": path.stat().st_size, "sha256": _sha256(path)} for path in _present(what, place)}
+    text = json.dumps({"format": 1, "set": what.name, "files": found}, indent=2)
+    (place / NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def check_sizes(what: Published, root: Path) -> None:
+    """Compare the sizes of files with those recorded; without a record there is nothing to compare.
+
+    Raises:
+        DataError: a file has another size.
+    """
+    place = what.place(root)
+    recorded = _recorded(what, place)
+    for path in _present(what, place):
+        if path.name in recorded:
+            size, was = path.stat().st_size, recorded[path.name]["size"]
+            if size != was:
+                what.damaged(path, f"{size:,} bytes instead of the {was:,} that were fetched")
+
+
+def check(what: Published, root: Path) -> dict[str, str]:
+    """Compare the hashes of all files with those recorded or published.
+
+    Returns:
+        For each file what it is: ``fetched``, ``published``, ``not the published file`` (which may be a part of it, or
+        compressed anew), or ``unknown`` where nothing is known of it.
+
+    Raises:
+        DataError: a file has another size than was fetched, or another hash than was fetched or published.
+    """
+    check_sizes(what, root)
+    place = what.place(root)
+    recorded = _recorded(what, place)
+    outcome = {}
+    for path in _present(what, place):
+        known = recorded.get(path.name)
+        if known is not None and _sha256(path) != known["sha256"]:
+            what.damaged(path, "its SHA-256 is not that of the file that was fetched")
+        outcome[path.name] = _as_published(what, path) if known is None else "fetched"
+    return outcome
+
+
+def _as_published(what: Published, path: Path) -> str:
+    offer = next((d for d in (*what.downloads, *what.unpacked) if d.file == path.name), None)
+    if offer is None:
+        return "unknown"
+    if offer.size == path.stat().st_size:
+        if _sha256(path) == offer.sha256:
+            return "published"
+        if path.suffix != ".gz":  # somebody may have compressed it anew; it has a checksum of its own inside
+            what.damaged(path, "its SHA-256 is not the published one")
+    return "not the published file"
+
+
+def _present(what: Published, place: Path) -> list[Path]:
+    return [path for file in what.files if (path := what.path(place, file))]
+
+
+def _recorded(what: Published, place: Path) -> dict[str, dict[str, Any]]:
+    """Files and what was recorded of them; empty if there is no record of this set."""
+    file = place / NAME
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if found["set"] != what.name:  # another set in the same folder
+            return {}
+        return {str(n): {"size": int(v["size"]), "sha256": str(v["sha256"])} for n, v in found["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
+        raise DataError(f"{file} is not a record of checksums; delete it to go without it.") from problem
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,255 @@
+"""A known data set, or several, divided over clients: what experiments and ``splitwiper data plot`` start from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from splitwiper.errors import DataError
+from splitwiper.seeding import Stream
+from splitwiper.wire.columns import Array
+from splitwiper_lab.datasets.mnist import as_rgb32
+from splitwiper_lab.datasets.partition import Mixed, mixed, one_of, rounded
+from splitwiper_lab.datasets.published import DataSet, Part
+from splitwiper_lab.datasets.sources import known, load
+
+MOST_CLIENTS = 100_000
+CLIENTS = ("north", "south", "east", "west", "centre")
+FORGET: dict[str, str | int] = {
+    "cifar10": "bird",
+    "cifar100": "aquarium_fish",
+    "mnist": 3,
+    "ag_news": "Sports",
+    "digits": "three",
+    "wine": "class_1",
+    "breast_cancer": "malignant",
+    "iris": "versicolor",
+    "descriptions": "wine",
+}
+"""The label to forget unless another is named."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """Training and test rows by client."""
+
+    train: dict[str, Part] = field(repr=False)
+    test: dict[str, Part] = field(repr=False)
+    tasks: dict[str, str]
+    """The set each client's rows are from; empty where there is one set only."""
+    forget: str | int
+    """The label that is to be forgotten."""
+    owner: str
+    """A client that holds it; the only one, unless it is shared."""
+    sources: tuple[str, ...]
+    labels: dict[str, tuple[str | int, ...]]
+    """The labels of each set, in the order they were published in."""
+
+    @property
+    def forget_source(self) -> str:
+        """The set that the label to forget belongs to."""
+        return self.tasks[self.owner] or self.sources[0]
+
+    def counts(self, part: str = "train") -> dict[str, dict[str | int, int]]:
+        """Rows per client and label, in the part ``train`` or ``test``."""
+        found: dict[str, dict[str | int, int]] = {}
+        for client, (_, labels) in (self.train if part == "train" else self.test).items():
+            held = Counter(labels.tolist())
+            order = self.labels[self.tasks[client] or self.sources[0]]
+            found[client] = {label: held[label] for label in order if held[label]}
+        return found
+
+
+def client_names(number: int) -> tuple[str, ...]:
+    """Names for so many clients.
+
+    >>> client_names(6)
+    ('north', 'south', 'east', 'west', 'centre', 'client-6')
+
+    Raises:
+        DataError: there are too many.
+    """
+    if number > MOST_CLIENTS:
+        raise DataError(f"{number:,} clients are too many; give at most {MOST_CLIENTS:,}.")
+    return (*CLIENTS, *(f"client-{n}" for n in range(len(CLIENTS) + 1, number + 1)))[: max(number, 0)]
+
+
+def divided(
+    source: str,
+    *,
+    partition: str = "overlapping",
+    clients: int | Sequence[str] = 5,
+    forget: str | int | None = None,
+    owner: str | None = None,
+    share: bool = False,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    rows: int | None = None,
+    download: bool = False,
+) -> Divided:
+    """Load a data set and divide it over clients.
+
+    Args:
+        source: a name, or several joined by ``+``, say ``cifar10+mnist``: each then has clients of its own, the first
+            ones as many as the others or more (three and two of five), and its name is their task. MNIST's pictures
+            take the shape of CIFAR's when they are mixed.
+        partition: ``homogeneous``, ``overlapping``, ``disjoint`` or ``equal``.
+        clients: how many, or their names.
+        forget: the label that is to be forgotten; see `FORGET`.
+        owner: the client that holds it; the first one unless given.
+        share: divide the label like any other.
+        seed: the root seed.
+        folder: the data folder.
+        rows: take so many training rows only, all labels in proportion, and as large a share of the test rows.
+        download: fetch what is not there.
+
+    Raises:
+        NotFoundError: a set is not known, or not there.
+        DataError: a set is damaged, or cannot be divided like that.
+    """
+    names = _names(source)
+    own = _clients(names, clients)
+    sets = {name: load(name, folder=folder, download=download) for name in names}
+    target, label = _label(sets, forget, own, owner)
+    if rows is not None:
+        sets = subset(sets, rows=rows, seed=seed)
+    found = mixed(
+        {name: (data.train[1], data.test[1]) for name, data in sets.items()},
+        clients=own,
+        kind=partition,
+        forget=(target, label),
+        owner=owner,
+        seed=seed,
+        share=share,
+    )
+    return _assemble(_alike(sets), found, label, _holder(found, sets[target], own[target], label, owner))
+
+
+def subset(sets: Mapping[str, DataSet], *, rows: int, seed: int) -> dict[str, DataSet]:
+    """Data sets with ``rows`` training rows in all, and as large a share of the test rows.
+
+    Raises:
+        DataError: more rows are asked for than there are, or fewer than there are labels.
+    """
+    there = {name: len(data.train[1]) for name, data in sets.items()}
+    labels = sum(len(data.labels) for data in sets.values())
+    if not labels <= rows <= sum(there.values()):
+        raise DataError(
+            f"a subset of {rows:,} rows cannot be taken from {' and '.join(sets)}: ask for {labels:,} (one for each "
+            f"label) to {sum(there.values()):,}."
+        )
+    wanted = _in_proportion(np.array(list(there.values())), rows).tolist()
+    return {
+        name: replace(
+            data,
+            train=_some(data.train, want, seed=seed, purpose=f"subset/train/{name}"),
+            test=_some(
+                data.test, round(len(data.test[1]) * want / there[name]), seed=seed, purpose=f"subset/test/{name}"
+            ),
+        )
+        for (name, data), want in zip(sets.items(), wanted, strict=True)
+    }
+
+
+def _some(part: Part, rows: int, *, seed: int, purpose: str) -> Part:
+    """So many rows, but at least one of each label."""
+    labels = part[1]
+    names, there = np.unique(labels, return_counts=True)
+    chosen = []
+    for name, want in zip(names.tolist(), _in_proportion(there, max(rows, len(names))), strict=True):
+        where = np.flatnonzero(labels == name)
+        chosen.append(where[Stream(seed, purpose, str(name)).permutation(len(where))[:want]])
+    return _take(part, np.sort(np.concatenate(chosen)))
+
+
+def _in_proportion(there: Array, rows: int) -> Array:
+    """How many to take of what is there, at least one of each."""
+    return rounded(there * (rows / there.sum()), rows, least=1)
+
+
+def _take(part: Part, rows: Array) -> Part:
+    inputs, labels = part
+    return ([inputs[row] for row in rows] if isinstance(inputs, list) else inputs[rows]), labels[rows]
+
+
+def _assemble(sets: dict[str, DataSet], found: Mixed, label: str | int, owner: str) -> Divided:
+    train, test = (
+        {
+            client: _take((sets[task].train, sets[task].test)[number], part[client])
+            for client, task in found.tasks.items()
+        }
+        for number, part in enumerate(found.rows)
+    )
+    return Divided(
+        train=train,
+        test=test,
+        tasks={client: task if len(sets) > 1 else "" for client, task in found.tasks.items()},
+        forget=label,
+        owner=owner,
+        sources=tuple(sets),
+        labels={name: data.labels for name, data in sets.items()},
+    )
+
+
+def _names(source: str) -> tuple[str, ...]:
+    names = tuple(known(name.strip()) for name in source.split("+"))
+    if len(set(names)) < len(names):
+        raise DataError(f"{source!r} names a data set twice; name each once.")
+    return names
+
+
+def _clients(sets: tuple[str, ...], clients: int | Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Each set's clients: the first sets get one more where they cannot get as many."""
+    names = client_names(clients) if isinstance(clients, int) else tuple(clients)
+    if len(names) < len(sets):
+        raise DataError(f"too few clients ({len(names)}) for {' and '.join(sets)}; give each data set at least one.")
+    each, more = divmod(len(names), len(sets))
+    found = {}
+    for place, name in enumerate(sets):
+        first = place * each + min(place, more)
+        found[name] = names[first : first + each + (place < more)]
+    return found
+
+
+def _label(
+    sets: dict[str, DataSet], forget: str | int | None, clients: dict[str, tuple[str, ...]], owner: str | None
+) -> tuple[str, str | int]:
+    """The set and the label that is to be forgotten; it is of the owner's set where an owner is named."""
+    if owner is not None:
+        one_of([client for own in clients.values() for client in own], owner, "client")
+    candidates = [name for name in sets if owner is None or owner in clients[name]]
+    if forget is None:
+        return candidates[0], FORGET[candidates[0]]
+    labels = [label for name in candidates for label in sets[name].labels]
+    label = one_of(labels, forget, "label", f" in {' and '.join(candidates)}")
+    return next(name for name in candidates if label in sets[name].labels), label
+
+
+def _holder(found: Mixed, data: DataSet, clients: tuple[str, ...], label: str | int, owner: str | None) -> str:
+    """The owner; of a shared label the first holder."""
+    holding = [c for c in clients if (data.train[1][found.rows[0][c]] == label).any()]
+    if not holding:
+        raise DataError(
+            f"no training row of {data.name} is labelled {label!r}, so nobody could forget it: name another label to "
+            "forget, or fetch the whole set."
+        )
+    if owner is not None and owner not in holding:
+        they = "does" if len(holding) == 1 else "do"
+        raise DataError(
+            f"client {owner!r} holds no {label!r}: {', '.join(holding)} {they}. Name one of them as the owner, or "
+            "take another seed."
+        )
+    return owner or holding[0]
+
+
+def _alike(sets: dict[str, DataSet]) -> dict[str, DataSet]:
+    """The sets, MNIST in the shape of CIFAR where both are there: one network reads both."""
+    if "mnist" not in sets or not {"cifar10", "cifar100"} & set(sets):
+        return sets
+    grey = sets["mnist"]
+    train, test = ((as_rgb32(inputs), labels) for inputs, labels in (grey.train, grey.test))
+    return {**sets, "mnist": replace(grey, train=train, test=test)}

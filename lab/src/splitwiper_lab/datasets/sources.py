@@ -1,0 +1,143 @@
+"""Known data sets by name: where they are looked for, how they are loaded, and what of them is here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from splitwiper.errors import ConfigError, DataError, NotFoundError, SplitWiperError, StoreError, nearest
+from splitwiper.formats import count
+from splitwiper_lab.datasets.ag_news import AG_NEWS
+from splitwiper_lab.datasets.bundled import TITLES, table
+from splitwiper_lab.datasets.checksums import check, check_sizes
+from splitwiper_lab.datasets.cifar import CIFAR10, CIFAR100
+from splitwiper_lab.datasets.mnist import MNIST
+from splitwiper_lab.datasets.published import DataSet, Published
+
+VARIABLE = "SPLITWIPER_DATA"
+"""The environment variable that names the data folder."""
+PUBLISHED: dict[str, Published] = {what.name: what for what in (CIFAR10, CIFAR100, MNIST, AG_NEWS)}
+"""Sets that lie in a data folder."""
+NAMES: tuple[str, ...] = (*PUBLISHED, *TITLES)
+
+
+def data_folder(folder: str | Path | None = None) -> Path:
+    """Where data sets lie: the argument, else ``SPLITWIPER_DATA``, else ``splitwiper/data`` in the user's cache.
+
+    Raises:
+        ConfigError: it is below the home of a user who has none.
+    """
+    given = Path(folder or os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    try:
+        found = given.expanduser()
+    except RuntimeError as problem:
+        raise ConfigError(
+            f"the data folder {given} has no place here ({problem}); give a whole path with --data or {VARIABLE}."
+        ) from problem
+    return found if folder or os.environ.get(VARIABLE) else found / "splitwiper" / "data"
+
+
+def known(name: str) -> str:
+    """The name of a set as it is known here; hyphens do not matter.
+
+    >>> known("ag-news"), known("cifar-10")
+    ('ag_news', 'cifar10')
+
+    Raises:
+        NotFoundError: there is none; the message names the nearest.
+    """
+    if name not in NAMES:
+        for one in NAMES:
+            if one.replace("_", "") == name.replace("-", "").replace("_", ""):
+                return one
+        hint = nearest(name, NAMES) or f" Known are {', '.join(NAMES)}."
+        raise NotFoundError(f"there is no data set {name!r}.{hint}")
+    return name
+
+
+def load(name: str, *, folder: str | Path | None = None, download: bool = False) -> DataSet:
+    """A data set by name, read from its published files and checked.
+
+    Args:
+        name: one of `NAMES`.
+        folder: the data folder, see `data_folder`.
+        download: fetch the set from its publisher if it is not there.
+
+    Raises:
+        NotFoundError: no such set, or its files are not there; the message says which, from where, and where to.
+        DataError: a file is cut short or altered; the message names the file, the place and the remedy.
+    """
+    name = known(name)
+    if name in TITLES:
+        return table(name)
+    what, root = PUBLISHED[name], data_folder(folder)
+    check_sizes(what, root)
+    try:
+        return what.load(root)
+    except NotFoundError:
+        if not download:
+            raise
+    from splitwiper_lab.datasets.fetch import fetch
+
+    fetch(what, folder=root)
+    return what.load(root)
+
+
+@dataclass(frozen=True)
+class Found:
+    """One data set, as it is here."""
+
+    name: str
+    title: str
+    state: str
+    """``bundled``, ``present``, ``part``, ``missing``, ``incomplete``, ``damaged`` or ``unreadable``."""
+    train: int = 0
+    test: int = 0
+    labels: int = 0
+    files: dict[str, str] = field(default_factory=dict)
+    """What each file was found to be, see `checksums.check`. Filled in where hashes are compared."""
+    note: str = ""
+    """What is to be said of it although it can be used: that it is a part."""
+    problem: SplitWiperError | None = None
+
+
+def inspect(name: str, *, folder: str | Path | None = None, hashes: bool = False) -> Found:
+    """Read a data set and say what was found.
+
+    Args:
+        name: one of `NAMES`.
+        folder: the data folder.
+        hashes: compare the files' hashes too, with those recorded when they were fetched, or published.
+
+    Raises:
+        NotFoundError: there is no data set of that name.
+    """
+    name = known(name)
+    title = TITLES.get(name) or PUBLISHED[name].title
+    files: dict[str, str] = {}
+    try:
+        if hashes and name in PUBLISHED:
+            files = check(PUBLISHED[name], data_folder(folder))
+        data = load(name, folder=folder)
+    except DataError as problem:
+        return Found(name, title, "damaged", files=files, problem=problem)
+    except NotFoundError as problem:
+        what, root = PUBLISHED[name], data_folder(folder)
+        some = any(what.path(what.place(root), file) for file in what.files)
+        return Found(name, title, "incomplete" if some else "missing", files=files, problem=problem)
+    except OSError as problem:
+        told = StoreError(f"{problem.filename or name}: {problem.strerror or problem}. Check your rights to it.")
+        return Found(name, title, "unreadable", files=files, problem=told)
+    rows, note = (len(data.train[1]), len(data.test[1])), _part(name, data)
+    state = "bundled" if name in TITLES else "part" if note else "present"
+    return Found(name, title, state, *rows, labels=len(data.labels), files=files, note=note)
+
+
+def _part(name: str, data: DataSet) -> str:
+    """That fewer rows are here than were published; empty if all are."""
+    if name in TITLES:
+        return ""
+    here = zip(("training", "test"), (data.train, data.test), PUBLISHED[name].rows, strict=True)
+    less = [f"{count(len(p[1]))} of {count(all_)} {part} rows" for part, p, all_ in here if len(p[1]) < all_]
+    return f"{' and '.join(less)}: a part, not the whole published set." if less else ""

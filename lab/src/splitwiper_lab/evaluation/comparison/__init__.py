@@ -1,0 +1,23 @@
+"""Systems side by side on the same data, network and meters: what each learns, what forgetting costs, and whom."""
+
+from splitwiper_lab.evaluation.comparison.membership import Exposure, exposures
+from splitwiper_lab.evaluation.comparison.record import Phase, Record
+from splitwiper_lab.evaluation.comparison.running import compared, stage
+from splitwiper_lab.evaluation.comparison.settings import Comparison, System, read_comparison
+from splitwiper_lab.evaluation.comparison.summary import Line, Spread, in_order, summary
+
+__all__ = [
+    "Comparison",
+    "Exposure",
+    "Line",
+    "Phase",
+    "Record",
+    "Spread",
+    "System",
+    "compared",
+    "exposures",
+    "in_order",
+    "read_comparison",
+    "stage",
+    "summary",
+]

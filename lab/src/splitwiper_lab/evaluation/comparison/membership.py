@@ -1,0 +1,208 @@
+"""Membership inference against the systems of a comparison: same rows, same shadows, a retrained model beside each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from splitwiper.data.rows import as_rows, pack
+from splitwiper.errors import ConfigError
+from splitwiper.seeding import Stream
+from splitwiper.wire import Label
+from splitwiper.wire.columns import Array
+from splitwiper.wire.labels import in_order
+from splitwiper_lab.attacks.membership import Answers, Inputs, Judges, Model, Pair, Sample, judged, shadow_pairs
+from splitwiper_lab.baselines import Forgetting, Problem
+from splitwiper_lab.baselines.problem import Holding, holding
+from splitwiper_lab.baselines.whole import answering, train_whole
+from splitwiper_lab.datasets.published import Part
+from splitwiper_lab.evaluation.comparison.record import Record
+from splitwiper_lab.evaluation.comparison.settings import Comparison
+from splitwiper_lab.evaluation.comparison.summary import Spread
+from splitwiper_lab.workloads import Workload
+
+_MOST = 1000
+"""Rows of either kind that attacks look at."""
+
+
+def check_attackable(work: Workload, comparison: Comparison) -> None:
+    """Refuse what membership inference cannot be tried on, before anything is trained.
+
+    Raises:
+        ConfigError: the client leaves, or has no test rows of the label.
+    """
+    if comparison.level == "client":
+        raise ConfigError("compare.membership: a client that leaves has no model to ask; take class or sample.")
+    labels = list(work.test[work.owner][1]) if work.owner in work.test else []
+    if work.forget not in labels:
+        raise ConfigError(
+            f"compare.membership: {work.owner!r} has no test rows of {work.forget!r}, which forgotten rows are told "
+            "from; give it some."
+        )
+
+
+def withheld(work: Workload, share: float) -> tuple[Workload, dict[str, Part]]:
+    """A workload without a share of every client's training rows, and those rows: the attacker's own."""
+    kept, taken = {}, {}
+    for name, data in work.train.items():
+        rows = as_rows(data, task="")
+        digests = Sample(
+            _inputs(rows.inputs, rows.call), rows.labels
+        ).digests  # rows with the same inputs stay together
+        number = {digest: place for place, digest in enumerate(dict.fromkeys(digests))}
+        order = Stream(work.config.seed, "compare/shadow", name).permutation(len(number))
+        cut = round(share * len(order))
+        if not 0 < cut < len(order):
+            raise ConfigError(
+                f"compare.membership.shadow = {share:g} of the {len(order)} rows of {name!r} is {cut} rows."
+            )
+        mine = np.isin([number[digest] for digest in digests], order[:cut])
+        taken[name], kept[name] = _taken(*data, np.flatnonzero(mine)), _taken(*data, np.flatnonzero(~mine))
+    return dataclasses.replace(work, train=kept), taken
+
+
+def _taken(inputs: Any, labels: Any, rows: Array) -> Part:
+    chosen = {k: v[rows] for k, v in inputs.items()} if isinstance(inputs, Mapping) else inputs[rows]
+    return chosen, np.asarray(labels)[rows]
+
+
+class Attacker:
+    """Shadows on rows of its own, and the candidates it is asked about.
+
+    Args:
+        work: what the systems learn from.
+        problem: the same, in canonical order.
+        forgetting: what they forget.
+        own: the attacker's rows, by client.
+        comparison: how much it knows.
+    """
+
+    def __init__(
+        self,
+        work: Workload,
+        problem: Problem,
+        forgetting: Forgetting,
+        own: Mapping[str, Part],
+        comparison: Comparison,
+    ) -> None:
+        self._seed, held = work.config.seed, problem.clients[forgetting.client]
+        self._unlearned = _first(_sample(held, forgetting.gone), _MOST)
+        self._retained = _sample(held, ~forgetting.gone)
+        labels = set(self._unlearned.labels)
+        tests = as_rows(work.test[forgetting.client], task=work.tasks.get(forgetting.client, ""))
+        there = np.array([label in labels for label in tests.labels], bool)
+        every = Sample(_inputs(tests.inputs, tests.call), tests.labels)
+        self._outsiders = _first(every.take(np.flatnonzero(there)), _MOST)
+        shadows = shadow_pairs(
+            _own_rows(own, work, comparison),
+            _trainer(problem, held),
+            forget="class" if forgetting.level == "class" else "part",
+            count=comparison.membership.shadows,
+            share=comparison.delta if forgetting.level == "sample" else 0.5,
+            seed=self._seed,
+        )
+        self._judges = Judges(shadows, seed=self._seed)
+
+    def attack(self, before: Model, after: Model, retrained: Model) -> list[dict[str, Any]]:
+        """Run every attack on one system, and on the same with a retrained model in place of what forgot."""
+        pair = Pair(before, after, self._unlearned, self._outsiders, self._retained)
+        return [outcome.to_dict() for outcome in self._judges(pair, reference=retrained)]
+
+
+def _sample(held: Holding, keep: Array) -> Sample:
+    chosen = held.kept(keep)
+    columns = {name: np.asarray(chosen.shard.columns[name]) for name in chosen.names}
+    return Sample(_inputs(columns, held.call), tuple(chosen.labels[code] for code in chosen.shard.codes))
+
+
+def _inputs(columns: Mapping[str, Array], call: str) -> Inputs:
+    return columns if call != "one" else next(iter(columns.values()))
+
+
+def _first(rows: Sample, most: int) -> Sample:
+    return rows.take(np.arange(min(most, len(rows))))
+
+
+def _own_rows(own: Mapping[str, Part], work: Workload, comparison: Comparison) -> Sample:
+    """The attacker's rows; where it knows some labels only, those."""
+    parts = [as_rows(own[name], task=work.tasks.get(name, "")) for name in sorted(own)]
+    labels = [label for part in parts for label in part.labels]
+    columns = {k: np.concatenate([part.inputs[k] for part in parts]) for k in parts[0].inputs}
+    every = in_order(labels)
+    order = Stream(work.config.seed, "compare/known").permutation(len(every))
+    known = {every[place] for place in order[: max(2, math.ceil(comparison.membership.labels * len(every)))]}
+    rows = Sample(_inputs(columns, parts[0].call), labels)
+    return rows.take(np.array([place for place, label in enumerate(labels) if label in known], np.int64))
+
+
+def _trainer(problem: Problem, like: Holding) -> Callable[[Inputs, Sequence[Label], int], tuple[Answers, Any]]:
+    """Trains the unsplit network, as its architecture and recipe are known to everybody."""
+
+    def train(inputs: Inputs, labels: Sequence[Label], seed: int) -> tuple[Answers, tuple[Label, ...]]:
+        named = dict(inputs) if isinstance(inputs, Mapping) else {like.names[0]: inputs}
+        rows = dataclasses.replace(
+            as_rows((pack(named, like.call), [x.name for x in labels]), task=""), labels=tuple(labels)
+        )
+        weights = train_whole(
+            problem,
+            [holding("shadow", rows, key=b"shadow")],
+            stream=Stream(problem.config.seed, "shadow", seed),
+            what="a shadow model",
+        )
+
+        logits = answering(problem, weights)
+        return lambda asked: torch.softmax(logits(asked).double(), dim=1).numpy(), weights.labels
+
+    return train
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """One attack on one system, over all seeds."""
+
+    system: str
+    unlearning: str
+    attack: str
+    knows: str
+    hit_rate: Spread
+    false_positive_rate: Spread
+    auc: Spread
+    interval: tuple[float, float]
+    """The mean of both ends."""
+    difference: Spread | None
+    """From the same attack on a retrained model."""
+    verdict: str
+
+
+def exposures(records: Sequence[Record]) -> list[Exposure]:
+    """Results of all attacks, in the order of systems."""
+    groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
+    for record in records:
+        for found in record.membership:
+            knows = f"{found['labels']} labels, {found['tasks']} tasks"
+            groups.setdefault((record.system, record.unlearning, found["attack"], knows), []).append(found)
+    return [_exposure(*key, group) for key, group in groups.items()]
+
+
+def _exposure(system: str, unlearning: str, attack: str, knows: str, found: Sequence[Mapping[str, Any]]) -> Exposure:
+    beside = [one["comparison"] for one in found if one["comparison"] is not None]
+    verdicts: list[str] = [judged(*one["interval"]) for one in beside]  # by today's rule, whenever it was measured
+    told = [word if len(verdicts) == 1 else f"{word} {verdicts.count(word)}×" for word in dict.fromkeys(verdicts)]
+    return Exposure(
+        system,
+        unlearning,
+        attack,
+        knows,
+        Spread.of(one["hit_rate"] for one in found),
+        Spread.of(one["false_positive_rate"] for one in found),
+        Spread.of(one["auc"] for one in found),
+        (float(np.mean([one["interval"][0] for one in found])), float(np.mean([one["interval"][1] for one in found]))),
+        Spread.of(one["difference"] for one in beside) if beside else None,
+        ", ".join(told) or "not compared",
+    )

@@ -1,0 +1,247 @@
+"""What is compared: the ``[compare]`` table of a configuration file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from splitwiper.config import Masking, Noise, from_dict
+from splitwiper.config.settings import bounded, choice, typed
+from splitwiper.errors import ConfigError, nearest
+from splitwiper.formats import plural
+from splitwiper.seeding import digest
+from splitwiper_lab.baselines import FRAMEWORKS, Framework
+from splitwiper_lab.baselines.sisa import Sharding
+from splitwiper_lab.baselines.unlearning import METHODS, Method, Retraining
+
+LEVELS = ("class", "sample", "client")
+OURS, SISA = "splitwiper", "sisa"
+KINDS = (OURS, *FRAMEWORKS, SISA)
+_NETWORKS = ("preserver", "destroyer")
+"""Settings of ways to unlearn that a file cannot hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """Membership inference against each system: how much the attacker has, and what it knows.
+
+    Attributes:
+        shadow: the share of every client's training rows that the attacker has, and systems do not; 0 attacks nothing.
+        shadows: shadow models of each kind.
+        labels: the share of labels that the attacker has rows of.
+    """
+
+    shadow: float = 0.0
+    shadows: int = 2
+    labels: float = 1.0
+
+    def __post_init__(self) -> None:
+        typed(self)
+        bounded(self, "shadow", 0, high=0.9)
+        bounded(self, "shadows", 1, high=64)
+        bounded(self, "labels", 0, strict=True, high=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One system of a comparison.
+
+    Attributes:
+        kind: one of `KINDS`.
+        name: how it is called in tables.
+        framework: of split learning.
+        methods: how it forgets, where there is a choice.
+        sharding: of SISA.
+        masking: of SplitWiper+.
+        noise: of SplitWiper+.
+    """
+
+    kind: str
+    name: str
+    framework: Framework | None = None
+    methods: tuple[Method, ...] = ()
+    sharding: Mapping[str, Any] = field(default_factory=dict)
+    masking: Masking = field(default_factory=Masking)
+    noise: Noise = field(default_factory=Noise)
+
+    @property
+    def ways(self) -> dict[str, str]:
+        """How it forgets, by name, and a digest of all settings behind it. SplitWiper and SISA have a way of their own.
+
+        Results with other digests are results of something else.
+        """
+        own = repr(dataclasses.replace(self, methods=()))
+        return {way: digest(own, repr(m)) for way, m in self.named.items()} or {self.kind: digest(own)}
+
+    @property
+    def named(self) -> dict[str, Method]:
+        """Its methods by name; two of a kind with their settings."""
+        names = [method.name for method in self.methods]
+        return {m.name if names.count(m.name) == 1 else m.told: m for m in self.methods}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What holds for all systems of a comparison.
+
+    Attributes:
+        seeds: how many: the configuration's, and those after it.
+        level: what is forgotten: the label ('class'), some of its rows ('sample'), or all of the owner's ('client').
+        delta: at level sample, the share of the label's rows (δ in the paper).
+        bandwidth: megabits per second of a client's line.
+        absent: a client that cannot be reached while the owner forgets; the last one unless given.
+        forget: the label to forget, where the file names clients' own data; a known set says it itself.
+        owner: the client that forgets it.
+        membership: whether and how membership inference is tried.
+    """
+
+    seeds: int = 1
+    level: str = "class"
+    delta: float = 0.5
+    bandwidth: float = 100.0
+    absent: str = ""
+    forget: str | int = ""
+    owner: str = ""
+    membership: Membership = field(default_factory=Membership)
+
+    def __post_init__(self) -> None:
+        bounded(self, "seeds", 1, high=1000)
+        bounded(self, "delta", 0, strict=True, high=1)
+        bounded(self, "bandwidth", 0, strict=True)
+        choice(self, "level", LEVELS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Conditions):
+    """All of a ``[compare]`` table: conditions, and systems in the order of the table."""
+
+    systems: tuple[System, ...] = ()
+
+
+def read_comparison(table: Mapping[str, Any]) -> Comparison:
+    """The ``[compare]`` table.
+
+    Raises:
+        ConfigError: a key or value is wrong; the message names the nearest that is not.
+    """
+    values = dict(table)
+    listed = values.pop("systems", [{"kind": OURS}, {"kind": "vanilla"}])
+    if not isinstance(listed, list) or not listed:
+        raise ConfigError("compare.systems must be a list of systems, as in [[compare.systems]] kind = 'vanilla'.")
+    for key in values:
+        if key not in (known := ["systems", *(f.name for f in dataclasses.fields(Conditions))]):
+            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
+            raise ConfigError(f"unknown key {'compare.' + key!r}.{hint}")
+    own = from_dict(Conditions, values, where="compare.")
+    systems = tuple(_named(one, f"compare.systems[{place}]") for place, one in enumerate(listed))
+    names = [system.name for system in systems]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two systems of compare.systems are called {name!r}; give one of them another name.")
+    return Comparison(systems=systems, **{f.name: getattr(own, f.name) for f in dataclasses.fields(own)})
+
+
+def _named(values: Any, where: str) -> System:
+    """A system; what is wrong with it is told with its place in the list."""
+    try:
+        return _system(values, f"{where}.")
+    except ConfigError as problem:
+        raise ConfigError(str(problem) if where in str(problem) else f"{where}: {problem}") from problem
+
+
+def _system(values: Any, where: str) -> System:
+    if isinstance(values, str):
+        values = {"kind": values}
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where[:-1]} must be a name or a table, not {values!r}.")
+    rest = dict(values)
+    kind, name = str(rest.pop("kind", "")), rest.pop("name", "")
+    if not isinstance(name, str) or not name.isprintable():
+        raise ConfigError(f"{where}name = {name!r} must be a text of one line.")
+    if kind not in KINDS:
+        hint = nearest(kind, KINDS) or f" Known are {', '.join(KINDS)}."
+        raise ConfigError(f"{where}kind = {kind!r} is no system.{hint}")
+    if kind == OURS:
+        found = from_dict(_Ours, rest, where=where)
+        plus = "+" if found.masking.is_on or found.noise.is_on else ""
+        return System(kind=kind, name=name or f"{OURS}{plus}", masking=found.masking, noise=found.noise)
+    if kind == SISA:
+        sharding = from_dict(_Sisa, rest, where=where)
+        sliced = f" × {sharding.slices} slices" if sharding.slices > 1 else ""
+        told = f"{SISA}, {plural(sharding.shards, 'shard')}{sliced}".replace("\xa0", " ")
+        return System(kind=kind, name=name or told, sharding=dataclasses.asdict(sharding))
+    methods = _methods(rest.pop("unlearning", [Retraining.name]), where)
+    split = from_dict(_Split, rest, where=where)
+    given = {f.name: value for f in dataclasses.fields(split) if (value := getattr(split, f.name)) not in ("", None)}
+    if "synchronise" in given:
+        choice(split, "synchronise", ("none", "average"))
+        given["synchronise"] = given["synchronise"] == "average"
+    if "momentum" in given:
+        choice(split, "momentum", ("kept", "fresh"))
+        given["fresh"] = given.pop("momentum") == "fresh"
+    framework = FRAMEWORKS[kind](**given)
+    told = ", ".join(
+        [kind, framework.schedule, *(["synchronised"] if kind == "vanilla" and framework.synchronise else [])]
+    )
+    return System(kind=kind, name=name or told, framework=framework, methods=methods)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ours:
+    masking: Masking = field(default_factory=Masking)
+    noise: Noise = field(default_factory=Noise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sisa:
+    shards: int = 5
+    slices: int = 1
+    aggregate: str = "vote"
+
+    def __post_init__(self) -> None:
+        Sharding(shards=self.shards, slices=self.slices, epochs=1, aggregate=self.aggregate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Split:
+    """A framework's settings; empty ones are its own."""
+
+    schedule: str = ""
+    aggregate: str = ""
+    synchronise: str = ""
+    start: str = ""
+    momentum: str = ""
+
+
+def _methods(listed: Any, where: str) -> tuple[Method, ...]:
+    if isinstance(listed, str | Mapping):
+        listed = [listed]
+    if not isinstance(listed, list) or not listed:
+        raise ConfigError(f"{where}unlearning must be a list of ways to unlearn: {', '.join(METHODS)}.")
+    methods = tuple(_method(one, f"{where}unlearning") for one in listed)
+    names = [method.told for method in methods]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{where}unlearning names {name} twice; name each way once, or with other settings.")
+    return methods
+
+
+def _method(values: Any, where: str) -> Method:
+    if not isinstance(values, str | Mapping):
+        raise ConfigError(f"{where}: {values!r} is neither a way's name nor a table with its method.")
+    rest: dict[str, Any] = {"method": values} if isinstance(values, str) else dict(values)
+    name = str(rest.pop("method", ""))
+    if name not in METHODS:
+        hint = nearest(name, METHODS) or f" Known are {', '.join(METHODS)}."
+        raise ConfigError(f"{where}: there is no way to unlearn {name!r}.{hint}")
+    kind = METHODS[name]
+    known = [f.name for f in dataclasses.fields(kind) if f.name not in _NETWORKS]
+    for key, value in rest.items():
+        if key not in known:
+            hint = nearest(key, known) or (f" Known keys: {', '.join(known)}." if known else " It has no settings.")
+            raise ConfigError(f"{where}: unknown key {key!r} of {name}.{hint}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"{where}: {key} of {name} must be a number, not {value!r}.")
+    return kind(**rest)

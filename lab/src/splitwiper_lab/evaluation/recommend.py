@@ -1,0 +1,66 @@
+"""What to take, in words: the settings nothing else beats in accuracy, secrecy and bytes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from splitwiper.formats import percent
+from splitwiper_lab.evaluation.tradeoff import Point
+
+CLOSE = 0.02
+"""Accuracy given up that people hardly notice."""
+NOTHING = 0.95
+"""Rows recovered from which on nothing is hidden."""
+HIDDEN = 0.55
+"""Rows recovered up to which labels may be called hidden from the attacks tried."""
+
+
+def frontier(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Points that no other beats or equals in accuracy, recovery and bytes while being better in one of them."""
+    return tuple(p for p in points if not any(_beats(other, p) for other in points))
+
+
+def _beats(one: Point, other: Point) -> bool:
+    a, b = (one.accuracy, -one.recovery, -one.sent), (other.accuracy, -other.recovery, -other.sent)
+    return all(x >= y for x, y in zip(a, b, strict=True)) and a != b
+
+
+def recommendation(points: Sequence[Point]) -> str:
+    """One paragraph: what hides labels at a price people pay, or that nothing does; and the best that there is."""
+    plain = next((p for p in points if p.setting == "plain labels"), None)
+    if plain is None or len(points) < 2:
+        return "Too few settings were measured to recommend one."
+    others = [p for p in points if p is not plain]
+    cheap = [p for p in others if p.accuracy >= plain.accuracy - CLOSE]
+    hidden = [p for p in others if p.recovery <= HIDDEN]
+    both = [p for p in cheap if p in hidden]
+    parts = []
+    if both:
+        best = min(both, key=lambda p: p.recovery)
+        parts.append(
+            f"Take {_told(best, plain)}: it costs at most {percent(CLOSE)} and hides labels from all attacks tried."
+        )
+    else:
+        parts.append(
+            f"No setting that costs at most {percent(CLOSE)} of accuracy keeps the strongest attack at or below "
+            f"{percent(HIDDEN)} of the rows. Do not rely on masked labels alone against a server that attacks."
+        )
+        if cheap and (best := min(cheap, key=lambda p: p.recovery)).recovery < NOTHING:
+            parts.append(f"The best of the cheap ones is {_told(best, plain)}.")
+        elif cheap:
+            parts.append("Those that cost less hide no more than names and counts.")
+        if hidden:
+            parts.append(f"The cheapest that hides labels is {_told(max(hidden, key=lambda p: p.accuracy), plain)}.")
+        else:
+            parts.append(f"What hides most is {_told(min(others, key=lambda p: p.recovery), plain)}.")
+    least = min(p.recovered("aux") for p in points)
+    parts.append(f"Who knows ten rows of each label recovers {percent(least)} at least, whatever is done to labels.")
+    return " ".join(parts)
+
+
+def _told(point: Point, plain: Point) -> str:
+    change = 100 * (point.accuracy - plain.accuracy)
+    return (
+        f"“{point.setting}” ({change:+.1f} points of accuracy, {point.sent / plain.sent:.2g} × the bytes, "
+        f"{percent(point.recovery)} of the rows recovered)"
+    )

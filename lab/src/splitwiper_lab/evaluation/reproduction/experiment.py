@@ -1,0 +1,276 @@
+"""A result of the paper as an experiment: what is measured, under which conditions, at which scale.
+
+An experiment is a folder with an ``experiment.toml``::
+
+    title = "Effectiveness and efficiency over VGG"
+    paper = "Section 6.2 and 6.3"       # where the paper has it
+    kind = "compare"                    # what is measured: one of KINDS
+    checks = ["forgotten-zero"]         # what must hold, see `checks`
+    claims = ["retained-better"]        # what the paper says, and may not hold
+    like = "another"                    # takes over what is not given here; `same` takes over its results too
+
+    [work]                              # arguments of `splitwiper_lab.workloads.workload`
+    model = "vgg"
+
+    [settings]                          # of the kind, say level = "class"
+
+    [[conditions]]                      # each one lays its own [work] and [settings] over those above
+    name = "CIFAR-10, overlapping labels"
+    work = {source = "cifar10"}
+
+    [[systems]]                         # what is measured under each condition; x and group are its place in a figure
+    name = "γ = 1"
+    kind = "splitwiper"
+
+    [scales.smoke]                      # laid over all of it; lists take the place of lists
+    seeds = 1
+
+    [reported.learned.retained]         # the paper's figures in percent, by system, where its source has them
+    "Vanilla" = 85.68
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import ConfigError, InputError, NotFoundError, nearest
+
+FILE = "experiment.toml"
+KINDS = ("compare", "cluster", "converge", "consensus")
+SCALES = ("smoke", "cpu", "full")
+_KEYS = (
+    "title",
+    "paper",
+    "about",
+    "notes",
+    "kind",
+    "like",
+    "same",
+    "checks",
+    "claims",
+    "show",
+    "work",
+    "settings",
+    "conditions",
+    "systems",
+    "seeds",
+    "scales",
+    "reported",
+)
+
+_MARKS = ("group", "x", "seeds")
+"""What systems have beside their settings."""
+_CONDITION = ("name", "group", "x", "seeds", "only", "work", "settings")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One set of circumstances.
+
+    Attributes:
+        name: as tables call it.
+        group: the figure or part of a table that it belongs to.
+        x: its place on a figure's axis.
+        work: arguments of `splitwiper_lab.workloads.workload`.
+        settings: of the kind of measurement.
+        seeds: how many.
+        only: systems that are measured here; all unless given.
+    """
+
+    name: str
+    group: str
+    x: float | None
+    work: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    seeds: int
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured under a condition: a system, or a manner of doing something.
+
+    Attributes:
+        name: as tables call it.
+        group: the line of a figure that it belongs to; its name, unless given.
+        x: its place on a figure's axis.
+        seeds: fewer than the condition has; 0 is as many.
+        settings: as in a ``[compare]`` table's systems, the name included, or of another kind.
+    """
+
+    name: str
+    group: str
+    x: float | None
+    seeds: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A result of the paper at one scale.
+
+    Attributes:
+        id: its folder's name.
+        title: what it is.
+        paper: where the paper has it.
+        about: what it reproduces, in a few sentences.
+        notes: what to know when its figures are read.
+        kind: what is measured.
+        measured_as: the experiment whose measurements it shows; itself, unless it shows another's.
+        show: how it is shown, where that does not follow from the kind.
+        checks: names of what must hold.
+        claims: names of what the paper says of it.
+        scale: smoke, cpu or full.
+        conditions: the circumstances.
+        systems: what is measured.
+        reported: the paper's figures.
+    """
+
+    id: str
+    title: str
+    paper: str
+    about: str
+    notes: str
+    kind: str
+    measured_as: str
+    show: str
+    checks: tuple[str, ...]
+    claims: tuple[str, ...]
+    scale: str
+    conditions: tuple[Condition, ...]
+    systems: tuple[Subject, ...]
+    reported: Mapping[str, Any] = field(default_factory=dict)
+
+
+def experiments(folder: Path) -> list[str]:
+    """The experiments of a folder, in the order of its ``order.txt``; others come after those.
+
+    Raises:
+        NotFoundError: there are none.
+    """
+    found = sorted(path.parent.name for path in folder.glob(f"*/{FILE}"))
+    if not found:
+        raise NotFoundError(
+            f"there are no experiments in {folder}: they are in the folder experiments of the source tree; name it "
+            "with --experiments."
+        )
+    first = (folder / "order.txt").read_text(encoding="utf-8").split() if (folder / "order.txt").exists() else []
+    return sorted(found, key=lambda one: (first.index(one) if one in first else len(first), one))
+
+
+def read_experiment(folder: Path, name: str, scale: str) -> Experiment:
+    """An experiment at a scale.
+
+    Raises:
+        InputError: there is no such scale.
+        NotFoundError: there is none of that name; the message names the nearest.
+        ConfigError: its file is wrong.
+    """
+    if scale not in SCALES:
+        raise InputError(f"there is no scale {scale!r}. Take {', '.join(SCALES)}.")
+    known = experiments(folder)
+    if name not in known:
+        raise NotFoundError(f"there is no experiment {name!r}.{nearest(name, known) or ' See reproduce --list.'}")
+    try:
+        values = _whole(folder, name, known)
+        return _experiment(name, str(values.get("same", name)), values, scale)
+    except ConfigError as problem:
+        raise ConfigError(f"{folder / name / FILE}: {problem}") from problem
+
+
+def _whole(folder: Path, name: str, known: Sequence[str], seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A file's values, laid over those of the one that it is like."""
+    values = _read(folder / name / FILE)
+    other = values.get("same", values.get("like"))
+    if other is None:
+        return values
+    if other not in known or other == name or other in seen:
+        raise ConfigError(f"it is like {other!r}, which is no other experiment.{nearest(str(other), known)}")
+    return _over({k: v for k, v in _whole(folder, other, known, (*seen, name)).items() if k != "same"}, values)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path} is not valid TOML: {problem}") from problem
+
+
+def _experiment(name: str, measured_as: str, values: Mapping[str, Any], scale: str) -> Experiment:
+    _known(values, _KEYS, "")
+    scales = values.get("scales", {})
+    _known(scales, SCALES, "scales.")
+    overlay = scales.get(scale, {})
+    _known(overlay, ("seeds", "work", "settings", "conditions", "systems"), f"scales.{scale}.")
+    if (kind := values.get("kind")) not in KINDS:
+        raise ConfigError(f"kind = {kind!r} is not one of {', '.join(KINDS)}.")
+    listed = overlay.get("conditions", values.get("conditions", [{"name": "all"}]))
+    systems = tuple(_subject(one) for one in overlay.get("systems", values.get("systems", ())))
+    names = [one.name for one in systems]
+    if not systems or "" in names or len(set(names)) < len(names):
+        raise ConfigError("systems must be a list of tables, each with a name of its own.")
+    conditions = tuple(_condition(one, values, overlay, names) for one in listed)
+    if len({one.name for one in conditions}) < len(conditions):
+        raise ConfigError("two conditions have the same name.")
+    texts = {key: " ".join(str(values.get(key, "")).split()) for key in ("title", "paper", "about", "notes", "show")}
+    return Experiment(
+        id=name,
+        kind=str(kind),
+        measured_as=measured_as,
+        checks=tuple(values.get("checks", ())),
+        claims=tuple(values.get("claims", ())),
+        scale=scale,
+        conditions=conditions,
+        systems=systems,
+        reported=values.get("reported", {}),
+        **texts,
+    )
+
+
+def _subject(given: Mapping[str, Any]) -> Subject:
+    name = str(given.get("name", ""))
+    own = {key: value for key, value in given.items() if key not in _MARKS}
+    return Subject(name, str(given.get("group", name)), given.get("x"), int(given.get("seeds", 0)), own)
+
+
+def _condition(
+    given: Mapping[str, Any], values: Mapping[str, Any], overlay: Mapping[str, Any], systems: Sequence[str]
+) -> Condition:
+    _known(given, _CONDITION, "conditions.")
+    only = tuple(given.get("only", ()))
+    for name in only:
+        if name not in systems:
+            raise ConfigError(f"conditions.only: there is no system {name!r}.{nearest(name, systems)}")
+    layers = [given, overlay]
+    if "conditions" in overlay:  # a scale's own conditions know best
+        layers.reverse()
+    parts = {}
+    for part in ("work", "settings"):
+        parts[part] = dict(values.get(part, {}))
+        for layer in layers:
+            parts[part] = _over(parts[part], layer.get(part, {}))
+    seeds = int(given.get("seeds") or values.get("seeds", 1))
+    seeds = min(seeds, overlay.get("seeds", seeds))
+    return Condition(str(given["name"]), str(given.get("group", "")), given.get("x"), seeds=seeds, only=only, **parts)
+
+
+def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables laid over tables; everything else takes the place of what was there."""
+    out = dict(base)
+    for key, value in top.items():
+        there = out.get(key)
+        out[key] = _over(there, value) if isinstance(there, Mapping) and isinstance(value, Mapping) else value
+    return out
+
+
+def _known(given: Any, keys: Sequence[str], where: str) -> None:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where[:-1] or 'the file'} must be a table.")
+    for key in given:
+        if key not in keys:
+            hint = nearest(key, keys) or f" Known keys: {', '.join(keys)}."
+            raise ConfigError(f"unknown key {where + key!r}.{hint}")

@@ -1,0 +1,155 @@
+"""Results as quantities with names, over seeds: what tables, figures and checks are made from.
+
+Shares are between 0 and 1, times in seconds, sizes in bytes. As the paper counts, the last epoch of pre-training is a
+cost of SplitWiper's clients, and none of other systems', which start from the same halves. Others' costs are the mean
+of one other client.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import DataError
+from splitwiper_lab.baselines import Cost
+from splitwiper_lab.evaluation.comparison import Phase, Record, Spread
+from splitwiper_lab.evaluation.comparison.settings import OURS
+from splitwiper_lab.evaluation.lines import is_whole
+from splitwiper_lab.evaluation.reproduction.cells import Cell, Result, groups, read_results
+from splitwiper_lab.evaluation.reproduction.experiment import Experiment
+
+BANDWIDTH = 100e6
+"""Bits per second of a client's line, as in the paper."""
+
+_CLOCKED = ("seconds", ".training")
+"""How names of quantities end that a clock has measured."""
+
+
+def quantities(kind: str, values: Mapping[str, Any]) -> dict[str, float | None]:
+    """What one cell says, by name."""
+    if kind == "compare":
+        return _compared(Record.from_dict(values))
+    if kind == "cluster":
+        return _clustered(values)
+    if kind == "converge":
+        return {"accuracy": values["accuracy"][-1], "changed": values["changed"][-1]}
+    return {"seconds": statistics.median(values["seconds"]), "messages": statistics.fmean(values["messages"])}
+
+
+def _compared(record: Record) -> dict[str, float | None]:
+    out: dict[str, float | None] = {"exact": float(record.exact)}
+    others = [name for name in record.learned.spent if name != record.requester]
+    for name, phase in (("learned", record.learned), ("unlearned", record.unlearned)):
+        out[f"{name}.retained"], out[f"{name}.forgotten"] = phase.retained, phase.forgotten
+        last = 1 / max(1, record.epochs["client"]) if record.kind == OURS else 0.0
+        out |= _costs(f"{name}.requester", phase.cost([record.requester], epochs=last), 1)
+        out |= _costs(f"{name}.others", phase.cost(others, epochs=last), max(1, len(others)))
+        out |= _costs(f"{name}.clients", phase.cost([record.requester, *others], epochs=last), 1)
+        out |= {
+            f"{name}.server.flops": float(phase.server.flops),
+            f"{name}.server.storage": float(phase.server.storage),
+            f"{name}.server.bytes": float(_down(phase)),
+            f"{name}.took_part": float(len(phase.took_part)),
+        }
+    for attack in record.membership:
+        if attack["attack"] in ("two models", "labels only"):
+            out[f"{attack['attack']}.hit_rate"] = attack["hit_rate"]
+            out[f"{attack['attack']}.false_positive_rate"] = attack["false_positive_rate"]
+            out[f"{attack['attack']}.auc"] = attack["auc"]
+    return out
+
+
+def _costs(name: str, cost: Cost, clients: int) -> dict[str, float | None]:
+    return {
+        f"{name}.training": cost.seconds / clients,
+        f"{name}.sending": cost.transmission(BANDWIDTH) / clients,
+        f"{name}.flops": cost.flops / clients,
+        f"{name}.bytes": cost.traffic / clients,
+        f"{name}.sent": cost.bytes_up / clients,
+    }
+
+
+def _down(phase: Phase) -> int:
+    """What the server sends."""
+    return sum(cost.bytes_down for cost in phase.spent.values())
+
+
+def _clustered(values: Mapping[str, Any]) -> dict[str, float | None]:
+    titles = {
+        "elbow": ("code means, k-means, elbow", ""),
+        "kmeans Q": ("code means, k-means", "Q"),
+        "birch": ("code means, BIRCH", ""),
+        "birch Q": ("code means, BIRCH", "Q"),
+    }
+    found = {(one["attack"], one["knows"]): one for one in values["attacks"]}
+    return {
+        f"{name}.{what}": found[key][what]
+        for name, key in titles.items()
+        if key in found
+        for what in ("perfect", "inclusive")
+    }
+
+
+def sound(path: Path, experiment: Experiment) -> list[Result]:
+    """An experiment's results, each with what tables and figures are made from.
+
+    Raises:
+        DataError: a line of the file is damaged; the message names both.
+    """
+    found = read_results(path, experiment)
+    for result in found:
+        try:
+            quantities(experiment.kind, result.values)
+            if experiment.kind == "converge":
+                list(zip(*(result.values[what] for what in ("accuracy", "changed")), strict=True))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
+            raise DataError(
+                f"{path}, line {_line(path, result)} is no result ({problem!r}). Take that line away; the cell is then "
+                "measured again."
+            ) from problem
+    return found
+
+
+def _line(path: Path, result: Result) -> int:
+    """The number of a result's line."""
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        values = json.loads(line) if line and is_whole(line) else {}
+        if values and Cell(*(values[key] for key in ("condition", "system", "seed", "settings"))) == result.cell:
+            return number
+    return 0
+
+
+def quiet(results: Sequence[Result]) -> list[Result]:
+    """Of each condition and system, the results that ran beside the fewest others: clocks are believed there."""
+    out = []
+    for group in groups(results).values():
+        least = min(beside(result) for result in group)
+        out += [result for result in group if beside(result) == least]
+    return out
+
+
+def over_seeds(experiment: Experiment, results: Sequence[Result]) -> dict[tuple[str, str], dict[str, Spread]]:
+    """Every quantity of each condition and system. Times are of results that ran beside the fewest others."""
+    out = {}
+    for key, group in groups(results).items():
+        every, calm = ([quantities(experiment.kind, r.values) for r in some] for some in (group, quiet(group)))
+        out[key] = {
+            name: Spread.of(one.get(name) for one in (calm if name.endswith(_CLOCKED) else every)) for name in every[0]
+        }
+    return out
+
+
+def beside(result: Result) -> int:
+    """How many other measurements ran on the machine meanwhile."""
+    return int(result.made.get("beside", 0))
+
+
+def curves(results: Iterable[Result], what: str) -> dict[tuple[str, str], list[Spread]]:
+    """Quantities of kind ``converge`` after each epoch."""
+    return {
+        key: [Spread.of(values) for values in zip(*(r.values[what] for r in group), strict=True)]
+        for key, group in groups(list(results)).items()
+    }

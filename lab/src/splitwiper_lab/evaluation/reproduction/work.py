@@ -1,0 +1,66 @@
+"""What measurements work with: data, a place for runs, and the workload of a condition."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+
+from splitwiper.errors import ConfigError, nearest
+from splitwiper.seeding import digest
+from splitwiper.store.files import owned_name
+from splitwiper.store.process import Process
+from splitwiper_lab.evaluation.reproduction.experiment import Condition
+from splitwiper_lab.workloads import Workload, workload
+
+Progress = Callable[[str, int, int], None]
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for runs, gone in the end. What measurements left behind that were killed goes too."""
+    place, here = Path(tempfile.gettempdir()), Process.current().place
+    stem = f"splitwiper-reproduce-{digest(here)[:8]}"  # processes elsewhere may have the same folder and other numbers
+    for left in place.glob(f"{stem}-*-*-*"):
+        number, started = left.name.removeprefix(f"{stem}-").split("-")[:2]
+        if number.isdigit() and not Process(int(number), started.removeprefix("0"), here).may_be_alive():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = place / owned_name(stem)
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where measurements take place.
+
+    Attributes:
+        scratch: a folder for runs, which are gone when they were measured.
+        data: where data sets lie; None takes the usual place.
+        progress: told of long work.
+    """
+
+    scratch: Path
+    data: Path | None = None
+    progress: Progress | None = None
+
+
+def work_of(condition: Condition, seed: int, bench: Bench) -> Workload:
+    """The workload of a condition.
+
+    Raises:
+        ConfigError: an argument is not known.
+    """
+    known = [name for name in signature(workload).parameters if name not in ("seed", "folder")]
+    for key in condition.work:
+        if key not in known:
+            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
+            raise ConfigError(f"condition {condition.name!r}: unknown key 'work.{key}'.{hint}")
+    return workload(**condition.work, seed=seed, folder=bench.data)

@@ -1,0 +1,180 @@
+"""The trade-off: for one way of hiding labels, what it costs in accuracy and bytes, and what attacks still find."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from splitwiper.config import Config, Masking, Noise
+from splitwiper.federation import Federation
+from splitwiper.federation.evaluate import apart
+from splitwiper.privacy import paper
+from splitwiper_lab.attacks import ServerView, Truth, snapshot, suite
+from splitwiper_lab.attacks.suite import AS_SEEN, GUESS
+from splitwiper_lab.workloads import Workload
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way of hiding labels."""
+
+    name: str
+    masking: Masking = dataclasses.field(default_factory=Masking)
+    noise: Noise = dataclasses.field(default_factory=Noise)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What came of one setting.
+
+    Attributes:
+        setting: its name.
+        accuracy: on all labels, each client on its own test rows.
+        retained: after forgetting, on all other labels.
+        forgotten: after forgetting, on the forgotten label.
+        sent: bytes that clients sent to learn.
+        rows: rows that the server holds, cover rows included.
+        outputs: E, as the server sees it.
+        number: of the attacks told nothing, those that find the number of labels.
+        vanished: the share of forgotten codes found by comparing generations.
+        epsilon: of a row and of a value, after learning; None without noise.
+        attacks: every result.
+    """
+
+    setting: str
+    accuracy: float
+    retained: float
+    forgotten: float
+    sent: int
+    rows: int
+    outputs: int
+    number: int
+    vanished: float | None
+    epsilon: Mapping[str, float | None] | None
+    attacks: Sequence[Mapping[str, Any]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Point:
+        """A point from `to_dict`'s values; what other versions wrote besides is left out."""
+        return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
+
+    def recovered(self, knows: str) -> float:
+        """Rows recovered by the strongest attack told nothing (""), how many labels ("Q"), or some rows too ("aux")."""
+        told = ("", "Q", "aux")[: ("", "Q", "aux").index(knows) + 1]
+        found = [a["sample_recovery"] for a in self.attacks if a["knows"] in told]
+        return max((value for value in found if value is not None), default=0.0)
+
+    @property
+    def recovery(self) -> float:
+        """What the strongest attacker without known rows recovers."""
+        return self.recovered("Q")
+
+
+def settings(labels: int) -> tuple[Setting, ...]:
+    """The sweep: modes and strengths, for that many labels."""
+    many = [Setting("plain labels")]
+    many += [Setting(f"duplicate, γ = {g}", Masking(mode="duplicate", gamma=g)) for g in (1, 2, 3)]
+    many.append(Setting("duplicate, γ in 1…3", Masking(mode="duplicate", gamma=(1, 3))))
+    many.append(Setting("partition, γ = 3", Masking(mode="partition", gamma=3)))
+    many += [Setting(f"subclass, γ = {g}", Masking(mode="subclass", gamma=g)) for g in (3, 5)]
+    for buckets, times in ((3, 2), (8, 4), (8, 2), (16, 4), (16, 2), (24, 1)):
+        masking = Masking(mode="keyed", buckets=buckets, codes=times * labels)
+        many.append(Setting(f"keyed, B = {buckets}, E = {times * labels}", masking))
+    many.append(Setting("keyed, B = 8, cover", Masking(mode="keyed", buckets=8, cover=1.0, pad=1000)))
+    three = Masking(mode="duplicate", gamma=3)
+    many += [Setting(f"duplicate, γ = 3, paper's ε = 0.2 read as {r}", three, paper(r, epsilon=0.2)) for r in "AB"]
+    for scale in (0.5, 2.0):
+        noise = Noise(mechanism="laplace", epsilon=1 / scale, clip=1.0, reading="value", nonnegative=True)
+        many.append(Setting(f"keyed, B = 8, Laplace {scale:g}", Masking(mode="keyed", buckets=8), noise))
+    return tuple(many)
+
+
+def measured(
+    work: Workload,
+    setting: Setting,
+    folder: Path,
+    *,
+    device: str = "cpu",
+    quick: bool = False,
+    progress: Progress | None = None,
+) -> Point:
+    """Learn, attack, forget a class, and attack what the server can compare.
+
+    Args:
+        work: data, network and settings.
+        setting: how labels are hidden.
+        folder: for the run; it must not exist, and is gone afterwards.
+        device: where attacks compute.
+        quick: do less of everything.
+        progress: told of long work.
+    """
+    try:
+        client = dataclasses.replace(work.config.client, masking=setting.masking, noise=setting.noise)
+        return _measured(
+            work, dataclasses.replace(work.config, client=client), setting, folder, device, quick, progress
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measured(
+    work: Workload,
+    config: Config,
+    setting: Setting,
+    folder: Path,
+    device: str,
+    quick: bool,
+    progress: Progress | None,
+) -> Point:
+    federation = Federation(folder / "run", config=config, progress=progress)
+    learned = federation.learn(work.train, tasks=work.tasks)
+    before, truth = federation.evaluate(work.test), Truth.of(federation)
+    view = ServerView.of(folder / "run" / "server", federation.halves)
+    attacks = suite(view, truth=truth, device=device, quick=quick, progress=progress)
+    spent = _epsilon(federation, work.owner)
+    snapshot(folder / "run", folder / "before")
+    federation.unlearn(work.owner, classes=[work.forget])
+    after = federation.evaluate(work.test)
+    retained, forgotten = apart(after, work.forgotten)
+    real = [r for r in attacks if r.attack not in (AS_SEEN, GUESS)]
+    return Point(
+        setting=setting.name,
+        accuracy=before.accuracy,
+        retained=retained.accuracy,
+        forgotten=forgotten.accuracy,
+        sent=sum(s.bytes_up for s in learned.spent.values()),
+        rows=sum(seen.shard.rows for seen in view.present),
+        outputs=view.outputs,
+        number=sum(not r.knows and r.labels_estimated is not None and not r.labels_error for r in real),
+        vanished=_vanished(federation, truth, folder),
+        epsilon=spent,
+        attacks=[r.to_dict() for r in attacks],
+    )
+
+
+def _vanished(federation: Federation, before: Truth, folder: Path) -> float | None:
+    """How many of the forgotten label's codes a server finds that kept what it should have erased."""
+    from splitwiper_lab.attacks import Evidence, measure
+    from splitwiper_lab.attacks.generations import vanished_codes
+
+    view = ServerView.of(folder / "run" / "server", federation.halves, [folder / "before"])
+    truth = Truth.of(federation).joined(before)
+    found = [measure(finding, truth, view) for finding in vanished_codes(Evidence(view, quick=True))]
+    return found[0].scores.get("codes_recall") if found else None
+
+
+def _epsilon(federation: Federation, client: str) -> dict[str, float | None] | None:
+    if not federation.config.client.noise.is_on:
+        return None
+    spent = federation.privacy(client)
+    return {"row": spent.row.at_delta, "value": spent.value.at_delta}

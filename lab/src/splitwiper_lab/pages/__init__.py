@@ -1,0 +1,1 @@
+"""Pages of results: the paper's, comparisons, trade-offs."""

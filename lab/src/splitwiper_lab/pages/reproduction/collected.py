@@ -1,0 +1,227 @@
+"""Everything that the page is made of, read from files: experiments with results, the trade-off, the comparison."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import DataError
+from splitwiper.formats import NONE, moment
+from splitwiper_lab.evaluation.comparison import Record
+from splitwiper_lab.evaluation.lines import is_whole
+from splitwiper_lab.evaluation.reproduction import (
+    Covered,
+    Experiment,
+    Result,
+    coverage,
+    experiments,
+    read_experiment,
+)
+from splitwiper_lab.evaluation.reproduction.outcomes import sound
+from splitwiper_lab.evaluation.reproduction.sources import parts
+from splitwiper_lab.evaluation.tradeoff import Point, settings
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An experiment and what was measured of it."""
+
+    experiment: Experiment
+    results: Sequence[Result]
+
+    @property
+    def covered(self) -> list[Covered]:
+        """How much of each system under each condition is there."""
+        return coverage(self.experiment, self.results)
+
+    @property
+    def done(self) -> int:
+        """Cells that are there."""
+        return sum(covered.done for covered in self.covered)
+
+    @property
+    def wanted(self) -> int:
+        """Cells in all."""
+        return sum(covered.wanted for covered in self.covered)
+
+    @property
+    def there(self) -> Measured:
+        """The same without conditions and systems of which nothing was measured: what there is to draw."""
+        found = {(result.cell.condition, result.cell.system) for result in self.results}
+        names = [s.name for s in self.experiment.systems]
+        only = {c.name: tuple(name for name in names if (c.name, name) in found) for c in self.experiment.conditions}
+        trimmed = replace(
+            self.experiment,
+            conditions=tuple(replace(c, only=only[c.name]) for c in self.experiment.conditions if only[c.name]),
+            systems=tuple(s for s in self.experiment.systems if any(name == s.name for _, name in found)),
+        )
+        return replace(self, experiment=trimmed)
+
+    def seeds(self) -> str:
+        """Seeds of the cells that are there."""
+        return seeds_told([covered.done for covered in self.covered if covered.done])
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Results of another command that the page shows too.
+
+    Attributes:
+        file: as the page names it.
+        about: the conditions they were measured under.
+        points: of the trade-off.
+        records: of the comparison.
+        made: how each line was made.
+    """
+
+    file: str
+    about: Mapping[str, Any]
+    points: tuple[Point, ...] = ()
+    records: tuple[Record, ...] = ()
+    made: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What there is to tell."""
+
+    scale: str
+    measured: tuple[Measured, ...]
+    tradeoff: Beside | None = None
+    comparison: Beside | None = None
+
+    def of(self, *names: str) -> list[Measured]:
+        """Experiments of which something was measured, by how their names begin."""
+        return [one for one in self.measured if one.results and one.experiment.id.startswith(names)]
+
+
+def seeds_told(counts: Sequence[int]) -> str:
+    """Numbers of seeds in words.
+
+    >>> seeds_told([3, 3]), seeds_told([1, 3]), seeds_told([])
+    ('3', '1 to 3', '–')
+    """
+    if not counts:
+        return "–"
+    return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+
+
+def results_path(folder: Path, experiment: Experiment) -> Path:
+    """Where `splitwiper reproduce` puts an experiment's results."""
+    return folder / experiment.scale / f"{experiment.measured_as}.jsonl"
+
+
+def read_all(folder: Path, results: Path, scale: str) -> tuple[Measured, ...]:
+    """Every experiment with its results, in order.
+
+    Raises:
+        DataError: a line of a file is damaged; the message names both.
+    """
+    out = []
+    for name in experiments(folder):
+        experiment = read_experiment(folder, name, scale)
+        out.append(Measured(experiment, sound(results_path(results, experiment), experiment)))
+    return tuple(out)
+
+
+def read_tradeoff(path: Path) -> Beside | None:
+    """The trade-off's results under the conditions measured last; None where there are none.
+
+    Raises:
+        DataError: a line is damaged.
+    """
+    found = [(line, point) for line, point in _lines(path, lambda line: Point.from_dict(line["point"]))]
+    if not found:
+        return None
+    about = found[-1][0]["about"]
+    same = [(line, point) for line, point in found if line["about"] == about]
+    place = {setting.name: number for number, setting in enumerate(settings(10))}
+    same.sort(key=lambda one: place.get(one[1].setting, len(place)))
+    return Beside(_named(path), about, points=tuple(p for _, p in same), made=tuple(line for line, _ in same))
+
+
+def read_comparison(path: Path) -> Beside | None:
+    """The comparison's results under the conditions measured last; None where there are none.
+
+    Raises:
+        DataError: a line is damaged.
+    """
+    found = [(line, record) for line, record in _lines(path, lambda line: Record.from_dict(line["record"]))]
+    if not found:
+        return None
+    about = found[-1][0]["about"]
+    once = {record.key: (line, record) for line, record in reversed(found) if line["about"] == about}
+    same = list(reversed(once.values()))
+    return Beside(_named(path), about, records=tuple(r for _, r in same), made=tuple(line for line, _ in same))
+
+
+def _named(path: Path) -> str:
+    """A file without the folders that only this machine has."""
+    return "/".join(path.parts[path.parts.index("results") :]) if "results" in path.parts else path.name
+
+
+def _lines(path: Path, read: Any) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Lines and what they say; a last one that was cut short is left out."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    for number, line in enumerate(lines):
+        try:
+            if line:
+                values = json.loads(line)
+                values["about"], values["fingerprint"]["torch"]
+                yield values, read(values)
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            if number < len(lines) - 1 or is_whole(line):
+                raise DataError(
+                    f"{path}, line {number + 1} is no result ({problem!r}). Take that line away, or name another file."
+                ) from problem
+
+
+def made_of(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What results were measured with: hardware, torch, commits and dates, as facts."""
+    if not made:
+        return {}
+    prints = [one.get("fingerprint", {}) for one in made]
+    dates = sorted(str(one.get("date", ""))[:10] for one in made)
+    span = moment(dates[0]) if dates[0] == dates[-1] else f"{moment(dates[0])} to {moment(dates[-1])}"
+    commits = sorted({str(one.get("commit", "")) for one in made} - {""})
+    return {
+        "Hardware": "; ".join(sorted({_hardware(one) for one in prints})),
+        "torch": ", ".join(sorted({str(one.get("torch", "–")) for one in prints})),
+        "Commit": ", ".join(commits) or NONE,
+        "Measured": span,
+    }
+
+
+def made_told(made: Sequence[Mapping[str, Any]]) -> str:
+    """The same as a sentence."""
+    facts = made_of(made)
+    if not facts:
+        return ""
+    commits = "" if facts["Commit"] == NONE else f", commit {facts['Commit']}"
+    told = f"Measured on {facts['Hardware']} with torch {facts['torch']}{commits}, {facts['Measured']}."
+    return " ".join(part for part in (told, how_told(made)) if part)
+
+
+def how_told(made: Sequence[Mapping[str, Any]]) -> str:
+    """What else is to be known of results: that they are of a part of the data, or that clocks were disturbed."""
+    some = parts(made)
+    told = f"On a part of the data: {'; '.join(some)}. " if some else ""
+    shared = sum("beside" in one for one in made)
+    if not shared:
+        return told.rstrip()
+    which = "All" if shared == len(made) else f"{shared} of {len(made)}"
+    most = max(int(one.get("beside", 0)) for one in made)
+    return (
+        f"{told}{which} cells ran beside up to {most} others on the same machine, which makes their times longer. "
+        "Times are of those seeds that ran beside the fewest."
+    )
+
+
+def _hardware(fingerprint: Mapping[str, Any]) -> str:
+    device = str(fingerprint.get("device", "cpu"))
+    return device.removeprefix("cuda ") if device != "cpu" else f"CPU, {fingerprint.get('machine', '–')}"

@@ -1,0 +1,150 @@
+"""Claim (c): clients' cost does not depend on the server's epochs, and is a small share of what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from splitwiper_lab.evaluation.comparison import Line, Record, Spread, summary
+from splitwiper_lab.evaluation.reproduction import judged
+from splitwiper_lab.evaluation.reproduction.growth import baselines, exponents, ours
+from splitwiper_lab.evaluation.reproduction.outcomes import BANDWIDTH, quiet
+from splitwiper_lab.pages.reproduction.claim import HOLDS, Claim, Evidence, plain, records_of, seeds_of, span
+from splitwiper_lab.pages.reproduction.collected import Collected, Measured
+
+REQUESTER, ALL = 0.97, 0.99
+"""What the paper says is saved: of the requesting client's cost at least, and of all clients' together."""
+
+
+def cheaper(collected: Collected) -> Claim:
+    """(c) Clients' cost is constant in M, and 97 to 99 % lower."""
+    found = [one for measured in collected.of("time-epochs") for one in _growth(measured)]
+    sources: list[tuple[Mapping[str, Sequence[Record]], Mapping[str, Sequence[Record]], str, str]] = []
+    for measured in collected.of("time-epochs", "effectiveness-"):
+        last = {c.name for c in measured.experiment.conditions if c.x in (None, _most(measured, c.group))}
+        records = {name: every for name, every in plain(measured, records_of(measured)).items() if name in last}
+        quietly = replace(measured, results=quiet(measured.results))
+        sources.append((records, plain(measured, records_of(quietly)), measured.experiment.id, _codec(measured)))
+    if not collected.of("time-epochs") and collected.comparison:
+        beside = collected.comparison
+        codec = str(beside.about.get("codec", "none"))
+        sources.append(({"": beside.records}, {}, beside.file, "" if codec == "none" else codec))
+    told: list[tuple[bool, Line, int]] = []
+    for conditions, calm, source, codec in sources:
+        lines = {name: line for name, records in conditions.items() if (line := _line(records))}
+        timed = [_line(calm.get(name, ())) or line for name, line in lines.items()]
+        found += _saved(list(lines.values()), timed, source, codec) if lines else []
+        told += [(bool(codec), line, next(iter(conditions.values()))[0].epochs["server"]) for line in timed]
+    claim = Claim(
+        "c",
+        "Forgetting costs clients little",
+        "What a client computes and sends does not depend on the server's epochs M. To forget, the requesting client "
+        "spends about 1/M of what split learning takes, 97 to 99 % less, and all clients together over 99 % less.",
+        tuple(found),
+        "Savings are compared as whole percent; one of at least 90 % that is less than claimed counts half.",
+    )
+    why = _why(told) if found and claim.verdict != HOLDS else ""
+    return replace(claim, why=why)
+
+
+def _most(measured: Measured, group: str) -> float | None:
+    """The largest M of a group of conditions of which something was measured."""
+    there = {result.cell.condition for result in measured.results}
+    return max(
+        (c.x for c in measured.experiment.conditions if c.group == group and c.name in there and c.x), default=None
+    )
+
+
+def _codec(measured: Measured) -> str:
+    codecs = {str(c.work.get("client", {}).get("codec", "none")) for c in measured.experiment.conditions}
+    return ", ".join(sorted(codecs - {"none"}))
+
+
+def _growth(measured: Measured) -> list[Evidence]:
+    """How costs grow with M, as the experiment's own checks have it."""
+    experiment = measured.experiment
+    rows = (
+        ("constant-in-epochs", "Growth of a client's work and traffic with M, SplitWiper", "constant", ours),
+        ("linear-in-epochs", "Growth of a client's work and traffic with M, baselines", "linear", baselines),
+    )
+    out = []
+    for check, says, paper, whose in rows:
+        names = {system.name for system in whose(experiment)}
+        slopes = [
+            slope
+            for what in ("learned.clients.flops", "learned.clients.sending")
+            for (_, system), (slope, points) in exponents(experiment, measured.results, what).items()
+            if system in names and slope is not None and points > 1
+        ]
+        (verdict,) = judged(experiment, measured.results, [check])
+        if slopes and verdict.held is not None:
+            told = f"exponent {span([round(slope, 2) + 0.0 for slope in slopes], '{:.2f}', '')}"
+            out.append(Evidence(says, told, paper, float(verdict.held), measured.seeds(), experiment.id))
+    return out
+
+
+def _line(records: Sequence[Record]) -> Line | None:
+    """SplitWiper without expansion, if vanilla split learning is there to be compared with."""
+    every = summary(records, bandwidth=BANDWIDTH) if records else []
+    found = next((line for line in every if line.kind == "splitwiper"), None)
+    return found if found and found.share_of_all[0].mean is not None else None
+
+
+def _saved(lines: Sequence[Line], timed: Sequence[Line], source: str, codec: str) -> list[Evidence]:
+    """What is saved of vanilla's cost, in time and in operations, and that others do nothing.
+
+    Args:
+        lines: of all seeds.
+        timed: of those that ran beside the fewest others, where there are such.
+        source: where they are from.
+        codec: how activations are sent.
+    """
+    sent = f" (activations sent as {codec})" if codec else ""
+    rows = [
+        (f"Requester's time to forget{sent}", [line.share_of_vanilla[0] for line in timed], REQUESTER, "97 to 99\xa0%"),
+        (f"All clients' time to forget{sent}", [line.share_of_all[0] for line in timed], ALL, "over 99\xa0%"),
+    ]
+    if not codec:
+        rows += [
+            (
+                f"Requester's operations, {what}",
+                [line.flops_of_vanilla[n] for line in lines],
+                REQUESTER,
+                "97 to 99\xa0%",
+            )
+            for n, what in enumerate(("one epoch of pre-training counted", "all epochs of pre-training counted"))
+        ]
+    out = [
+        Evidence(says, _less(shares), paper, _reached(shares, goal), seeds_of([range(s.count) for s in shares]), source)
+        for says, shares, goal, paper in rows
+    ]
+    idle = all(line.took_part[0] == 1 and not line.others_bytes.mean and not line.others_seconds.mean for line in lines)
+    told = "nothing computed, nothing sent" if idle else "they worked too"
+    seeds = seeds_of([range(line.seeds) for line in lines])
+    return [*out, Evidence("Other clients while one forgets", told, "nothing", float(idle), seeds, source)]
+
+
+def _less(shares: Sequence[Spread]) -> str:
+    return f"{span([100 * (1 - (share.mean or 0.0)) for share in shares], '{:.2f}')} less than vanilla"
+
+
+def _reached(shares: Sequence[Spread], goal: float) -> float:
+    """1 where so much is saved (as whole percent, as the goal is stated), 0.5 where at least nine tenths are."""
+    saved = min(1 - (share.mean or 0.0) for share in shares)
+    return 1.0 if round(saved, 2) >= goal else 0.5 if saved >= 0.9 else 0.0
+
+
+def _why(told: Sequence[tuple[bool, Line, int]]) -> str:
+    if not told:
+        return ""
+    _, line, epochs = min(told, key=lambda one: one[0])  # where everybody sends floats, if there is such
+    time, one, every = (
+        100 * (s.mean or 0.0) for s in (line.share_of_vanilla[0], line.flops_of_vanilla[0], line.flops_of_vanilla[1])
+    )
+    return (
+        f"The requester sends once, instead of M = {epochs} times there and back, which leaves {time:.1f}\xa0% of its "
+        f"time. It also pre-trains again, which takes {one:.0f}\xa0% of vanilla's operations if one epoch of that is "
+        f"counted, as the paper does, and {every:.0f}\xa0% if all are: computing falls less than time."
+        if one > time
+        else f"The requester keeps {time:.1f}\xa0% of its time and {one:.0f}\xa0% of its operations with M = {epochs}."
+    )

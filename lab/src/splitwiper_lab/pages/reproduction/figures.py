@@ -1,0 +1,243 @@
+"""The paper's figures with our measurements, one function for each way to show an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from splitwiper.report.axes import Axis, share
+from splitwiper.report.chart import Series, Spot, lines
+from splitwiper.report.markup import Markup
+from splitwiper_lab.evaluation.comparison import Spread
+from splitwiper_lab.evaluation.reproduction import Condition
+from splitwiper_lab.evaluation.reproduction.experiment import Subject
+from splitwiper_lab.evaluation.reproduction.outcomes import curves as traced
+from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
+from splitwiper_lab.pages.dots import bars
+from splitwiper_lab.pages.reproduction.accuracies import kept, rates, sampled
+from splitwiper_lab.pages.reproduction.collected import Measured
+from splitwiper_lab.pages.reproduction.parts import panels, styles
+
+_SPREAD = "Bars and bands: the deviation over seeds."
+_CLOSE = 0.15
+"""Lines so far below the best are left out where the others are to be told apart."""
+
+
+def figures(measured: Measured, look: str) -> list[Markup]:
+    """The figures of an experiment of which something was measured; none for tables alone."""
+    draw = _FIGURES.get(look)
+    return draw(measured) if draw and measured.results else []
+
+
+def spot(x: float, spread: Spread | None, scale: float = 1.0, *, joined: bool = True) -> Spot:
+    """A point of a chart from a quantity over seeds."""
+    if spread is None or spread.mean is None:
+        return Spot(x, None, joined=joined)
+    return Spot(x, spread.mean * scale, spread.deviation * scale if spread.deviation else None, joined)
+
+
+def _log(series: Sequence[Series]) -> bool:
+    """Whether values differ so much that a linear axis would hide the small ones."""
+    there = [s.y for one in series for s in one.spots if s.y is not None and s.y > 0]
+    return bool(there) and max(there) > 20 * min(there)
+
+
+def _clients(condition: Condition) -> int:
+    given = condition.work.get("clients", 5)
+    return given if isinstance(given, int) else len(given)
+
+
+_TIMES = (("Training", "learned.clients.training"), ("Sending", "learned.clients.sending"))
+
+
+def _times(measured: Measured) -> list[Markup]:
+    over_epochs = any(condition.x is not None for condition in measured.experiment.conditions)
+    return _times_epochs(measured) if over_epochs else _times_gamma(measured)
+
+
+def _times_epochs(measured: Measured) -> list[Markup]:
+    experiment, found = measured.experiment, over_seeds(measured.experiment, measured.results)
+    names = styles([s.name for s in experiment.systems])
+    drawn = []
+    for group in dict.fromkeys(c.group for c in experiment.conditions):
+        conditions = [c for c in experiment.conditions if c.group == group and c.x is not None]
+        for title, what in _TIMES:
+            series = []
+            for name, style in names.items():
+                spots = [spot(c.x or 0.0, found.get((c.name, name), {}).get(what), 1 / _clients(c)) for c in conditions]
+                series.append(Series(name, tuple(spots), style))
+            low = None if _log(series) else 0.0
+            y = Axis("seconds, mean of clients", log=_log(series), low=low)
+            x = Axis("epochs M of the server", low=0.0)
+            label = f"{group}: a client's {title.lower()} time over the server's epochs, by system"
+            drawn.append((f"{group}: {title.lower()}", lines(series, label=label, x=x, y=y)))
+    caption = f"Time of a client to learn, in the mean over clients. {_SPREAD}"
+    return [panels(drawn, caption=caption, names=names)]
+
+
+def _times_gamma(measured: Measured) -> list[Markup]:
+    experiment, found = measured.experiment, over_seeds(measured.experiment, measured.results)
+    names = styles([c.name for c in experiment.conditions])
+    places = _places(experiment.systems)
+    drawn = []
+    for title, what in _TIMES:
+        series = []
+        for condition in experiment.conditions:
+            spots = [
+                spot(places[s.name][0], found.get((condition.name, s.name), {}).get(what), 1 / _clients(condition))
+                for s in experiment.systems
+                if s.x is not None
+            ]
+            spots += [
+                spot(
+                    places[s.name][0],
+                    found.get((condition.name, s.name), {}).get(what),
+                    1 / _clients(condition),
+                    joined=False,
+                )
+                for s in experiment.systems
+                if s.x is None
+            ]
+            there = tuple(one for one in spots if one.is_there)  # a line leads over what was not measured
+            series.append(Series(condition.name, there, names[condition.name]))
+        x = Axis("expansion γ", marks=dict(places.values()))
+        label = f"A client's {title.lower()} time over the expansion of labels"
+        drawn.append((title, lines(series, label=label, x=x, y=Axis("seconds, mean of clients", low=0.0))))
+    caption = f"Time of a client to learn with SplitWiper+. Γp: one to three for each label. {_SPREAD}"
+    return [panels(drawn, caption=caption, names=names)]
+
+
+def _places(systems: Sequence[Subject]) -> dict[str, tuple[float, str]]:
+    """Systems on an axis of γ; those without a place of their own come after all others."""
+    numbers = sorted({s.x for s in systems if s.x is not None})
+    last = (numbers[-1] if numbers else 0.0) + 1
+    return {s.name: (float(s.x), f"{s.x:g}") if s.x is not None else (last, s.name.split(",")[0]) for s in systems}
+
+
+def _accuracy(measured: Measured) -> list[Markup]:
+    """Accuracy over ε, a line for each expansion: all of them, and those that are close to the best."""
+    experiment, found = measured.experiment, over_seeds(measured.experiment, measured.results)
+    names = styles([s.group for s in experiment.systems])
+    marks = {float(s.x): f"{s.x:g}" for s in experiment.systems if s.x is not None}
+    drawn = []
+    for condition in experiment.conditions:
+        series = [
+            Series(
+                group,
+                tuple(
+                    spot(s.x, found.get((condition.name, s.name), {}).get("learned.retained"))
+                    for s in experiment.systems
+                    if s.group == group and s.x is not None
+                ),
+                style,
+            )
+            for group, style in names.items()
+        ]
+        most = {one.name: max((s.y for s in one.spots if s.y is not None), default=0.0) for one in series}
+        best = [one for one in series if most[one.name] > max(most.values()) - _CLOSE]
+        for title, some, low in (("from 0", series, 0.0), ("those close to the best", best, None)):
+            label = f"{condition.name}: accuracy on other labels over ε, by expansion, {title}"
+            x = Axis("ε (less noise to the right)", log=True, marks=marks)
+            chart = lines(some, label=label, x=x, y=Axis("accuracy", share, low=low))
+            drawn.append((f"{condition.name}: {title}", chart))
+    caption = f"Accuracy on all labels but the one to forget, after learning. {_SPREAD}"
+    return [panels(drawn, caption=caption, names=names)]
+
+
+def _clusters(attacks: Sequence[tuple[str, str]], goals: dict[str, float]) -> Callable[[Measured], list[Markup]]:
+    def draw(measured: Measured) -> list[Markup]:
+        experiment, found = measured.experiment, over_seeds(measured.experiment, measured.results)
+        names = styles([s.group for s in experiment.systems])
+        places = _places(experiment.systems)
+        across = [name for _, name in sorted(set(places.values()))]
+        drawn = []
+        for condition in experiment.conditions:
+            if not any(c == condition.name for c, _ in found):
+                continue
+            for attack, told in attacks:
+                for what in ("perfect", "inclusive"):
+                    series = [
+                        Series(
+                            group,
+                            tuple(
+                                spot(
+                                    float(across.index(places[s.name][1])),
+                                    found.get((condition.name, s.name), {}).get(f"{attack}.{what}"),
+                                )
+                                for s in experiment.systems
+                                if s.group == group
+                            ),
+                            style,
+                        )
+                        for group, style in names.items()
+                    ]
+                    goal = {"3": goals[attack]} if what == "perfect" and attack in goals else None
+                    label = f"{condition.name}: labels grouped ({what}) by an attacker {told}, over γ"
+                    y = Axis(f"{what} groups", share, low=0.0, high=1.0)
+                    chart = bars(across, series, label=label, x="expansion γ", y=y, goals=goal)
+                    drawn.append((f"{condition.name}, {told}: {what}", chart))
+        caption = "Lower hides more. Dashed: the paper's figure at γ = 3, where it says one. " + _SPREAD
+        return [panels(drawn, caption=caption, names=names)]
+
+    return draw
+
+
+def _curves(measured: Measured) -> list[Markup]:
+    """Accuracy after each epoch, and the share of answers that still change."""
+    experiment = measured.experiment
+    names = styles([s.name for s in experiment.systems])
+    what = (("accuracy", "accuracy", "accuracy"), ("changed", "answers that change", "share of test rows"))
+    drawn = []
+    for condition in experiment.conditions:
+        for quantity, title, unit in what:
+            found = traced(measured.results, quantity)
+            series = [
+                Series(
+                    name,
+                    tuple(spot(float(epoch), s) for epoch, s in enumerate(found.get((condition.name, name), ()), 1)),
+                    style,
+                )
+                for name, style in names.items()
+            ]
+            if any(one.spots for one in series):
+                label = f"{condition.name}: {title} over epochs, by system"
+                chart = lines(series, label=label, x=Axis("epoch", low=0.0), y=Axis(unit, share, low=0.0), bands=True)
+                drawn.append((f"{condition.name}: {title}", chart))
+    return [panels(drawn, caption=f"After each epoch of training. {_SPREAD}", names=names)]
+
+
+def _consensus(measured: Measured) -> list[Markup]:
+    experiment, found = measured.experiment, over_seeds(measured.experiment, measured.results)
+    names = styles([s.name for s in experiment.systems])
+    drawn = []
+    for title, what, scale, unit in (
+        ("Time", "seconds", 1000.0, "milliseconds"),
+        ("Messages", "messages", 1.0, "messages"),
+    ):
+        series = [
+            Series(
+                name,
+                tuple(
+                    spot(c.x, found.get((c.name, name), {}).get(what), scale)
+                    for c in experiment.conditions
+                    if c.x is not None
+                ),
+                style,
+            )
+            for name, style in names.items()
+        ]
+        label = f"{title} to agree on labels over the number of clients"
+        drawn.append((title, lines(series, label=label, x=Axis("clients", low=0.0), y=Axis(unit, low=0.0))))
+    return [panels(drawn, caption="Median of several agreements.", names=names)]
+
+
+_FIGURES: dict[str, Callable[[Measured], list[Markup]]] = {
+    "": kept,
+    "samples": sampled,
+    "times": _times,
+    "accuracy": _accuracy,
+    "clusters": _clusters((("elbow", "elbow method"), ("kmeans Q", "told Q")), {"elbow": 0.1, "kmeans Q": 0.3}),
+    "birch": _clusters((("birch", "told nothing"), ("birch Q", "told Q")), {"birch": 0.0, "birch Q": 0.0}),
+    "curves": _curves,
+    "membership": rates,
+    "consensus": _consensus,
+}

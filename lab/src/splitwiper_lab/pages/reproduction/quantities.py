@@ -1,0 +1,222 @@
+"""Quantities of experiments as text: which columns each one has, our figures, the paper's, and the difference."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from splitwiper.formats import NONE, size
+from splitwiper_lab.evaluation.comparison import Spread
+from splitwiper_lab.evaluation.reproduction import Experiment
+from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
+from splitwiper_lab.pages.reproduction.collected import Measured
+
+_TIMES = {
+    f"{phase}.{who}.{what}": f"{whose} {what}, {when}, s"
+    for phase, when in (("learned", "learning"), ("unlearned", "forgetting"))
+    for who, whose in (("requester", "requester"), ("others", "others"))
+    for what in ("training", "sending")
+}
+_ACCURACY = {
+    "learned.forgotten": "label to forget, before, %",
+    "unlearned.forgotten": "label to forget, after, %",
+    "learned.retained": "other labels, before, %",
+    "unlearned.retained": "other labels, after, %",
+}
+COLUMNS: dict[str, dict[str, str]] = {
+    "": {**_ACCURACY, **_TIMES},
+    "samples": _ACCURACY,
+    "times": {
+        "learned.clients.training": "all clients training, s",
+        "learned.clients.sending": "all clients sending, s",
+        "learned.clients.bytes": "bytes",
+        "learned.clients.flops": "operations",
+    },
+    "accuracy": _ACCURACY,
+    "clusters": {
+        "elbow.perfect": "elbow: perfect, %",
+        "elbow.inclusive": "elbow: inclusive, %",
+        "kmeans Q.perfect": "told Q: perfect, %",
+        "kmeans Q.inclusive": "told Q: inclusive, %",
+    },
+    "birch": {
+        "birch.perfect": "told nothing: perfect, %",
+        "birch.inclusive": "told nothing: inclusive, %",
+        "birch Q.perfect": "told Q: perfect, %",
+        "birch Q.inclusive": "told Q: inclusive, %",
+    },
+    "membership": {
+        "two models.hit_rate": "hit rate, %",
+        "two models.false_positive_rate": "false alarms, %",
+        "two models.auc": "AUC",
+        "labels only.hit_rate": "labels only: hit rate, %",
+        "labels only.false_positive_rate": "labels only: false alarms, %",
+        "labels only.auc": "labels only: AUC",
+    },
+    "curves": {"accuracy": "accuracy after the last epoch, %", "changed": "answers that still change, %"},
+    "consensus": {"seconds": "time, s", "messages": "messages"},
+    "exponents client": {
+        f"{phase}.clients.{what}": f"{word}, {when}"
+        for phase, when in (("learned", "learning"), ("unlearned", "forgetting"))
+        for what, word in (("flops", "operations"), ("bytes", "bytes"))
+    },
+    "exponents server": {
+        f"{phase}.server.{what}": f"{word}, {when}"
+        for phase, when in (("learned", "learning"), ("unlearned", "forgetting"))
+        for what, word in (("flops", "operations"), ("bytes", "bytes sent"), ("storage", "bytes stored"))
+    },
+}
+"""By how an experiment is shown: quantities, and what their columns are called."""
+
+
+def look(experiment: Experiment) -> str:
+    """How an experiment is shown, forgetting samples set apart."""
+    levels = {str(condition.settings.get("level", "")) for condition in experiment.conditions}
+    return "samples" if not experiment.show and "sample" in levels else experiment.show
+
+
+def unit(name: str) -> str:
+    """What a quantity is counted in: %, s, bytes or nothing.
+
+    >>> unit("learned.retained"), unit("learned.others.sending"), unit("two models.auc")
+    ('%', 's', '')
+    """
+    last = name.rpartition(".")[2]
+    if last in ("training", "sending", "seconds"):
+        return "s"
+    if last in ("bytes", "sent", "storage"):
+        return "B"
+    return "" if last in ("messages", "flops", "auc", "exact", "took_part") else "%"
+
+
+def amount(value: float, name: str) -> str:
+    """A quantity's value, without its unit.
+
+    >>> amount(0.9312, "learned.retained"), amount(1234.5, "seconds"), amount(0.0123, "seconds")
+    ('93.1', '1,234', '0.0123')
+    """
+    kind = unit(name)
+    if kind == "%":
+        return f"{100 * value:.1f}"
+    if kind == "B":
+        return size(round(value))
+    if not value:
+        return "0"
+    if name.endswith("flops"):
+        return f"{value:.3g}".replace("e+", "e")
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def told(spread: Spread | None, name: str) -> str:
+    """A quantity with its deviation over seeds."""
+    if spread is None or spread.mean is None:
+        return NONE
+    around = f" ±\xa0{amount(spread.deviation, name)}" if spread.deviation else ""
+    return amount(spread.mean, name) + around
+
+
+def reported(experiment: Experiment, condition: str, name: str, system: str) -> float | None:
+    """The paper's figure, in percent or seconds; None where its source has none, and at other scales than its own."""
+    if experiment.scale != "full":
+        return None
+    for where in (experiment.reported.get(condition), experiment.reported):
+        value: Any = where
+        for part in (*name.split("."), system):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, int | float):
+            return float(value)
+    return None
+
+
+def difference(spread: Spread | None, paper: float | None, name: str) -> float | None:
+    """Ours less the paper's, in the paper's unit."""
+    if spread is None or spread.mean is None or paper is None:
+        return None
+    return spread.mean * (100 if unit(name) == "%" else 1) - paper
+
+
+def signed(value: float | None, name: str) -> str:
+    """A difference.
+
+    >>> signed(-0.52, "learned.retained"), signed(None, "seconds")
+    ('−0.5', '–')
+    """
+    if value is None:
+        return NONE
+    text = f"{abs(value):.1f}" if unit(name) == "%" else amount(abs(value), name)
+    return ("−" if value < 0 else "+") + text
+
+
+def parts_of(experiment: Experiment) -> list[dict[str, str]]:
+    """The columns of an experiment, in tables that are not too wide for a text."""
+    columns = COLUMNS[look(experiment)]
+    if len(columns) < 8:
+        return [columns]
+    groups = (("requester",), ("others",))
+    out = [{n: t for n, t in columns.items() if n.split(".")[1] in group} for group in groups]
+    return [{n: t for n, t in columns.items() if not any(n in one for one in out)}, *out]
+
+
+_WORDS = {"clients.sending": "sending", "clients.flops": "operations", "clients.bytes": "bytes"}
+
+
+def in_words(text: str) -> str:
+    r"""A check's figures, with quantities called as people call them.
+
+    >>> in_words("γ = 1, learned.clients.flops: 0.00"), in_words("at most 5 %")
+    ('γ = 1, operations to learn: 0.00', 'at most 5\xa0%')
+    """
+    for phase, purpose in (("learned", "to learn"), ("unlearned", "to forget")):
+        for name, word in _WORDS.items():
+            text = re.sub(rf"\b{phase}\.{re.escape(name)}", f"{word} {purpose}", text)
+    return text.replace(" %", "\xa0%")
+
+
+def listing(
+    measured: Measured, *, all_of: bool = False, columns: Mapping[str, str] | None = None
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and rows: every cell with its quantities, and the paper's figures beside ours where there are any.
+
+    Args:
+        measured: the experiment.
+        all_of: also rows of which nothing is there, if the paper has figures for them.
+        columns: quantities, and what their columns are called; all unless given.
+    """
+    experiment = measured.experiment
+    columns = COLUMNS[look(experiment)] if columns is None else columns
+    found = over_seeds(experiment, measured.results)
+    cells = [(one.condition, one.system) for one in measured.covered]
+    shown = {name for name in columns if any(name in values for values in found.values())}
+    compared = {n for n in columns if any(reported(experiment, c, n, s) is not None for c, s in cells)}
+    names = [name for name in columns if name in shown or (all_of and name in compared)]
+    head = ["condition", "system"]
+    for name in names:
+        head += [f">{columns[name]}"] + ([">paper", ">ours − paper"] if name in compared else [])
+    rows = []
+    for covered in measured.covered:
+        values = found.get((covered.condition, covered.system), {})
+        papers = {name: reported(experiment, covered.condition, name, covered.system) for name in names}
+        if not values and not (all_of and any(paper is not None for paper in papers.values())):
+            continue
+        rows.append(
+            (
+                covered.condition,
+                covered.system,
+                *_cells(names, compared, values, papers),
+                f"{covered.done} of {covered.wanted}",
+            )
+        )
+    return (*head, ">seeds"), rows
+
+
+def _cells(
+    names: Sequence[str], compared: set[str], values: Mapping[str, Spread], papers: Mapping[str, float | None]
+) -> list[str]:
+    out = []
+    for name in names:
+        spread, paper = values.get(name), papers[name]
+        out.append(told(spread, name))
+        if name in compared:
+            out += [NONE if paper is None else f"{paper:g}", signed(difference(spread, paper, name), name)]
+    return out

@@ -1,0 +1,247 @@
+"""The paper's workloads: a data set divided over clients, a network, and settings that suit both, in one call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import splitwiper.models
+from splitwiper.config import ClientConfig, Config, ModelConfig, ServerConfig, from_dict
+from splitwiper.data.text import encode
+from splitwiper.errors import ConfigError, nearest
+from splitwiper.wire import Label
+from splitwiper_lab import models
+from splitwiper_lab.datasets.divide import Divided, divided
+from splitwiper_lab.datasets.published import Part
+
+LENGTH, VOCABULARY = 64, 8192
+"""Tokens of a text and ids of words, unless the model's arguments say otherwise."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of `splitwiper.models`: the rows it takes, and how its halves are trained."""
+
+    takes: str
+    """'images', 'texts' or 'tables'."""
+    server: Mapping[str, Any] = field(default_factory=dict)
+    client: Mapping[str, Any] = field(default_factory=dict)
+    shared: tuple[str, ...] = ()
+
+
+_MAPS = Network(
+    "images",
+    server={"batch": 1024, "lr": 0.4, "schedule": "onecycle"},
+    client={"batch": 128, "lr": 0.05, "schedule": "onecycle"},
+)
+_ADAM = {"optimizer": "adamw", "lr": 5e-4, "weight_decay": 0.01, "clip": 1.0, "schedule": "onecycle"}
+MODELS = {
+    "vgg": _MAPS,
+    "resnet18": _MAPS,
+    "mini_bert": Network(
+        "texts",
+        server={**_ADAM, "batch": 256},
+        client={**_ADAM, "batch": 128},
+        shared=("attention_mask",),
+    ),
+    "digits_cnn": Network("images"),
+    "mlp": Network("tables", server={"batch": 32}, client={"batch": 32, "standardise": True}),
+}
+"""Networks by name. What is not said is `ServerConfig`'s and `ClientConfig`'s own: 30 and 10 epochs of SGD."""
+EPOCHS = {"cifar100": 50}
+"""Epochs of the server half where 30 are too few (Section 5.1)."""
+MIRRORED = ("cifar10", "cifar100")
+"""Sets whose images mean the same when they are mirrored: the server half is trained with `ShiftFlip`."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Data, network and settings of an experiment.
+
+    ``Federation(path, config=work.config).learn(work.train, tasks=work.tasks)`` learns it,
+    ``unlearn(work.owner, classes=[work.forget])`` forgets the label it was divided for.
+
+    Attributes:
+        train: training rows by client, as `Federation.learn` takes them.
+        test: test rows by client, divided as the training rows are.
+        tasks: the task of each client that has one of its own.
+        config: all settings, the model's included.
+        forget: the label to forget.
+        owner: the client that holds it.
+        shortened: texts that were longer than the model takes, and lost their end.
+    """
+
+    train: dict[str, Part] = field(repr=False)
+    test: dict[str, Part] = field(repr=False)
+    tasks: dict[str, str]
+    config: Config
+    forget: str | int
+    owner: str
+    shortened: int = 0
+
+    @property
+    def forgotten(self) -> Label:
+        """The label to forget, with its task."""
+        return Label(self.tasks.get(self.owner, ""), self.forget)
+
+
+def workload(
+    source: str = "cifar10",
+    model: str = "vgg",
+    *,
+    partition: str = "overlapping",
+    clients: int | Sequence[str] = 5,
+    seed: int = 0,
+    device: str = "cpu",
+    folder: str | Path | None = None,
+    rows: int | None = None,
+    share: bool = False,
+    forget: str | int | None = None,
+    owner: str | None = None,
+    server: Mapping[str, Any] | None = None,
+    client: Mapping[str, Any] | None = None,
+    model_args: Mapping[str, Any] | None = None,
+    cut: Mapping[str, Any] | None = None,
+    tokenizer: str | Path | None = None,
+) -> Workload:
+    """A data set divided over clients, with a network and settings that suit it.
+
+    Args:
+        source: a data set by name, or two joined by ``+``; see `splitwiper_lab.datasets.divide.divided`.
+        model: one of `MODELS`, or the import path of a network of one's own, ``package.module:callable``.
+        partition: ``homogeneous``, ``overlapping``, ``disjoint`` or ``equal``.
+        clients: how many, or their names.
+        seed: the root seed; it also decides who holds what.
+        device: where both halves are trained.
+        folder: where data sets lie.
+        rows: take so many training rows only.
+        share: let the label to forget lie with several clients.
+        forget: the label to forget.
+        owner: the client that holds it.
+        server: fields of `ServerConfig` that are to differ from the recipe.
+        client: fields of `ClientConfig`, likewise.
+        model_args: arguments of the network.
+        cut: fields of `ModelConfig` (``at``, ``head``, ``inputs``, ``shared``) that are to differ.
+        tokenizer: a ``tokenizer.json`` for texts, fixed beforehand; by default words are hashed.
+
+    Raises:
+        ConfigError: there is no such network, it does not take such rows, or a setting is wrong.
+        NotFoundError: the data set is not known, or not there.
+        DataError: the data set is damaged, or cannot be divided like that.
+    """
+    model, network = _network(model)
+    both = {"device": device}
+    epochs = {"epochs": EPOCHS[same]} if (same := source.replace("-", "")) in EPOCHS else {}
+    serving = {**network.server, **epochs, **both, **(server or {})}
+    holding = {**network.client, **both, "keys": "seeded", **(client or {})}
+    serving_config = from_dict(ServerConfig, serving, where="server.")  # wrong settings are told before data is read
+    holding_config = from_dict(ClientConfig, holding, where="client.")
+    if "keys" not in (client or {}) and (holding_config.masking.is_on or holding_config.noise.is_on):
+        holding_config = dataclasses.replace(holding_config, keys="random")  # a seeded key hides nothing
+    found = divided(
+        source,
+        partition=partition,
+        clients=clients,
+        forget=forget,
+        owner=owner,
+        share=share,
+        seed=seed,
+        folder=folder,
+        rows=rows,
+    )
+    args = dict(model_args or {})
+    train, test, shortened = _encoded(found, args, tokenizer)
+    return Workload(
+        train=train,
+        test=test,
+        tasks={name: task for name, task in found.tasks.items() if task},
+        config=Config(
+            seed=seed,
+            server=serving_config,
+            client=holding_config,
+            model=_model(model, network, train, found, args, cut or {}),
+        ),
+        forget=found.forget,
+        owner=found.owner,
+        shortened=shortened,
+    )
+
+
+def _network(model: str) -> tuple[str, Network]:
+    """Return a network's name, or its import path if it is somebody's own, and what is known of it."""
+    short = model.removeprefix(f"{models.__name__}:").removeprefix(f"{splitwiper.models.__name__}:")
+    if short in MODELS:
+        return short, MODELS[short]
+    if ":" in short or (short != model and callable(getattr(models, short, None))):
+        return model, Network("")
+    hint = nearest(short, MODELS) or f" Known are {', '.join(MODELS)}."
+    where = f" in {models.__name__}" if short != model else ""
+    raise ConfigError(
+        f"there is no network {short!r}{where}.{hint} One of your own is named 'package.module:callable'."
+    )
+
+
+def _encoded(
+    found: Divided, args: Mapping[str, Any], tokenizer: str | Path | None
+) -> tuple[dict[str, Part], dict[str, Part], int]:
+    """Texts as token ids, everything else as it is; and how many training and test texts were shortened."""
+    sizes = {"length": args.get("length", LENGTH), "vocabulary": args.get("vocabulary", VOCABULARY)}
+    shortened = 0
+    parts: list[dict[str, Part]] = []
+    for part in (found.train, found.test):
+        out = dict(part)
+        for name, (inputs, labels) in part.items():
+            if isinstance(inputs, list):
+                texts = encode(inputs, **sizes, tokenizer=tokenizer)
+                out[name] = (texts.inputs, labels)
+                shortened += texts.cut
+        parts.append(out)
+    return parts[0], parts[1], shortened
+
+
+def _model(
+    model: str,
+    network: Network,
+    train: Mapping[str, Part],
+    found: Divided,
+    args: Mapping[str, Any],
+    cut: Mapping[str, Any],
+) -> ModelConfig:
+    """The network for these rows; arguments that the caller gives come first."""
+    inputs = next(iter(train.values()))[0]
+    named = inputs if isinstance(inputs, Mapping) else {"x": inputs}
+    shape = next(iter(named.values())).shape[1:]
+    kind = "texts" if isinstance(inputs, Mapping) else {3: "images", 1: "tables"}.get(len(shape), "")
+    told = {"inputs": {name: _described(array) for name, array in named.items()}}
+    if not network.takes:
+        return from_dict(ModelConfig, {"factory": model, "args": args, **told, **cut}, where="model.")
+    if kind != network.takes or (model == "digits_cnn" and shape != (1, 8, 8)):
+        fitting = [name for name, other in MODELS.items() if other.takes == kind and name != "digits_cnn"]
+        raise ConfigError(
+            f"{model} does not take rows of {'+'.join(found.sources)} ({', '.join(told['inputs'].values())}); "
+            f"{' or '.join(fitting)} does."
+        )
+    own: dict[str, Any] = {"outputs": sum(map(len, found.labels.values()))}
+    if kind == "tables":
+        own["inputs"] = shape[0]
+    elif kind == "texts":
+        own |= {"vocabulary": VOCABULARY, "length": LENGTH}
+    elif model != "digits_cnn":
+        own |= {"augment": True} if set(found.sources) <= set(MIRRORED) else {}
+        own |= {"channels": shape[0], "side": shape[1]} if shape != (3, 32, 32) else {}
+    module = splitwiper.models if hasattr(splitwiper.models, model) else models
+    values = {"factory": f"{module.__name__}:{model}", "args": {**own, **args}, "at": "stem", "head": "head", **told}
+    return from_dict(ModelConfig, {**values, "shared": network.shared, **cut}, where="model.")
+
+
+def _described(array: Any) -> str:
+    """One row of an array, as `ModelConfig.inputs` writes it.
+
+    >>> import numpy as np
+    >>> _described(np.zeros((7, 3, 32, 32), np.uint8))
+    'uint8[3,32,32]'
+    """
+    return f"{array.dtype}[{','.join(map(str, array.shape[1:]))}]"
