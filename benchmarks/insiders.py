@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from splitwiper.store import ClientTree, ServerTree, ledger
+from splitwiper.store import ClientStore, ServerStore, ledger
 
 Edit = Callable[[Path], None]
 
@@ -22,16 +22,16 @@ Edit = Callable[[Path], None]
 def opened(path: Path, *, sealed: bool) -> Iterator[sqlite3.Connection]:
     """Open a database to edit it: with its key and a seal that is brought up to date, or without."""
     if sealed:
-        tree = ServerTree(path.parent) if path.name == "server.db" else ClientTree(path.parent)
-        triggers = _triggers(tree.book.db, "ledger_no_")
-        with tree.book.change() as db:
+        store = ServerStore(path.parent) if path.name == "server.db" else ClientStore(path.parent)
+        triggers = _triggers(store.database.db, "ledger_no_")
+        with store.database.change() as db:
             for name, _ in triggers:
                 db.execute(f"DROP TRIGGER {name}")
             db.execute("PRAGMA defer_foreign_keys = ON")
             yield db
             for _, sql in triggers:
                 db.execute(sql)
-        tree.book.close()
+        store.database.close()
         return
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         triggers = _triggers(db, "")
@@ -54,24 +54,24 @@ def edits(*, sealed: bool) -> dict[str, Edit]:
         sealed: the insider has the server's key, and edits the server's database alone.
     """
     found: dict[str, Edit] = {}
-    books = ["server/server.db"] if sealed else ["server/server.db", "clients/north/client.db"]
-    for book in books:
-        for table, columns in _layout(book).items():
+    databases = ["server/server.db"] if sealed else ["server/server.db", "clients/north/client.db"]
+    for database in databases:
+        for table, columns in _layout(database).items():
             for column in columns:
-                found[f"{book}: {table}.{column} changed"] = _changed(book, table, column, sealed)
-            found[f"{book}: first row of {table} deleted"] = _deleted(book, table, "min", sealed)
-            found[f"{book}: last row of {table} deleted"] = _deleted(book, table, "max", sealed)
-            found[f"{book}: {table} emptied"] = _executed(book, f"DELETE FROM {table}", sealed)  # noqa: S608
+                found[f"{database}: {table}.{column} changed"] = _changed(database, table, column, sealed)
+            found[f"{database}: first row of {table} deleted"] = _deleted(database, table, "min", sealed)
+            found[f"{database}: last row of {table} deleted"] = _deleted(database, table, "max", sealed)
+            found[f"{database}: {table} emptied"] = _executed(database, f"DELETE FROM {table}", sealed)  # noqa: S608
     found |= {f"{name}": _scheme(scheme, sealed) for name, scheme in SCHEMES.items()}
     if not sealed:
         found |= FILES
     return found
 
 
-def _layout(book: str) -> dict[str, list[str]]:
-    from splitwiper.store import client_tree, server_tree
+def _layout(database: str) -> dict[str, list[str]]:
+    from splitwiper.store import client_store, server_store
 
-    schema = server_tree.SCHEMA if book.startswith("server") else client_tree.SCHEMA
+    schema = server_store.SCHEMA if database.startswith("server") else client_store.SCHEMA
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(f"CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);{schema}")
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
@@ -82,9 +82,9 @@ class NothingThere(Exception):
     """The table is empty: there is nothing to edit."""
 
 
-def _changed(book: str, table: str, column: str, sealed: bool) -> Edit:
+def _changed(database: str, table: str, column: str, sealed: bool) -> Edit:
     def edit(run: Path) -> None:
-        with opened(run / book, sealed=sealed) as db:
+        with opened(run / database, sealed=sealed) as db:
             rows = db.execute(f"SELECT {column} FROM {table} ORDER BY 1 DESC LIMIT 1").fetchall()  # noqa: S608
             if not rows:
                 raise NothingThere
@@ -108,10 +108,10 @@ def _other(value: Any) -> Any:
     return "x" if value is None else value + 1
 
 
-def _deleted(book: str, table: str, which: str, sealed: bool) -> Edit:
+def _deleted(database: str, table: str, which: str, sealed: bool) -> Edit:
     def edit(run: Path) -> None:
-        with opened(run / book, sealed=sealed) as db:
-            first = _layout(book)[table][0]
+        with opened(run / database, sealed=sealed) as db:
+            first = _layout(database)[table][0]
             gone = db.execute(f"DELETE FROM {table} WHERE {first} = (SELECT {which}({first}) FROM {table})")  # noqa: S608
             if not gone.rowcount:
                 raise NothingThere
@@ -119,9 +119,9 @@ def _deleted(book: str, table: str, which: str, sealed: bool) -> Edit:
     return edit
 
 
-def _executed(book: str, sql: str, sealed: bool) -> Edit:
+def _executed(database: str, sql: str, sealed: bool) -> Edit:
     def edit(run: Path) -> None:
-        with opened(run / book, sealed=sealed) as db:
+        with opened(run / database, sealed=sealed) as db:
             if not db.execute(sql).rowcount:
                 raise NothingThere
 

@@ -91,7 +91,7 @@ def tell(fed: Federation, work: Workload, *, forget: bool = True) -> Told:
 
 
 def _digest(fed: Federation) -> str:
-    model = fed._server.tree.model()
+    model = fed._server.store.model()
     return model.digest if model else ""
 
 

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from portable_record import SETTINGS, book, compare, processor, write
+from portable_record import SETTINGS, compare, database, processor, write
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIM = "int mkl_serv_intel_cpu_true(void) { return 1; }\nint mkl_serv_intel_cpu(void) { return 1; }\n"
@@ -100,7 +100,7 @@ def as_intel() -> tuple[dict[str, str], dict[str, Any]]:
 def profile(*, record: bool, intel: bool) -> int:
     """Measure under the profile, compare, and say what came out."""
     switches, native = as_intel() if intel else ({}, {})
-    kept, now = book(), measured("profile", switches)
+    kept, now = database(), measured("profile", switches)
     here = processor() + ", MKL told that it is Intel's" * intel
     version = " ".join(f"{key} {now['fingerprint'][key]}" for key in ("numerics", "torch", "numpy", "libm"))
     recorded = kept["profile"].get(version)
@@ -140,7 +140,7 @@ def settings(*, record: bool) -> int:
 
 def take(found: dict[str, Any]) -> int:
     """Record what ``--settings`` printed."""
-    kept = book()
+    kept = database()
     name = found["processor"]
     if "(" not in name:  # an earlier form of the file
         name += f" ({found['settings']['as it is']['capability']})"

@@ -45,7 +45,7 @@ def compare(now: dict[str, Any], recorded: dict[str, Any]) -> list[str]:
     ]
 
 
-def book() -> dict[str, Any]:
+def database() -> dict[str, Any]:
     """What is recorded."""
     if RESULTS.exists():
         found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))

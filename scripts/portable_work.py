@@ -236,7 +236,7 @@ def federated(numerics: str = "portable") -> dict[str, str]:
 
 
 def _state(run: Any) -> Iterator[tuple[str, str]]:
-    yield "model", run._server.tree.model().digest[:16]
-    for record in run._server.tree.shards():
+    yield "model", run._server.store.model().digest[:16]
+    for record in run._server.store.shards():
         yield f"shard of {record.client}", record.digest[:16]
-        yield f"half of {record.client}", run._client(record.client).tree.half()[0].digest[:16]
+        yield f"half of {record.client}", run._client(record.client).store.half()[0].digest[:16]

@@ -13,6 +13,7 @@ The reference pages are generated: they may hold ``text`` alone, and are compare
 import contextlib
 import io
 import os
+import pkgutil
 import re
 import runpy
 import shlex
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 
+import splitwiper
 import warm
 from splitwiper.cli import app
 from splitwiper.portable import SWITCHES
@@ -218,6 +220,17 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         place = page if not path else (page.parent / path).resolve()
         assert place.exists(), f"{page.relative_to(ROOT)}: {target}"
         assert not anchor or anchor in anchors(place.read_text(encoding="utf-8")), f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_every_public_name_is_in_the_glossary() -> None:
+    names = set(re.findall(r"`(\w+)`", (DOCS / "glossary.md").read_text(encoding="utf-8")))
+    assert set(splitwiper.__all__) <= names, "say in docs/glossary.md which word it belongs to"
+
+
+def test_every_module_in_the_glossary_is_there() -> None:
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:splitwiper|splitwiper_lab)\.[\w.]+)`", text):
+        pkgutil.resolve_name(name)
 
 
 def test_every_page_is_in_the_index() -> None:

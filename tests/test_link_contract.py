@@ -128,7 +128,7 @@ def test_prediction_gives_a_row_per_input_and_a_column_per_label(
     assert scores.logits.shape == (5, len(scores.labels)) and scores.labels == fed.labels
 
 
-# --- messages between clients, and the server half to predict with at home -----------------------------------------
+# --- messages between clients, and the server half to predict with locally -----------------------------------------
 
 
 def test_messages_are_relayed_in_order_and_may_be_posted_again(link: Link) -> None:

@@ -248,7 +248,7 @@ for mode in ("subclass", "keyed"):
     config = settings(standardise=True, masking=masking)
     fed = Federation(Path(tempfile.mkdtemp()) / "run", halves(), config)
     fed.learn(three())
-    out += [fed._server.tree.model().digest, *(s.digest for s in fed._server.tree.shards())]
+    out += [fed._server.store.model().digest, *(s.digest for s in fed._server.store.shards())]
 print(json.dumps(out))
 """
     starter = ("-m", "splitwiper.portable")

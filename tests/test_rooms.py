@@ -102,16 +102,16 @@ def test_the_product_knows_nothing_of_the_laboratory() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "service").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_service_keeps_both_sides_apart(path: Path) -> None:
-    """Homes know nothing of the server's parts, nor these and auditors of homes; all know identities."""
+    """Sites know nothing of the server's parts, nor these and auditors of sites; all know identities."""
     side = path.relative_to(ROOT / "service").parts[0]
     text = path.read_text(encoding="utf-8")
-    if side == "home":
+    if side == "site":
         assert "server" not in imports(path)
         parts = set(re.findall(r"splitwiper\.service\.(\w+)", text))
-        assert parts <= {"home", "calls", "identity", "certificate"}, f"a home has no need of {parts}"
+        assert parts <= {"site", "calls", "identity", "certificate"}, f"a site has no need of {parts}"
     elif side != "identity":
         assert not imports(path) & {"client", "masking", "privacy"}
-        assert "service.home" not in text
+        assert "service.site" not in text
 
 
 def test_the_check_sees_a_wrong_import(tmp_path: Path) -> None:

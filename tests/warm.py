@@ -183,9 +183,6 @@ def _listen(address: str) -> list[str]:
     import torch
 
     torch.set_num_threads(1)  # before any operation: a pool of threads does not survive a fork
-    import splitwiper.cli
-    import splitwiper.service.home
-    import splitwiper.service.running  # noqa: F401
     import steps  # noqa: F401
 
     _compute()

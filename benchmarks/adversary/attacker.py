@@ -18,9 +18,9 @@ import numpy as np
 
 from splitwiper import Label
 from splitwiper.errors import SplitWiperError
-from splitwiper.service.home.link import HttpsLink
-from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import client_context
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.service.site.own_key import OwnKey
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
 
 WIDTH = 8

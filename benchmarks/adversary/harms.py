@@ -22,7 +22,7 @@ from safetensors.torch import save
 from benchmarks.adversary.attacker import COLUMN, WIDTH, Attacker
 from splitwiper import Label
 from splitwiper.service.certificate import Attestation
-from splitwiper.service.home.link import _plain
+from splitwiper.service.site.link import _plain
 from splitwiper.wire import Spent
 
 _SLOW = 20_000

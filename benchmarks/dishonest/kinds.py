@@ -20,7 +20,7 @@ STEPS: dict[str, tuple[str, str]] = {
     "certificate": ("requester", "certificate north TICKET --json"),
     "fetch": ("requester", "certificate north TICKET --out cert.json"),
     "predict": ("requester", "predict north north north.csv --label label"),
-    "download": ("requester", "predict north north north.csv --label label --at-home"),
+    "download": ("requester", "predict north north north.csv --label label --local"),
     "attest": ("requester", "verify north --attest --json"),
     "head": ("requester", "head north --out north-head.json"),
     "south forgets": ("another site", "forget south --class dog --patience 30"),

@@ -10,13 +10,13 @@ from typing import Any
 
 from splitwiper.server import Server
 from splitwiper.service import running, worker
-from splitwiper.service.api import proving
-from splitwiper.service.cases import Cases
+from splitwiper.service.api import certificates
 from splitwiper.service.certificate import Envelope, Keyring, SigningKey, certify
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.certifying import certified
-from splitwiper.store import ServerTree
+from splitwiper.service.requests import RequestRecords
+from splitwiper.store import ServerStore
 from splitwiper.wire import Request, Scores, Ticket
 
 KEPT = "kept"
@@ -27,15 +27,15 @@ Lie = Callable[[], None]
 # --- certificates and receipts -----------------------------------------------------------------------------
 
 
-def _certifies(forged: Callable[[ServerTree, Cases, str, float], dict[str, Any]]) -> None:
-    proving.certified = lambda tree, cases, ticket, days: forged(tree, cases, ticket, days)
+def _certifies(forged: Callable[[ServerStore, RequestRecords, str, float], dict[str, Any]]) -> None:
+    certificates.certified = lambda store, cases, ticket, days: forged(store, cases, ticket, days)
 
 
 def old_certificate() -> None:
     """Hand out the client's oldest certificate for every ticket."""
 
-    def oldest(tree: ServerTree, cases: Cases, ticket: str, days: float) -> dict[str, Any]:
-        return certified(tree, cases, tree.tickets(tree.ticket(ticket).client)[0].id, days=days)
+    def oldest(store: ServerStore, cases: RequestRecords, ticket: str, days: float) -> dict[str, Any]:
+        return certified(store, cases, store.tickets(store.ticket(ticket).client)[0].id, days=days)
 
     _certifies(oldest)
 
@@ -43,10 +43,10 @@ def old_certificate() -> None:
 def others_certificate() -> None:
     """Hand out the certificate of another client's newest request."""
 
-    def other(tree: ServerTree, cases: Cases, ticket: str, days: float) -> dict[str, Any]:
-        client = tree.ticket(ticket).client
-        found = [one for one in tree.tickets() if one.client != client and one.state == "settled"]
-        return certified(tree, cases, found[-1].id, days=days)
+    def other(store: ServerStore, cases: RequestRecords, ticket: str, days: float) -> dict[str, Any]:
+        client = store.ticket(ticket).client
+        found = [one for one in store.tickets() if one.client != client and one.state == "settled"]
+        return certified(store, cases, found[-1].id, days=days)
 
     _certifies(other)
 
@@ -54,10 +54,10 @@ def others_certificate() -> None:
 def _altered(change: Callable[[dict[str, Any]], None]) -> None:
     """Hand out certificates that say something else, signed with the server's own key."""
 
-    def forged(tree: ServerTree, cases: Cases, ticket: str, days: float) -> dict[str, Any]:
-        body = json.loads(Envelope.from_dict(certified(tree, cases, ticket, days=days)).payload)
+    def forged(store: ServerStore, cases: RequestRecords, ticket: str, days: float) -> dict[str, Any]:
+        body = json.loads(Envelope.from_dict(certified(store, cases, ticket, days=days)).payload)
         change(body["predicate"])
-        return Envelope.sign(dumps(body), [Keyring.of(tree).key()]).to_dict()
+        return Envelope.sign(dumps(body), [Keyring.of(store).key()]).to_dict()
 
     _certifies(forged)
 
@@ -70,10 +70,10 @@ def other_federation() -> None:
 def strangers_key() -> None:
     """Sign certificates with a key that no site knows."""
 
-    def forged(tree: ServerTree, cases: Cases, ticket: str, _days: float) -> dict[str, Any]:
-        kept_at(tree, ticket).unlink(missing_ok=True)
+    def forged(store: ServerStore, cases: RequestRecords, ticket: str, _days: float) -> dict[str, Any]:
+        kept_at(store, ticket).unlink(missing_ok=True)
         case = cases.find(ticket)
-        return certify(tree, ticket, SigningKey(b"x" * 32), request=case.signed if case else None)
+        return certify(store, ticket, SigningKey(b"x" * 32), request=case.signed if case else None)
 
     _certifies(forged)
 
@@ -113,7 +113,7 @@ def drops_requests() -> None:
         return Ticket(request.ticket, request.client, request.level, "accepted", "2030-01-01T00:00:00+00:00")
 
     Server.submit = forgetful  # type: ignore[method-assign]
-    Cases.of = lambda *_: {}  # type: ignore[method-assign, assign]
+    RequestRecords.of = lambda *_: {}  # type: ignore[method-assign, assign]
 
 
 # --- models and answers ------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def old_model() -> None:
     predict, model = Server.predict, Server.model
 
     def old(self: Server) -> Server:
-        return Server(ServerTree(self.tree.root.parent / KEPT), self._half)
+        return Server(ServerStore(self.store.root.parent / KEPT), self._half)
 
     Server.predict = lambda self, *given: predict(old(self), *given)  # type: ignore[method-assign, assign]
     Server.model = lambda self, *given: model(old(self), *given)  # type: ignore[method-assign, assign]

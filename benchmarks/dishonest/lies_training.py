@@ -16,11 +16,11 @@ from torch import Tensor
 from benchmarks.dishonest.lies_answering import KEPT, Lie
 from splitwiper.loop import Span
 from splitwiper.server import Server
-from splitwiper.server.training import Trained, TrainingInputs, first_state, train_epochs, weights_in
+from splitwiper.server.training import TrainedServerHalf, TrainingInputs, first_state, train_epochs, weights_in
 from splitwiper.service import running
 from splitwiper.service.certificate import SigningKey
 from splitwiper.service.certificate.site import ShardStatement
-from splitwiper.store import ServerTree, ShardRecord, outputs_of, tickets
+from splitwiper.store import ServerStore, ShardRecord, outputs_of, tickets
 from splitwiper.wire import Shard, Statement, open_shard
 from splitwiper.wire.commitments import shard_commitment
 
@@ -37,14 +37,14 @@ FORGED = 2
 def lazy() -> None:
     """Take the new shard for nothing, keep the old one, and say that the request is settled."""
 
-    def ignore(self: ServerTree, client: str, _staged: Path, _shard: Any, statement: Any, **how: Any) -> Any:
-        with self.book.change() as db:
+    def ignore(self: ServerStore, client: str, _staged: Path, _shard: Any, statement: Any, **how: Any) -> Any:
+        with self.database.change() as db:
             tickets.answer(db, client, statement, statement.tickets, warm=False)
         record = self.shard(client)
         assert record is not None  # noqa: S101
         return dataclasses.replace(record, digest=how["digest"])
 
-    ServerTree.accept = ignore  # type: ignore[method-assign, assign]
+    ServerStore.accept = ignore  # type: ignore[method-assign, assign]
 
 
 def _trains_on(change: Callable[[Server, Sequence[ShardRecord], list[Shard]], list[Shard]]) -> None:
@@ -54,10 +54,10 @@ def _trains_on(change: Callable[[Server, Sequence[ShardRecord], list[Shard]], li
 
 def _kept(server: Server, client: str) -> Path:
     """A client's shard in the copy of the store from before."""
-    tree = ServerTree(server.tree.root.parent / KEPT)
-    record = tree.shard(client)
+    server_store = ServerStore(server.store.root.parent / KEPT)
+    record = server_store.shard(client)
     assert record is not None  # noqa: S101
-    return tree.root / "shards" / record.file
+    return server_store.root / "shards" / record.file
 
 
 def kept_rows() -> None:
@@ -92,7 +92,7 @@ def _shifted(shard: Shard) -> Shard:
     return dataclasses.replace(shard, columns={name: values + 0.5 for name, values in shard.columns.items()})
 
 
-def _before_serving(act: Callable[[ServerTree], None]) -> None:
+def _before_serving(act: Callable[[ServerStore], None]) -> None:
     """Do something to the store, once, when the server starts."""
     serve = running.open_store
 
@@ -101,28 +101,28 @@ def _before_serving(act: Callable[[ServerTree], None]) -> None:
         done = root.parent / "done"
         if not done.exists():
             done.touch()
-            act(ServerTree(root))
+            act(ServerStore(root))
         return halves
 
     running.open_store = opened
 
 
-def _entered(tree: ServerTree, client: str, source: Path, salt: bytes, signed: Any) -> None:
-    copy = tree.root.parent / "entered"
+def _entered(server_store: ServerStore, client: str, source: Path, salt: bytes, signed: Any) -> None:
+    copy = server_store.root.parent / "entered"
     shutil.copy(source, copy)
-    with tree.staging(copy) as staged:
+    with server_store.staging(copy) as staged:
         said = Statement("", "", "", {}, salt=salt.hex())
-        tree.accept(client, staged, open_shard(staged), said, signed=json.dumps(signed) if signed else "")
+        server_store.accept(client, staged, open_shard(staged), said, signed=json.dumps(signed) if signed else "")
 
 
 def put_back() -> None:
     """Put the shard that was withdrawn back into the store, with what its site had signed of it."""
 
-    def act(tree: ServerTree) -> None:
-        old = ServerTree(tree.root.parent / KEPT)
+    def act(server_store: ServerStore) -> None:
+        old = ServerStore(server_store.root.parent / KEPT)
         record = old.shard("north")
         assert record is not None and record.signed  # noqa: S101
-        _entered(tree, "north", old.root / "shards" / record.file, record.salt, json.loads(record.signed))
+        _entered(server_store, "north", old.root / "shards" / record.file, record.salt, json.loads(record.signed))
 
     _before_serving(act)
 
@@ -130,13 +130,13 @@ def put_back() -> None:
 def invented_site() -> None:
     """Enter the shard that was withdrawn as that of a site which does not exist, registered and signed for."""
 
-    def act(tree: ServerTree) -> None:
-        old, key, salt = ServerTree(tree.root.parent / KEPT), SigningKey.generate(), os.urandom(32)
+    def act(server_store: ServerStore) -> None:
+        old, key, salt = ServerStore(server_store.root.parent / KEPT), SigningKey.generate(), os.urandom(32)
         record = old.shard("north")
         assert record is not None  # noqa: S101
-        tree.register_key(GHOST, key.public.raw.hex())
+        server_store.register_key(GHOST, key.public.raw.hex())
         said = ShardStatement(
-            federation=tree.book.meta("run") or "",
+            federation=server_store.database.meta("run") or "",
             client=GHOST,
             serial=1,
             digest=record.digest,
@@ -147,7 +147,7 @@ def invented_site() -> None:
             made=tickets.now(),
             key=key.public.raw.hex(),
         )
-        _entered(tree, GHOST, old.root / "shards" / record.file, salt, said.sign(key))
+        _entered(server_store, GHOST, old.root / "shards" / record.file, salt, said.sign(key))
 
     _before_serving(act)
 
@@ -155,10 +155,10 @@ def invented_site() -> None:
 def unsigned_site() -> None:
     """Enter rows in the name of a site which does not exist, and which signs nothing."""
 
-    def act(tree: ServerTree) -> None:
-        record = tree.shard("south")
+    def act(server_store: ServerStore) -> None:
+        record = server_store.shard("south")
         assert record is not None  # noqa: S101
-        _entered(tree, GHOST, tree.root / "shards" / record.file, os.urandom(32), None)
+        _entered(server_store, GHOST, server_store.root / "shards" / record.file, os.urandom(32), None)
 
     _before_serving(act)
 
@@ -182,7 +182,7 @@ def _computes(forge: Callable[[Server, int, State], State], *, shown: bool = Tru
             state = forge(self, epoch, honest)
             if on_state is not None:
                 on_state(epoch, dict(state if shown else honest))
-        return Trained(weights_in(inputs, state), (0.0,) * inputs.config.epochs), outputs_of(records)
+        return TrainedServerHalf(weights_in(inputs, state), (0.0,) * inputs.config.epochs), outputs_of(records)
 
     Server.compute = compute  # type: ignore[method-assign, assign]
 
@@ -212,8 +212,8 @@ def old_optimiser() -> None:
 
 
 def _last(server: Server) -> State:
-    tree = ServerTree(server.tree.root.parent / KEPT)
-    return tree.epoch_state(len(tree.epochs()) - 1)
+    server_store = ServerStore(server.store.root.parent / KEPT)
+    return server_store.epoch_state(len(server_store.epochs()) - 1)
 
 
 def _net(state: State) -> dict[str, Tensor]:
@@ -232,7 +232,7 @@ def untrained() -> None:
         for epoch in range(inputs.config.epochs + 1):
             if on_state is not None:
                 on_state(epoch, dict(state))
-        return Trained(weights_in(inputs, state), (0.0,) * inputs.config.epochs), outputs_of(records)
+        return TrainedServerHalf(weights_in(inputs, state), (0.0,) * inputs.config.epochs), outputs_of(records)
 
     Server.compute = compute  # type: ignore[method-assign, assign]
 

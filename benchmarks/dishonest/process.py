@@ -98,7 +98,7 @@ def _warm_up() -> None:
     from splitwiper.cli import app  # noqa: F401
     from splitwiper.data import files  # noqa: F401
     from splitwiper.models import mlp
-    from splitwiper.service import audit, home, running, worker  # noqa: F401
+    from splitwiper.service import audit, running, site, worker  # noqa: F401
     from splitwiper.service.identity import authority  # noqa: F401
 
     split(mlp(4, 2), at="stem", example=torch.zeros(1, 4))

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.harness import ROOT
 from splitwiper.service.identity import Authority
-from splitwiper.store import ClientTree, ServerTree
+from splitwiper.store import ClientStore, ServerStore
 
 EPOCHS = 4
 FEATURES = 6
@@ -219,7 +219,7 @@ class Stage:
         scene = Scene(self, self.base)
         scene.serve([])
         for name in LABELS:
-            done = scene.call("join", f"{name}.toml", "--home", name)
+            done = scene.call("join", f"{name}.toml", "--site", name)
             if done.code:
                 raise RuntimeError(f"{name} could not join: {done.stderr}")
             (self.base / "site-keys").mkdir(exist_ok=True)
@@ -263,12 +263,12 @@ class Scene:
 
     def settled(self, store: str = "store") -> None:
         """Wait until the model is that of the shards."""
-        tree, end = ServerTree(self.folder / store), time.monotonic() + 60
-        while not tree.is_current() or tree.model() is None:
+        server_store, end = ServerStore(self.folder / store), time.monotonic() + 60
+        while not server_store.is_current() or server_store.model() is None:
             if time.monotonic() > end:
                 raise RuntimeError("the worker did not finish")
             time.sleep(0.05)
-        tree.book.close()
+        server_store.database.close()
 
     def leak(self) -> None:
         """Let countersigned heads of one store be relayed by the other."""
@@ -279,9 +279,9 @@ class Scene:
 
     def ticket(self) -> str:
         """North's newest request."""
-        tree = ClientTree(self.folder / "north" / "north")
-        ticket = str(tree.requests("open", "sent", "done")[-1]["ticket"])
-        tree.book.close()
+        server_store = ClientStore(self.folder / "north" / "north")
+        ticket = str(server_store.requests("open", "sent", "done")[-1]["ticket"])
+        server_store.database.close()
         return ticket
 
 

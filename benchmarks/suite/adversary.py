@@ -18,11 +18,11 @@ from benchmarks.adversary.attacker import Attacker
 from benchmarks.adversary.harms import HARMS, Harm
 from benchmarks.dishonest.stage import Scene, Stage
 from benchmarks.harness import Check, Result
-from splitwiper.store import ServerTree, ledger
+from splitwiper.store import ServerStore, ledger
 
 QUICK = ("nobody", "huge values", "silent request", "costs for nothing")
 STEPS = {
-    "west joins": "join west.toml --home west",
+    "west joins": "join west.toml --site west",
     "north forgets": "forget north --class cat --certificate cert.json --patience 60",
     "the certificate holds": "verify cert.json --key north/north/server-keys",
     "north predicts": "predict north north north.csv --label label",
@@ -105,9 +105,9 @@ def _step(scene: Scene, name: str, command: str) -> Step:
 
 def _erased(scene: Scene) -> Step:
     """Whether the server erased a shard of somebody else than the attacker."""
-    tree = ServerTree(scene.folder / "store")
-    others = {str(e["client"]) for e in ledger.entries(tree.book) if e.get("by")} - {"mallory"}
-    tree.book.close()
+    store = ServerStore(scene.folder / "store")
+    others = {str(e["client"]) for e in ledger.entries(store.database) if e.get("by")} - {"mallory"}
+    store.database.close()
     return Step("only the attacker's shards were erased", int(bool(others)), 0.0, ", ".join(sorted(others)))
 
 

@@ -36,7 +36,7 @@ from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.server.training import TrainingInputs, first_state, train_epochs, weights_in
 from splitwiper.server.transcript import Transcript, check_end, check_first, detection, recompute_epoch, sample_epochs
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 INPUTS, LABELS = 64, 10
 SITES = ("north", "south")
@@ -79,8 +79,8 @@ def _toml(model: Mapping[str, Any]) -> str:
 
 def _costs(rows: int, hidden: int, epochs: int, rounds: int) -> Result:
     """Train anew in every round, and audit one epoch, a fifth of them, all of them, and the whole training."""
-    from splitwiper.service.home import HomeConfig, join
     from splitwiper.service.identity import Authority
+    from splitwiper.service.site import SiteConfig, join
 
     few, model, draw = max(2, epochs // 5), _model(hidden), np.random.default_rng(0)
     kinds = {"one": ("--epochs", "1"), "few": ("--epochs", str(few)), "each": ("--epochs", str(epochs)), "all": ()}
@@ -98,7 +98,7 @@ def _costs(rows: int, hidden: int, epochs: int, rounds: int) -> Result:
                 for name in SITES if number == 0 else SITES[:1]:
                     if number == 0:
                         authority.issue_client(name)
-                    settings = HomeConfig(
+                    settings = SiteConfig(
                         name=name, url=url, certs=str(root / "certs/clients" / name), model=ModelConfig(**model)
                     )
                     with closing(join(root / name, settings, ClientConfig(epochs=1, threads=1))) as site:
@@ -111,9 +111,9 @@ def _costs(rows: int, hidden: int, epochs: int, rounds: int) -> Result:
                     walls[kind].append((time.perf_counter() - start) / training[-1])
                     times[kind].append(found["seconds"] / training[-1])
                     received[kind], exact = found["bytes"], exact and found["outcome"] in ("holds", "exact")
-            tree = ServerTree(root / "store")
-            sent = sum(shard.size for shard in tree.shards())
-            tree.book.close()
+            server_store = ServerStore(root / "store")
+            sent = sum(shard.size for shard in server_store.shards())
+            server_store.database.close()
             states = [file.stat().st_size for file in (root / "store" / "epochs").iterdir()]
     middle = {kind: median(values) for kind, values in times.items()}
     names = {"one": "1 epoch", "few": f"{few} epochs", "each": f"each of {epochs} epochs", "all": "the whole training"}
@@ -182,9 +182,9 @@ def _environment() -> dict[str, str]:
 
 def _trained(store: Path) -> float:
     """Wait until the model is that of the shards, and return the seconds that its training took."""
-    tree, end = ServerTree(store), time.monotonic() + 600
-    with closing(tree.book):
-        while not tree.is_current() or (model := tree.model()) is None:
+    server_store, end = ServerStore(store), time.monotonic() + 600
+    with closing(server_store.database):
+        while not server_store.is_current() or (model := server_store.model()) is None:
             if time.monotonic() > end:
                 raise TimeoutError("the server did not finish its training in 10 minutes")
             time.sleep(0.1)
@@ -206,9 +206,9 @@ def _detection(epochs: int, forged: int, sampled: tuple[int, ...], draws: int) -
     with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
         fed = Federation(Path(folder) / "run", halves, config)
         fed.learn({name: (draw.random((40, INPUTS), dtype=np.float32), np.arange(40) % 4) for name in SITES})
-        server = Server(ServerTree(fed.path / "server"), halves.server)
+        server = Server(ServerStore(fed.path / "server"), halves.server)
         with reproducible(pick_device("cpu"), 1):
-            inputs = server.inputs(server.tree.shards())
+            inputs = server.inputs(server.store.shards())
             false = {int(epoch) for epoch in draw.choice(np.arange(1, epochs + 1), forged, replace=False)}
             states = _states(inputs, epochs, false)
             for count in sampled:

@@ -41,11 +41,11 @@ def run(*, quick: bool) -> Iterator[Result]:
         base = Path(folder) / "base"
         subprocess.run(["git", "worktree", "add", "-q", "--detach", base, BASE], cwd=ROOT, check=True)  # noqa: S603, S607
         try:
-            trees = {"before": base, "now": ROOT}
-            found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+            stores = {"before": base, "now": ROOT}
+            found: dict[str, list[dict[str, float]]] = {name: [] for name in stores}
             for _ in range(rounds):
-                for name, tree in trees.items():
-                    found[name].append(_measured(tree, rows))
+                for name, store in stores.items():
+                    found[name].append(_measured(store, rows))
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", base], cwd=ROOT, check=True)  # noqa: S603, S607
     best = {name: {step: min(each[step] for each in times) for step in STEPS} for name, times in found.items()}
@@ -60,9 +60,9 @@ def run(*, quick: bool) -> Iterator[Result]:
     )
 
 
-def _measured(tree: Path, rows: int) -> dict[str, float]:
+def _measured(store: Path, rows: int) -> dict[str, float]:
     """Run the work with a source tree, in a process of its own; this file is the same for both."""
-    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{store / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", _CHILD, json.dumps({"rows": rows})]
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -136,8 +136,8 @@ def _upload(root: Path, out: dict[str, float], rows: int) -> None:
     import numpy as np
 
     from splitwiper.config import ClientConfig, ModelConfig
-    from splitwiper.service.home import HomeConfig, join
     from splitwiper.service.identity import Authority
+    from splitwiper.service.site import SiteConfig, join
 
     authority = Authority.create(root / "certs", "bench", hosts=["127.0.0.1"])
     authority.issue_client("north")
@@ -162,7 +162,7 @@ def _upload(root: Path, out: dict[str, float], rows: int) -> None:
                 at="stem",
                 head="head",
             )
-            settings = HomeConfig(name="north", url=url, certs=str(root / "certs/clients/north"), model=model)
+            settings = SiteConfig(name="north", url=url, certs=str(root / "certs/clients/north"), model=model)
             draw = np.random.default_rng(0)
             x, y = draw.normal(size=(rows * 20, 16)).astype(np.float32), draw.integers(0, 4, rows * 20)
             with _timed(out, "upload"):

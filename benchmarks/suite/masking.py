@@ -24,7 +24,7 @@ from benchmarks.harness import Check, Result, in_child, peak_memory, status_byte
 from splitwiper.client.content import rewrite_slice, row_macs
 from splitwiper.client.embed import BATCH, embed
 from splitwiper.client.hiding import Hiding
-from splitwiper.client.pretrain import Recipe
+from splitwiper.client.pretrain import PretrainingInputs
 from splitwiper.config import ClientConfig, Masking, Noise
 from splitwiper.data.rows import Rows
 from splitwiper.masking.codebook import expand
@@ -125,10 +125,10 @@ def _held(folder: Path, rows: int) -> Shard:
     return open_shard(folder / record.file)
 
 
-def _recipe(masking: Masking, noise: Noise) -> Recipe:
+def _recipe(masking: Masking, noise: Noise) -> PretrainingInputs:
     group = GroupKey.of("a secret for benchmarks", federation="benchmark")
     hiding = Hiding(expand(LABELS, group, masking), mode_for(masking, group), masking)
-    return Recipe(
+    return PretrainingInputs(
         name="north",
         seed=0,
         config=ClientConfig(masking=masking, noise=noise),
@@ -144,7 +144,7 @@ def _recipe(masking: Masking, noise: Noise) -> Recipe:
 
 
 def _alternated(
-    folder: Path, recipe: Recipe, held: Shard, times: int, noise: Noise, pairs: int
+    folder: Path, recipe: PretrainingInputs, held: Shard, times: int, noise: Noise, pairs: int
 ) -> tuple[list[float], list[float]]:
     def ours() -> None:
         embed(folder / "out", recipe, {}, [held], columns=[COLUMN])

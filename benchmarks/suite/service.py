@@ -25,9 +25,9 @@ from benchmarks.harness import ROOT, Check, Result
 from splitwiper import Label
 from splitwiper.errors import BusyError, NotFoundError
 from splitwiper.service.calls.guard import LedgerGuard
-from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, client_context, server_context
-from splitwiper.store import ServerTree
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.store import ServerStore
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Column, Spent, Statement, write_shard
 
@@ -353,9 +353,9 @@ def _fairness(root: Path, url: str, count: int) -> Result:
 
 def _heads(root: Path, url: str, count: int) -> Result:
     """Small predictions whose ledger head is checked and pinned, beside the same that nobody checks."""
-    tree = ServerTree(root / "store")
-    guard = LedgerGuard(root / "site", tree.book.meta("run") or "", root)
-    tree.book.close()
+    server_store = ServerStore(root / "store")
+    guard = LedgerGuard(root / "site", server_store.database.meta("run") or "", root)
+    server_store.database.close()
     context = client_context(root / "certs" / "clients" / "client-1")
     rows = {"activation": torch.ones(4, WIDTH)}
     with closing(_link(root, url, "client-1")) as plain, closing(HttpsLink(url, context, guard=guard)) as guarded:

@@ -127,7 +127,7 @@ class Stage:
 
 
 def bits(run: Path) -> dict[str, Any]:
-    """Digests of every tensor file that a book points to, by what it is; file names are random and left out."""
+    """Digests of every tensor file that a database points to, by what it is; file names are random and left out."""
     out = {}
     tables = {
         "slices": "slice",
@@ -138,13 +138,13 @@ def bits(run: Path) -> dict[str, Any]:
         "epochs": "epoch",
     }
     folders = {"model": "models"}
-    for book in sorted(run.rglob("*.db")):
-        with closing(sqlite3.connect(book)) as db:
+    for database in sorted(run.rglob("*.db")):
+        with closing(sqlite3.connect(database)) as db:
             known = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             for table, key in tables.items():
                 for number, file in db.execute(f"SELECT {key}, file FROM {table}") if table in known else ():  # noqa: S608
-                    data = (book.parent / folders.get(table, table) / file).read_bytes()
-                    out[f"{book.parent.name}/{table}/{number}"] = hashlib.sha256(data).hexdigest()
+                    data = (database.parent / folders.get(table, table) / file).read_bytes()
+                    out[f"{database.parent.name}/{table}/{number}"] = hashlib.sha256(data).hexdigest()
     return out
 
 

@@ -23,7 +23,7 @@ from splitwiper import ClientConfig, Config, Federation, Halves, ServerConfig, s
 from splitwiper.formats import size
 from splitwiper.server import Server
 from splitwiper.server.transcript import detection
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper_lab.models import vgg
 
 LABELS = 4
@@ -75,9 +75,9 @@ def _result(path: Path, halves: Halves, config: ServerConfig, rows: Rows, pairs:
     middle = {f"median_{what}": median(values) for what, values in ratios.items()}
     cost, cost_cpu = ratios["training_with"], middle["median_training_with_cpu"]
     every, every_cpu = middle["median_recomputed_all"], middle["median_recomputed_all_cpu"]
-    model = server.tree.model()
-    weights = (server.tree.root / "models" / model.file).stat().st_size if model else 0
-    states = [file.stat().st_size for file in (server.tree.root / "epochs").iterdir()]
+    model = server.store.model()
+    weights = (server.store.root / "models" / model.file).stat().st_size if model else 0
+    states = [file.stat().st_size for file in (server.store.root / "epochs").iterdir()]
     exact = all(check.exact for check in checks)
     few = max(1, epochs // 5)
     return Result(
@@ -127,14 +127,14 @@ def _learned(path: Path, halves: Halves, config: ServerConfig, rows: Rows, kept:
     clients = ClientConfig(epochs=1, device=config.device, keys="seeded")
     fed = Federation(path, halves, Config(server=dataclasses.replace(config, transcript=kept), client=clients))
     fed.learn(rows)
-    return Server(ServerTree(path / "server"), halves.server)
+    return Server(ServerStore(path / "server"), halves.server)
 
 
 def _retrained(server: Server) -> tuple[float, float]:
     """Seconds that training takes, from the shards to the model that counts: by the clock, and of the processor."""
-    with server.tree.book.change() as db:
+    with server.store.database.change() as db:
         db.execute("DELETE FROM model")
-    server.tree.sweep()
+    server.store.sweep()
     start = _clocks()
     server.train()
     return _since(start)

@@ -22,8 +22,8 @@ from splitwiper.client import Client
 from splitwiper.client.embed import embed, with_ranges
 from splitwiper.config import CODECS, to_toml
 from splitwiper.loop import finish
-from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, client_context
+from splitwiper.service.site.link import HttpsLink
 from splitwiper.service.storing import Architecture
 from splitwiper.wire import Spent, Statement
 from splitwiper.wire.transfer import carry
@@ -64,7 +64,7 @@ def _stored(quick: bool) -> Result:
     with folder() as root:
         fed = Federation(root / "run", config=work.config)
         fed.learn(work.train)
-        rows = sum(record.rows for record in fed._server.tree.shards())
+        rows = sum(record.rows for record in fed._server.store.shards())
         clients = [fed._client(name) for name in fed.clients]
         sizes = {
             codec: [sum(pair) for pair in zip(*(_sizes(c, codec) for c in clients), strict=True)] for codec in CODECS
@@ -94,8 +94,8 @@ def _sent(codec: str, quick: bool) -> Result:
     with folder() as root:
         fed = Federation(root / "run", config=work.config)
         fed.learn(work.train)
-        tree = fed._server.tree
-        shards = [tree.root / "shards" / record.file for record in tree.shards()]
+        store = fed._server.store
+        shards = [store.root / "shards" / record.file for record in store.shards()]
         Authority.create(root / "certs", "bench", hosts=["127.0.0.1"]).issue_client("client-0")
         text = to_toml(Architecture(seed=1, model=work.config.model)) + _SERVICE.format(codec=codec)
         context = client_context(root / "certs" / "clients" / "client-0")

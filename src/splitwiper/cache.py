@@ -1,4 +1,4 @@
-"""Memory-mapped shards as one table: the one way rows reach a training loop, on clients and server."""
+"""Memory-mapped shards as one table: the single way in which rows reach a training loop, on clients and server."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from splitwiper.wire.codecs import Ranges, decode, is_coded
 from splitwiper.wire.columns import Array
 
 Parts = dict[str, Tensor]
-"""A batch as shards store it: columns by name, `CODE`, and `OWNER` where ranges differ from shard to shard."""
+"""A batch as shards store it: columns by name, `CODE`, and `OWNER` if ranges differ between shards."""
 CODE, OWNER = "@code", "@owner"
 _WIDE = 1 << 18
-"""Bytes from which a copy is worth the start of torch's threads."""
+"""Smallest copy, in bytes, that is worth starting torch's threads."""
 _PAGE = 4096
 
 
 class Cache:
     """Several shards as one table. Rows are numbered in the order of the shards.
 
-    Batches are copied into memory that torch aligned: results do not depend on where a file happened to be mapped.
+    Batches are copied into memory allocated by torch: results do not depend on where a file happened to be mapped.
 
     Args:
         shards: the files, all written with the same codec.
-        labels: the labels that codes of the whole table stand for.
-        names: the columns to hand out, in this order, whatever the order in the files.
+        labels: the labels of the whole table; codes point into them.
+        names: the columns to return, in this order, whatever the order in the files.
         columns: the columns as the cut sends them; needed only to decode.
     """
 
@@ -59,7 +59,7 @@ class Cache:
     # --- stored rows ---------------------------------------------------------------------------------------
 
     def buffers(self, rows: int, device: torch.device | None = None, *, pinned: bool = False) -> Parts:
-        """Empty tensors for a batch of that many rows."""
+        """Return empty tensors for a batch of this many rows."""
         first = self._shards[0]
         kinds = {name: (first.columns[name].dtype, first.columns[name].shape[1:]) for name in self.names}
         kinds[CODE] = (np.dtype(np.int64), ())
@@ -72,11 +72,11 @@ class Cache:
 
     @property
     def width(self) -> int:
-        """Bytes a row takes in a batch."""
+        """Bytes of one row in a batch."""
         return sum(t.nbytes for t in self.buffers(1).values())
 
     def gather(self, index: Array, out: Mapping[str, Tensor]) -> None:
-        """Copy the rows at ``index``, in that order, into the CPU tensors given. Sorted indices are fastest."""
+        """Copy the rows at ``index``, in that order, into the given CPU tensors. Sorted indices are fastest."""
         owner = np.searchsorted(self._starts, index, side="right") - 1
         edges = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(index)]
         arrays = {name: out[name].numpy() for name in out}
@@ -87,7 +87,7 @@ class Cache:
             shard, local = self._shards[number], index[start:stop] - self._starts[number]
             for name in (n for n in self.names if n in out):
                 column, place = shard.columns[name], arrays[name][start:stop]
-                if place.nbytes >= _WIDE:  # all threads copy
+                if place.nbytes >= _WIDE:  # copied by all threads
                     torch.index_select(self._seen(number, name), 0, torch.from_numpy(local), out=out[name][start:stop])
                 else:  # mode="clip" writes straight into `out`; indices are in range
                     np.take(column, local, axis=0, out=place, mode="clip")
@@ -96,7 +96,7 @@ class Cache:
                 arrays[OWNER][start:stop] = number
 
     def _seen(self, number: int, name: str) -> Tensor:
-        """A mapped column as a tensor. It cannot be written to; torch warns of that, and nobody does."""
+        """Return a mapped column as a tensor. It is read-only: torch warns about that, but nothing writes to it."""
         if (number, name) not in self._tensors:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
@@ -104,7 +104,7 @@ class Cache:
         return self._tensors[number, name]
 
     def touch(self, index: Array) -> None:
-        """Have the rows at ``index`` read from disk, a byte of each page, without copying them."""
+        """Read the rows at ``index`` from disk, one byte of each page, without copying them."""
         owner = np.searchsorted(self._starts, index, side="right") - 1
         for number in np.unique(owner):
             shard, local = self._shards[number], index[owner == number] - self._starts[number]
@@ -115,7 +115,7 @@ class Cache:
                     flat[:, ::_PAGE][local].max(initial=0)
 
     def decoder(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Callable[[Parts], dict[str, Tensor]]:
-        """A function from stored parts to the tensors that cross the cut, computed on ``device``."""
+        """Return a function from stored parts to the tensors that cross the cut, computed on ``device``."""
         columns = [(name, self._columns.get(name)) for name in self.names]
         tables = {
             name: Ranges(*(torch.stack([getattr(s.ranges[name], k) for s in self._shards]) for k in ("low", "step")))
@@ -146,13 +146,13 @@ class Cache:
     # --- decoded rows, on the CPU --------------------------------------------------------------------------
 
     def batch(self, index: Array) -> tuple[dict[str, Tensor], Tensor]:
-        """The rows at ``index``, in that order, and their label codes."""
+        """Return the rows at ``index``, in that order, and their label codes."""
         parts = self.buffers(len(index))
         self.gather(index, parts)
         return self.decoder(torch.device("cpu"))(parts), parts[CODE]
 
     def blocks(self, name: str, rows: int = 4096) -> Iterator[Array]:
-        """A stored column in row order, in blocks whose size does not depend on how rows lie in shards."""
+        """Yield a stored column in row order, in blocks whose size does not depend on the division into shards."""
         for start in range(0, len(self), rows):
             index = np.arange(start, min(start + rows, len(self)))
             parts = {part: t for part, t in self.buffers(len(index)).items() if part in (name, CODE)}
@@ -161,10 +161,10 @@ class Cache:
 
 
 def torch_dtype(kind: np.dtype[Any]) -> torch.dtype:
-    """The torch dtype of a NumPy one."""
+    """Return the torch dtype of a NumPy one."""
     return torch.from_numpy(np.empty(0, kind)).dtype
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Tensors on a device. Copies from a GPU are waited for: nobody else would."""
+    """Return tensors on a device. Copies from a GPU block, since nothing else would wait for them."""
     return {name: tensor.to(device, non_blocking=device.type == "cuda") for name, tensor in tensors.items()}

@@ -1,8 +1,8 @@
-"""Compute until the outcome is certain, though other threads or signal handlers may have had a part in it.
+"""Compute until the outcome is certain, although other threads or signal handlers may have interfered.
 
-What is computed here is deterministic, so what is its own comes again. A result beside other threads counts when two
-agree, or more where a thread is seen to draw or to move switches; a fault counts when it repeats. Nothing is erased,
-and no shard is blamed, for a fault that happens once.
+Computations here are deterministic, so an undisturbed outcome repeats. If other threads run, a result counts when two
+trials agree, or more if a thread is seen to draw or to change switches; a fault counts when it repeats. Nothing is
+erased, and no shard is blamed, for a fault that happens once.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from splitwiper.seeding import cpu_generators, same_generators
 
 _T = TypeVar("_T")
 TRIES = 12
-"""Times that something is computed beside other threads before giving up."""
+"""Largest number of trials while other threads run."""
 _SURE = 4
-"""Times that a result must come beside threads that were seen to draw or to move switches; or a fault beside any other
-thread, and never a result, before anything may be erased for it."""
+"""Agreeing trials required if other threads were seen to draw or to change switches; or faults required while any
+other thread runs, with never a result in between, before anything may be erased for it."""
 _LOOKS = 20
 """Milliseconds for which threads are watched after a fault."""
 _GLANCE, _EVERY, _SUSPECT = 0.005, 0.1, 1.0
-"""Seconds: for which threads are watched before a trial, how rarely, and for how long what was seen raises the bar."""
+"""Seconds: how long threads are watched before a trial, the least time between such watches, and for how long a
+sighting raises the bar."""
 NET_FAULTS = (RuntimeError, ValueError, IndexError, TypeError)
-"""What a net raises that cannot take what it is given, if perhaps because another thread changed a setting."""
+"""Errors of a net for unsuitable inputs, which may also be caused by another thread changing a setting."""
 
 
 class _Watch:
-    """Remembers for all trials when other threads were watched, and when one was seen to draw or to move a switch."""
+    """Records, for all trials, when other threads were last watched, and when one last drew or changed a switch."""
 
     looked = seen = -math.inf
 
     def look(self, pinned: Callable[[], bool]) -> None:
-        """Watch for a moment, unless that was done just now: who acts all the time is seen, and costs little."""
+        """Watch for a moment, unless that was done just now: a thread that is always active is seen, at little cost."""
         now = time.monotonic()
         if now - self.looked < _EVERY:
             return
@@ -56,12 +57,12 @@ class _Watch:
             self.note()
 
     def note(self) -> None:
-        """Note that a thread was seen."""
+        """Record that a thread was seen."""
         self.seen = time.monotonic()
 
     @property
     def suspects(self) -> bool:
-        """Whether one was seen of late."""
+        """Whether one was seen recently."""
         return time.monotonic() - self.seen < _SUSPECT
 
 
@@ -69,10 +70,10 @@ _watch = _Watch()
 
 
 class Trial:
-    """Computing something once; notices whether anything else may have had a part in it.
+    """One computation of a result; detects whether anything else may have interfered.
 
     Args:
-        pinned: whether torch's switches are where they were put.
+        pinned: returns whether torch's switches are where they were put.
     """
 
     def __init__(self, pinned: Callable[[], bool]) -> None:
@@ -81,17 +82,17 @@ class Trial:
         if self._company.look():
             _watch.look(pinned)
         self.moved: list[int] = []
-        """When switches were found moved."""
+        """The looks at which switches were found changed."""
 
     def look(self) -> None:
-        """Look whether there are other threads and, if so, at the switches; between two steps, for one."""
+        """Check for other threads and, if there are any, the switches; called between two steps, for example."""
         self._looks += 1
         if self._company.look() and not self._pinned():
             self.moved.append(self._looks)
             _watch.note()
 
     def end(self) -> None:
-        """Look for the last time: also at the switches that a signal handler may have moved."""
+        """Check for the last time, including the switches that a signal handler may have changed."""
         self._looks += 1
         self._company.look()
         if not self._pinned():
@@ -103,18 +104,18 @@ class Trial:
         return self._company.look()
 
     def confirms(self, other: Trial) -> bool:
-        """Whether a result that two trials share is their own: nothing moved in one, or other things in the other.
+        """Return whether a result of two trials is their own: nothing changed in this one, or not the same in both.
 
-        Where there were no others, what was moved is the computation's own doing.
+        Without other threads, a changed switch is the computation's own doing.
         """
         return not self.moved or self.moved != other.moved or not self.beside_others
 
     def failed_as(self, other: Trial) -> bool:
-        """Whether two trials came equally far."""
+        """Return whether two trials came equally far."""
         return self._looks == other._looks
 
     def is_clean(self) -> bool:
-        """Whether nothing was moved, and no other thread draws or moves anything just now."""
+        """Return whether nothing was changed, and no other thread draws or changes anything right now."""
         drawn = cpu_generators()
         for _ in range(_LOOKS if self.beside_others else 0):
             time.sleep(1e-3)
@@ -135,22 +136,22 @@ def certain(
     again: Callable[[], object] = lambda: None,
     blames: bool = False,
 ) -> _T:
-    """Compute something until it is certain, and return it: alone once, beside other threads until two results agree.
+    """Compute something until it is certain: once if alone, until two results agree if other threads run.
 
     Args:
-        compute: computes it, and has the trial `look` now and then.
-        held: within what it is computed.
-        pinned: whether torch's switches are still as that context puts them.
-        key: what two results agree in; None where a result proves itself, and only a fault may be others' doing.
-        what: names it in messages.
+        compute: computes it, and calls the trial's `look` now and then.
+        held: the context to compute in.
+        pinned: returns whether torch's switches are still as that context puts them.
+        key: what two results must agree in; None if any result proves itself, and only faults may come from others.
+        what: names the computation in messages.
         faults: errors that may be its own, or be caused by others.
-        tries: how often, before giving up.
-        again: called before it is computed once more.
-        blames: whether something may be erased because it fails: more must then be sure.
+        tries: the largest number of trials.
+        again: called before each repetition.
+        blames: whether something may be erased because it fails: this requires more repetitions.
 
     Raises:
         BusyError: no two results agree, or it fails, and not always.
-        Exception: a fault that repeats; or what a signal handler raised; or, where nothing else ran, a fault that does
+        Exception: a fault that repeats; or an error from a signal handler; or, if nothing else ran, a fault that does
             not repeat, which is not the computation's own.
     """
     seen = _Outcomes(what, blames=blames)
@@ -174,7 +175,7 @@ def certain(
 
 
 class _Outcomes:
-    """What came of computing something again and again."""
+    """The outcomes of repeated trials."""
 
     def __init__(self, what: str, *, blames: bool) -> None:
         self._what, self._blames = what, blames
@@ -183,13 +184,13 @@ class _Outcomes:
 
     @property
     def fault(self) -> Exception | None:
-        """The last that may have been its own."""
+        """The last fault that may have been its own."""
         return self._faults[-1][0] if self._faults else None
 
     def is_sure_of(self, key: Callable[[], Hashable], trial: Trial) -> bool:
-        """Whether a result is the computation's own: alone always, else where it came twice, and oftener than others.
+        """Return whether a result is the computation's own: always if alone, else if it came twice and prevails.
 
-        Where a thread is active just now, twice may be chance: it must then come more often.
+        If a thread is active right now, twice may be chance: it must then come more often.
 
         Raises:
             Exception: nothing else ran, and yet it failed before.
@@ -205,7 +206,7 @@ class _Outcomes:
         return confirmed and len(equal) >= enough + len(self._results) - len(equal)
 
     def is_sure_of_fault(self, problem: Exception, trial: Trial) -> bool:
-        """Whether a fault is the computation's own: it comes at the same place, and often enough."""
+        """Return whether a fault is the computation's own: it comes at the same place, and often enough."""
         if trial.is_clean():
             repeats = 1 + sum(same_fault(problem, other) and trial.failed_as(then) for other, then in self._faults)
             if not self._results and repeats >= self._enough(trial):
@@ -220,10 +221,10 @@ class _Outcomes:
 
 
 def reproduced(compute: Callable[[], _T], expected: _T, what: str) -> _T:
-    """Compute something again, to compare it; where that differs beside other threads, until two results agree.
+    """Compute something again, to compare it; if it differs while other threads run, until two results agree.
 
     Raises:
-        BusyError: they do not.
+        BusyError: no two results agree.
     """
     company, found = Company(), list[_T]()
     for _ in range(3):
@@ -234,7 +235,7 @@ def reproduced(compute: Callable[[], _T], expected: _T, what: str) -> _T:
 
 
 def same_fault(one: BaseException, other: BaseException) -> bool:
-    """Whether two errors say the same, addresses in memory apart."""
+    """Return whether two errors have the same message, except for addresses in memory."""
     return _words(one) == _words(other)
 
 
@@ -243,12 +244,12 @@ def _words(problem: BaseException) -> tuple[object, ...]:
 
 
 def once(problem: Exception, what: str) -> BaseException:
-    """Return the error for a fault that did not repeat: what is behind it, which is not the rows' fault."""
+    """Return the error for a fault that did not repeat: its cause, which is not the rows' fault."""
     return (problem.__cause__ or disturbed(what)) if isinstance(problem, TrainingError) else problem
 
 
 def by_handler(problem: BaseException) -> BaseException | None:
-    """Return the error that a signal handler of the caller's raised, if one is behind an error."""
+    """Return the error that the caller's signal handler raised, if one is behind an error."""
     handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
     link: BaseException | None = problem
     seen: list[BaseException] = []
@@ -261,7 +262,7 @@ def by_handler(problem: BaseException) -> BaseException | None:
 
 
 def _pass_on(problem: Exception) -> None:
-    """Raise what says nothing of what was computed: a handler's error, for one, asks for an end."""
+    """Raise errors that say nothing about the computation: a signal handler's, for example, requests an end."""
     if raised := by_handler(problem):
         raise raised
     if isinstance(problem, ResourceError | BusyError | torch.OutOfMemoryError):

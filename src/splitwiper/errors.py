@@ -7,27 +7,27 @@ The tree::
     │   ├── ConfigError                      a setting, or a configuration file
     │   ├── CutError                         a cut of the model that cannot work
     │   ├── DataError                        rows, labels, shapes, dtypes
-    │   │   └── LargeError                   more than one call to the server takes
-    │   └── RequestError                     an unlearning request that names what is not there
+    │   │   └── LargeError                   more was sent than one call to the server takes
+    │   └── RequestError                     an unlearning request for something that does not exist
     ├── NotFoundError         (LookupError)  no such run, client, ticket or model
     │   └── AbsentClientError                the client is known, its folder is not here
     ├── StoreError            (OSError)      the run folder
     │   ├── CorruptError                     bytes that are not what was written
-    │   ├── SealError                        the key is gone that could show whether anybody altered it
+    │   ├── SealError                        the key that would reveal edits of a database is missing
     │   ├── FormatError                      another or a newer format, unknown feature flags
     │   └── DiskFullError                    no room; nothing acknowledged was lost
     ├── IdentityError         (PermissionError) a certificate, token or passphrase that is not accepted
-    │   └── ForbiddenError                   it is accepted, and this is not for who has it
+    │   └── ForbiddenError                   it is accepted, but not for this
     ├── BusyError             (RuntimeError) another process holds the lease, or other threads disturb
     │   ├── FencedError                      this process lost its lease and must stop
     │   ├── QuotaError                       a client asks for more than its share
     │   └── WithdrawnError                   the model is forgetting; it answers again when it has
     ├── UnreachableError      (ConnectionError) the server cannot be reached
     │   ├── FailingError                     it was reached, and cannot do its work: no room, a damaged store
-    │   └── SlowError                        it was reached, and what was sent came too slowly
+    │   └── SlowError                        it was reached, but the data came too slowly
     ├── TrainingError         (RuntimeError) training ran and went wrong
     │   ├── UntrainableError                 because of the rows: loss or weights are not finite, or a layer failed
-    │   └── ResourceError                    not for what it was given: memory ran out, or the like
+    │   └── ResourceError                    for lack of memory or the like, not because of the rows
     ├── ForkError             (RuntimeError) the server shows another ledger than it did before
     │   └── RestoredError                    because its operator restored a backup, and says so
     └── MismatchError         (RuntimeError) the server's answer is not what it committed to
@@ -66,11 +66,11 @@ class DataError(InputError):
 
 
 class LargeError(DataError):
-    """More was sent in one call than it takes."""
+    """More was sent in one call than it accepts."""
 
 
 class RequestError(InputError):
-    """An unlearning request names something that is not there."""
+    """An unlearning request names something that does not exist."""
 
 
 class NotFoundError(SplitWiperError, LookupError):
@@ -90,7 +90,7 @@ class CorruptError(StoreError):
 
 
 class SealError(StoreError):
-    """The key is gone by which edits of a database are noticed."""
+    """The key that would reveal edits of a database is missing."""
 
 
 class FormatError(StoreError):
@@ -106,7 +106,7 @@ class IdentityError(SplitWiperError, PermissionError):
 
 
 class ForbiddenError(IdentityError):
-    """Who calls is known, and may not do this."""
+    """The caller is known, but may not do this."""
 
 
 class BusyError(SplitWiperError, RuntimeError):
@@ -134,11 +134,11 @@ class FailingError(UnreachableError):
 
 
 class SlowError(UnreachableError):
-    """What was sent came so slowly that the server did not wait for the rest."""
+    """The data came so slowly that the server did not wait for the rest."""
 
 
 class TrainingError(SplitWiperError, RuntimeError):
-    """Training ran and went wrong."""
+    """Training failed."""
 
 
 class UntrainableError(TrainingError):
@@ -146,15 +146,15 @@ class UntrainableError(TrainingError):
 
 
 class ResourceError(TrainingError):
-    """Training lacked memory; nothing is wrong with what it was given, and trying again may work."""
+    """Training lacked memory; its input is not at fault, and trying again may work."""
 
 
 class ForkError(SplitWiperError, RuntimeError):
-    """The server shows a ledger that is not the one it showed before, gone on."""
+    """The server's ledger does not extend the one it showed before."""
 
 
 class RestoredError(ForkError):
-    """The server's operator restored a backup and put that on record; a person has to accept it at each site."""
+    """The server's operator restored a backup and recorded that; a person has to accept it at each site."""
 
 
 class MismatchError(SplitWiperError, RuntimeError):
@@ -162,7 +162,7 @@ class MismatchError(SplitWiperError, RuntimeError):
 
 
 def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:
-    """A clause that points to the known words closest to ``word``; empty when none is close.
+    """Return a clause that suggests the known words closest to ``word``; empty if none is close.
 
     >>> nearest("brid", ["bird", "cat"])
     " Did you mean 'bird'?"
@@ -174,7 +174,7 @@ def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:
 
 
 def let_go(problem: _Error) -> _Error:
-    """An error to be raised later, without what its frames hold on to: open files, rows, weights."""
+    """Strip from an error everything its frames hold (open files, rows, weights), so that it can be raised later."""
     link: BaseException | None = problem
     while link is not None:
         traceback.clear_frames(link.__traceback__)

@@ -1,9 +1,9 @@
 """Hold the state that all threads of a process share: torch's switches, and the global random generators.
 
-Exact computations set that state, and must neither meet each other's nor leave it changed. So one thread at a time
-holds it. Long computations call `give_way` now and then: if another thread waits, it gets its turn, and finds the
-shared state as if nobody had touched it. Threads that do not ask cannot be stopped; `Company` tells whether there were
-any, and `certainty` then checks what was computed.
+Exact computations set that state, and must neither see each other's nor leave it changed. So one thread at a time
+holds it. Long computations call `give_way` now and then: a waiting thread then gets its turn, and finds the
+shared state as if nobody had touched it. Threads that do not ask cannot be stopped; `Company` detects whether there
+were any, and `certainty` then checks the results.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _QUIET = (
     "tqdm._monitor:TMonitor",
     "zmq.utils.garbage:GarbageCollectorThread",
 )
-"""Threads of other packages, by class or target, that show progress or carry messages, and run nobody else's code."""
+"""Other packages' threads, by class or target, that show progress or carry messages, and run nobody else's code."""
 _RECEIVER = "execnet.gateway_base:BaseGateway._thread_receiver"
 """The same of pytest's, which starts it without a `threading.Thread`."""
 
 
 class _Loan:
-    """A part of the shared state that the holder has changed for a while."""
+    """A part of the shared state that the holder has changed temporarily."""
 
     def __init__(self, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
         self._read, self._write = read, write
@@ -60,7 +60,7 @@ class _Loan:
 
 
 class _Turn:
-    """A re-entrant lock that goes to whoever has waited longest."""
+    """A re-entrant lock that goes to the thread that has waited longest."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -68,7 +68,7 @@ class _Turn:
         self._owner: int | None = None
         self._depth = 0
         self.loans: list[_Loan] = []
-        """Of the owner, outermost first."""
+        """The owner's loans, outermost first."""
 
     def acquire(self) -> None:
         me = threading.get_ident()
@@ -107,6 +107,7 @@ class _Turn:
         if not self._waiting or self._owner != threading.get_ident():
             return
         depth, loans = self._depth, self.loans
+        # innermost first, so that the next thread finds the state as it was before this one's first change
         for loan in reversed(loans):
             loan.hand_back()
         self.loans, self._depth = [], 1
@@ -115,7 +116,7 @@ class _Turn:
         while self._owner != threading.get_ident():
             try:
                 self.acquire()
-            except BaseException as problem:  # what is lent can be put back only once it is this thread's turn again
+            except BaseException as problem:  # loans can only be resumed once it is this thread's turn again
                 interrupt = problem
         self.loans, self._depth = loans, depth
         for loan in loans:
@@ -128,7 +129,7 @@ _turn = _Turn()
 
 
 def _forked() -> None:
-    """In a forked process only the thread that forked lives on, and only it can hold anything."""
+    """Reset the lock in a forked process: only the thread that forked survives, and only it can hold anything."""
     global _turn
     if _turn._owner == threading.get_ident():
         _turn._guard = threading.Lock()
@@ -143,11 +144,11 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def borrowed(read: Callable[[], Any], write: Callable[[Any], None]) -> Iterator[None]:
-    """Hold the shared state, and put a part of it back afterwards. Nests within a thread; other threads wait.
+    """Hold the shared state, and restore a part of it afterwards. Nests within a thread; other threads wait.
 
     Args:
-        read: returns that part of the state.
-        write: sets it to what `read` returned.
+        read: returns this part of the state.
+        write: sets it to a value that `read` returned.
     """
     _turn.acquire()
     try:
@@ -163,7 +164,7 @@ def borrowed(read: Callable[[], Any], write: Callable[[Any], None]) -> Iterator[
 
 
 def give_way() -> None:
-    """Let a thread that waits for the shared state have its turn; where none does, this costs nothing."""
+    """Give a thread that waits for the shared state its turn; if none waits, this costs nothing."""
     _turn.give_way()
 
 
@@ -179,11 +180,11 @@ def own_pool(workers: int) -> ThreadPoolExecutor:
 
     def mark(_: int) -> None:
         own(threading.current_thread())
-        all_here.wait()  # so that each is run by a thread of its own, and none starts later, unmarked
+        all_here.wait()  # so that each task gets its own thread, and none starts later, unmarked
 
     try:
         list(pool.map(mark, range(workers)))
-    except BaseException:  # an interrupt, or no thread more to be had
+    except BaseException:  # an interrupt, or no more threads available
         all_here.abort()
         pool.shutdown()
         raise
@@ -191,9 +192,9 @@ def own_pool(workers: int) -> ThreadPoolExecutor:
 
 
 class Company:
-    """Tells whether threads that are not this program's ran since it was made: they may touch the shared state unasked.
+    """Detects foreign threads since it was created: they may touch the shared state without asking.
 
-    A thread is started by another one. So where there was none at first, only code that the program itself calls, such
+    A thread is started by another one. So if there was none at first, only code that this program itself calls, such
     as a net's, can start one; `look` is called after each such call and finds it unless it has ended by then.
     """
 
@@ -203,11 +204,11 @@ class Company:
         self.look()
 
     def look(self) -> bool:
-        """Look at the threads there are now; return whether one of them, or one seen before, is not this program's."""
+        """Check the present threads; return whether one of them, or one seen before, is not this program's."""
         if self._seen:
             return True
         threads, frames = threading.enumerate(), sys._current_frames()
-        if (known := (threads, set(frames))) != self._known:  # not the frames, which hold on to what is in them
+        if (known := (threads, set(frames))) != self._known:  # only identifiers: frames would keep their contents alive
             self._known = known
             self._seen = not all(map(_is_quiet, threads)) or not all(
                 _is_quiet_frame(frame) for frame in _unregistered(threads, frames)
@@ -217,19 +218,19 @@ class Company:
 
 def _is_quiet(thread: threading.Thread) -> bool:
     if thread is threading.current_thread() or thread in _own or isinstance(thread, threading._DummyThread):
-        return True  # a dummy stands for a thread that was started otherwise: its frames tell
+        return True  # a dummy stands for a thread that was started otherwise: its frames are checked
     target = getattr(thread, "_target", None)
     return any(made in (type(thread), getattr(target, "__func__", target)) for made in map(_named, _QUIET) if made)
 
 
 def _unregistered(threads: list[threading.Thread], frames: dict[int, FrameType]) -> list[FrameType]:
-    """Where threads are that `threading` did not start, this one apart."""
+    """Return the frames of threads that `threading` did not start, except this one."""
     registered = {thread.ident for thread in threads if not isinstance(thread, threading._DummyThread)}
     return [frame for ident, frame in frames.items() if ident not in registered | {threading.get_ident()}]
 
 
 def _is_quiet_frame(frame: FrameType) -> bool:
-    """Whether a thread that `threading` does not list has nothing to say: a receiver, or one that is about to end."""
+    """Return whether a thread that `threading` does not list is harmless: a receiver, or one that is about to end."""
     receiver = getattr(_named(_RECEIVER), "__code__", None)
     at: FrameType | None = frame
     while at is not None:
@@ -240,7 +241,7 @@ def _is_quiet_frame(frame: FrameType) -> bool:
 
 
 def _named(path: str) -> object:
-    """Return what ``MODULE:NAME`` names, where the module is loaded; else None."""
+    """Return the object named by ``MODULE:NAME`` if the module is loaded, else None."""
     module, _, name = path.partition(":")
     found: object = sys.modules.get(module)
     for part in name.split("."):

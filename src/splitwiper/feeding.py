@@ -1,6 +1,6 @@
-"""How batches reach the device that trains: read ahead on the CPU; resident on the GPU, or streamed to it.
+"""How batches reach the training device: read ahead on the CPU; resident on the GPU, or streamed to it.
 
-All feeds hand out the same bytes in the same order, so which one runs changes nothing but time and memory.
+All feeds return the same bytes in the same order, so the choice affects only time and memory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from splitwiper.wire.columns import Array
 
 _log = logging.getLogger("splitwiper")
 _AHEAD = 1 << 18
-"""Bytes of a batch from which it pays to read the next one in another thread."""
+"""Smallest batch, in bytes, for which reading the next one in another thread pays."""
 _BLOCK = 1 << 25
 _READERS = 4
 _SHARE = 0.6
-"""Of the GPU memory that is free, what a cache may take; the rest is for the step."""
+"""Share of the free GPU memory that a cache may take; the rest is for the step."""
 
 
 Decode = Callable[[Parts], dict[str, Tensor]]
@@ -38,21 +38,21 @@ class Feed(Protocol):
     """From a batch to the tensors that cross the cut."""
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
-        """The batches in turn. On a GPU each is valid until the next one is asked for: nets must not keep them."""
+        """Yield the batches in turn. On a GPU, each is valid until the next is requested: nets must not keep them."""
         ...
 
 
 def feed_for(
     rows: Cache, device: torch.device, largest: int, *, dtype: torch.dtype = torch.float32, resident: bool = True
 ) -> Feed:
-    """The fastest feed that fits.
+    """Return the fastest feed that fits.
 
     Args:
-        rows: what to train on.
-        device: where.
-        largest: rows of the largest batch.
-        dtype: what coded floats are decoded to.
-        resident: whether a GPU may keep the whole cache, if it fits.
+        rows: the cache to train on.
+        device: the training device.
+        largest: the number of rows of the largest batch.
+        dtype: the dtype to decode coded floats to.
+        resident: whether a GPU may hold the whole cache, if it fits.
     """
     decode = rows.decoder(device, dtype)
     if device.type != "cuda":
@@ -74,22 +74,22 @@ def feed_for(
 
 
 def _reusable(device: torch.device) -> int:
-    """What torch has reserved and does not use."""
+    """Return the bytes that torch has reserved and does not use."""
     return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 class AheadFeed:
-    """Batches in CPU memory. While one is trained on, the pages of the next are read from disk, if they need to be.
+    """Batches in CPU memory. During training on one, the pages of the next are read from disk if necessary.
 
-    The copy itself waits for its turn and is made by all threads: a thread that copies beside those that compute would
-    only keep them waiting for each other.
+    The copy itself waits for its turn and is made by all threads: a thread that copies in parallel with the computation
+    would only make both wait for each other.
     """
 
     def __init__(self, rows: Cache, decode: Decode, *, ahead: bool) -> None:
         self._rows, self.decode, self._ahead = rows, decode, ahead
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
-        """The batches in turn."""
+        """Yield the batches in turn."""
         if not self._ahead:
             yield from map(self._read, batches)
             return
@@ -101,7 +101,7 @@ class AheadFeed:
                 yield parts
 
     def _read(self, index: Array) -> Parts:
-        """A batch in memory of its own: a net may keep it, to look at it again in the next step."""
+        """Return a batch in memory of its own: a net may keep it, to look at it again in the next step."""
         parts = self._rows.buffers(len(index))
         self._rows.gather(index, parts)
         return parts
@@ -123,14 +123,14 @@ class ResidentFeed:
 
     @staticmethod
     def need(rows: Cache, dtype: torch.dtype) -> int:
-        """Bytes of GPU memory for everything."""
+        """Return the bytes of GPU memory for the whole cache."""
         return rows.width * len(rows)
 
     def _kept(self, parts: Parts) -> Parts:
         return parts
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
-        """The batches in turn."""
+        """Yield the batches in turn."""
         whole = torch.from_numpy(np.concatenate(batches))  # of all rows, or of some of them
         self._order[: len(whole)].copy_(whole)
         start = 0
@@ -144,7 +144,7 @@ class ResidentFeed:
 
 
 class DecodedFeed(ResidentFeed):
-    """The whole cache in GPU memory, decoded once; maps lie there with channels innermost, as convolutions like it."""
+    """The whole cache in GPU memory, decoded once; maps have channels innermost there, which convolutions prefer."""
 
     def __init__(self, rows: Cache, decode: Decode, device: torch.device, largest: int) -> None:
         self._decode_once = decode
@@ -154,7 +154,7 @@ class DecodedFeed(ResidentFeed):
 
     @staticmethod
     def need(rows: Cache, dtype: torch.dtype) -> int:
-        """Bytes of GPU memory for everything."""
+        """Return the bytes of GPU memory for the whole cache."""
         parts = rows.buffers(1)
         rows.gather(np.arange(1), parts)
         shown = rows.decoder(torch.device("cpu"), dtype)(parts)
@@ -175,7 +175,7 @@ class DecodedFeed(ResidentFeed):
 
 
 def _uploaded(rows: Cache, device: torch.device) -> Iterator[tuple[int, Parts]]:
-    """The whole cache, block by block, on the GPU; several threads read ahead."""
+    """Yield the whole cache, block by block, on the GPU; several threads read ahead."""
     step = max(1, min(len(rows), _BLOCK // rows.width))
     starts = range(0, len(rows), step)
 
@@ -194,7 +194,7 @@ def _uploaded(rows: Cache, device: torch.device) -> Iterator[tuple[int, Parts]]:
 
 
 class StreamedFeed:
-    """Batches read ahead into pinned memory and copied to the GPU while it computes on the one before."""
+    """Batches read ahead into pinned memory and copied to the GPU while it computes on the previous one."""
 
     def __init__(self, rows: Cache, decode: Decode, device: torch.device, largest: int) -> None:
         self._rows, self.decode = rows, decode
@@ -206,9 +206,9 @@ class StreamedFeed:
         self._copying = torch.cuda.Stream(device)
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
-        """The batches in turn."""
+        """Yield the batches in turn."""
         computing = torch.cuda.current_stream()
-        self._copying.wait_stream(computing)  # the buffers were made there
+        self._copying.wait_stream(computing)  # which allocated the buffers
         with own_pool(1) as reader:
             coming = reader.submit(self._send, batches[0], 0)
             for number, index in enumerate(batches):
@@ -224,8 +224,8 @@ class StreamedFeed:
                 yield parts
 
     def _send(self, index: Array, which: int) -> None:
-        """In the reading thread: rows from the map into pinned memory, and on their way to the GPU."""
-        self._arrived[which].synchronize()  # the copy before last has left the pinned memory
+        """Copy rows from the map into pinned memory, and start their copy to the GPU; runs in the reading thread."""
+        self._arrived[which].synchronize()  # the copy before last no longer uses this pinned memory
         parts = {name: tensor[: len(index)] for name, tensor in self._pinned[which].items()}
         self._rows.gather(index, parts)
         with torch.cuda.stream(self._copying):

@@ -1,4 +1,4 @@
-"""Numbers and dates for people. A no-break space stands between a number and its unit."""
+"""Numbers and dates for people. A no-break space separates a number from its unit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 NONE = "–"
-"""Shown for what was not measured."""
+"""Shown for values that were not measured."""
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -16,7 +16,7 @@ _MONTHS = (
 
 
 def percent(share: float | None, *, unit: bool = True) -> str:
-    """A share as a percentage; only exactly 0 and exactly 1 read as 0.0 % and 100.0 %.
+    """Format a share as a percentage; only exactly 0 and exactly 1 read as 0.0 % and 100.0 %.
 
     >>> percent(0.9731, unit=False), percent(0.0, unit=False), percent(0.9999, unit=False)
     ('97.3', '0.0', '>99.9')
@@ -32,7 +32,7 @@ def percent(share: float | None, *, unit: bool = True) -> str:
 
 
 def seconds(value: float | None) -> str:
-    r"""A duration with about three significant digits; zero is a plain 0.
+    r"""Format a duration with about three significant digits; zero is a plain 0.
 
     >>> seconds(0), seconds(0.412), seconds(12.34), seconds(192)
     ('0', '0.41\xa0s', '12.3\xa0s', '3\xa0min 12\xa0s')
@@ -56,7 +56,7 @@ def seconds(value: float | None) -> str:
 
 
 def size(value: int | None) -> str:
-    r"""A number of bytes in decimal units; zero is a plain 0.
+    r"""Format a number of bytes in decimal units; zero is a plain 0.
 
     >>> size(0), size(512), size(1_234_000), size(56_000_000)
     ('0', '512\xa0B', '1.2\xa0MB', '56\xa0MB')
@@ -74,7 +74,7 @@ def size(value: int | None) -> str:
 
 
 def count(value: int) -> str:
-    """A whole number with thousands marked.
+    """Format a whole number with separators of thousands.
 
     >>> count(12345)
     '12,345'
@@ -83,7 +83,7 @@ def count(value: int) -> str:
 
 
 def plural(number: int, word: str, many: str | None = None) -> str:
-    """A count with its noun.
+    """Format a count with its noun.
 
     >>> plural(1, "row").split(), plural(1200, "row").split()
     (['1', 'row'], ['1,200', 'rows'])
@@ -92,7 +92,7 @@ def plural(number: int, word: str, many: str | None = None) -> str:
 
 
 def counted(number: int, word: str, many: str | None = None) -> str:
-    """A count with its noun, for messages: as `plural`, with an ordinary space.
+    """Format a count with its noun, for messages: like `plural`, with an ordinary space.
 
     >>> counted(1, "entry", "entries"), counted(1200, "entry", "entries")
     ('1 entry', '1,200 entries')
@@ -101,7 +101,7 @@ def counted(number: int, word: str, many: str | None = None) -> str:
 
 
 def listed(names: Sequence[str], *, most: int = 4) -> str:
-    """Quoted names as a phrase, cut short after ``most``.
+    """Format quoted names as a phrase, cut short after ``most``.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], most=2)
     ('‘a’, ‘b’ and ‘c’', '‘a’, ‘b’ and 2 more')
@@ -113,7 +113,7 @@ def listed(names: Sequence[str], *, most: int = 4) -> str:
 
 
 def moment(iso: str) -> str:
-    """An ISO time in words; what cannot be read is returned as it is.
+    """Format an ISO time in words; return anything else unchanged.
 
     >>> moment("2025-09-03T14:05:00+00:00"), moment("today")
     ('3 September 2025, 14:05 UTC', 'today')

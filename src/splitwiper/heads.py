@@ -1,6 +1,6 @@
 """Output layers with one row per label, each initialised from a stream keyed by its label.
 
-A row depends on its own label alone, so a label that nobody holds leaves no trace in any other row, and no output.
+A row depends only on its own label, so a label that nobody holds leaves no trace in any other row, and no output.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from splitwiper.wire import Label
 
 
 def empty_linear(inputs: int, outputs: int, *, bias: bool, dtype: torch.dtype) -> nn.Linear:
-    """A linear layer whose values are yet to be filled in; no generator is asked for any."""
+    """Return a linear layer without values; no random generator is used."""
     return nn.Linear(inputs, outputs, bias=bias, device="meta", dtype=dtype).to_empty(device="cpu")
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> nn.Linear:
-    """Return a linear layer initialised as torch does it, but from a generator that nobody else can draw from."""
+    """Return a linear layer initialised as in torch, but from a generator that nothing else draws from."""
     layer = empty_linear(inputs, outputs, bias=True, dtype=dtype)
     bound = 1 / math.sqrt(inputs) if inputs else 0.0
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
@@ -39,16 +39,16 @@ def head_for(
     dtype: torch.dtype = torch.float32,
     known: Mapping[Label, tuple[Tensor, Tensor | None]] | None = None,
 ) -> nn.Linear:
-    """A linear layer with a row per label.
+    """Return a linear layer with one row per label.
 
     Args:
-        labels: what the outputs stand for, in order.
+        labels: the labels of the outputs, in order.
         inputs: features per row.
         seed: the root seed.
         purpose: names the streams, together with each label.
-        bias: whether the layer has one.
+        bias: whether the layer has a bias.
         dtype: its element type.
-        known: rows to take over instead of initialising them.
+        known: rows to keep instead of initialising them.
     """
     layer = empty_linear(inputs, len(labels), bias=bias, dtype=dtype)
     bound = 1 / math.sqrt(inputs) if inputs else 0.0
@@ -67,7 +67,7 @@ def head_for(
 
 
 def rows_of(layer: nn.Linear, labels: Sequence[Label]) -> dict[Label, tuple[Tensor, Tensor | None]]:
-    """The rows of a layer by label, for `head_for(known=…)`."""
+    """Return the rows of a layer by label, for `head_for(known=…)`."""
     return {
         label: (
             layer.weight[row].detach().clone(),

@@ -1,8 +1,8 @@
 """The training loop, the same for client halves and the server half, on the CPU and on a GPU.
 
-`training` is the loop. It pauses after each epoch's work is handed to the device, so that several small nets can share
-a GPU, each on its own stream; `fit` runs one to its end. `feeding` knows how rows reach the device, `stepping` what is
-done with a batch.
+`training` is the loop. It pauses after each epoch's work is submitted to the device, so that several small nets can
+share a GPU, each on its own stream; `fit` runs one to completion. `feeding` brings rows to the device, `stepping`
+trains on a batch.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from splitwiper.stepping import State, Step
 from splitwiper.wire.columns import Array
 
 OnEpoch = Callable[[int, int, float], None]
-"""Called after each epoch with (epochs done, epochs in all, mean loss)."""
+"""Called after each epoch with (epochs done, total epochs, mean loss)."""
 OnState = Callable[[int, State], None]
-"""Called before the first epoch and after each with (epochs done, the state to go on from). When the GPU's memory runs
+"""Called before the first epoch and after each with (epochs done, the state to continue from). If the GPU's memory runs
 out, or training on it fails, training starts over, and so do the calls."""
 _T = TypeVar("_T")
 Pausing = Generator[None, None, _T]
-"""Work that pauses now and then, so that other work can go on meanwhile, and returns a result."""
+"""Work that pauses now and then, so that other work can proceed meanwhile, and returns a result."""
 _GRAPHS_FROM = 12
-"""Steps from which capturing CUDA graphs pays."""
+"""Smallest number of steps for which capturing CUDA graphs pays."""
 _log = logging.getLogger("splitwiper")
 
 
@@ -47,7 +47,7 @@ _log = logging.getLogger("splitwiper")
 class Span:
     """Some epochs of a training: from the state after ``first`` epochs until ``last`` are done.
 
-    Order, noise and learning rate are functions of the epoch's number, so the state is all that those before leave.
+    Order, noise and learning rate are functions of the epoch's number, so nothing but the state carries over.
     """
 
     first: int
@@ -69,24 +69,24 @@ def fit(
 ) -> tuple[float, ...]:
     """Train ``net`` (tensors by name in, logits out) and return the mean loss of each epoch.
 
-    Row order and dropout come from ``stream`` alone; the result is a pure function of the arguments, and of the
+    Row order and dropout come only from ``stream``; the result is a pure function of the arguments, and of the
     numerics that `splitwiper.numerics.fingerprint` lists.
 
     Args:
-        net: what to train.
-        rows: what to train on.
-        recipe: how.
-        epochs: of the whole training, which the learning rate's schedule spans.
+        net: the net to train.
+        rows: the rows to train on.
+        recipe: the hyper-parameters.
+        epochs: the length of the whole training, which the learning rate's schedule spans.
         stream: names the randomness.
         what: names the training in messages.
-        on_epoch: told of progress.
-        on_state: given the state before the first epoch and after each.
-        span: the epochs to compute, where not all.
+        on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
+        on_state: called with the state before the first epoch and after each.
+        span: the epochs to compute, if not all.
 
     Raises:
-        TrainingError: the loss stopped being finite, or a layer could not take a batch, and so it does again.
+        TrainingError: the loss is no longer finite, or a layer failed on a batch, repeatedly.
         BusyError: other threads keep the result from being certain.
-        DataError: the span's state is not that of such a net.
+        DataError: the span's state does not fit the net.
     """
     return finish(
         training(
@@ -104,7 +104,7 @@ def fit(
 
 
 def finish(work: Pausing[_T]) -> _T:
-    """Run work to its end."""
+    """Run work to completion."""
     while True:
         try:
             next(work)
@@ -125,7 +125,7 @@ def training(
     on_state: OnState | None = None,
     span: Span | None = None,
 ) -> Pausing[tuple[float, ...]]:
-    """`fit`, with a pause after each epoch."""
+    """Do the work of `fit`, with a pause after each epoch."""
     device = pick_device(recipe.device)
     compute = partial(_epochs, net, rows, recipe, device, epochs, stream, what, on_epoch, on_state, span)
     if device.type != "cuda":
@@ -151,11 +151,11 @@ def training(
 def _repeating(
     compute: Callable[..., Pausing[_T]], restart: Callable[[], object], what: str, **options: bool
 ) -> Pausing[_T]:
-    """Train on a GPU; where that fails, train once more, since only a fault that repeats is that of the rows.
+    """Train on a GPU; if that fails, train once more, since only a fault that repeats is the rows' own.
 
     Raises:
         UntrainableError: it fails as before.
-        BusyError: it does not.
+        BusyError: it does not fail as before.
     """
     try:
         return (yield from compute(**options))
@@ -229,19 +229,19 @@ def _epochs(
 
 
 def _order(stream: Stream, epoch: int, rows: int, count: int) -> tuple[list[Array], Stream]:
-    """Return an epoch's batches, and the stream of what it draws."""
+    """Return an epoch's batches, and the stream of its random draws."""
     order, noise = (
         Stream(stream.seed, f"{stream.purpose}/{use}/{epoch}", stream.name, stream.content)
         for use in ("order", "noise")
     )
-    # batches of equal size, give or take one: no straggler of a single row for batch norm to stumble over; sorted
+    # batches of equal size, give or take one: no last batch of a single row, which batch norm cannot train on; sorted
     # within, since the order in a batch means nothing to training and much to reading
     return [np.sort(part) for part in np.array_split(order.permutation(rows), count)], noise
 
 
 @contextmanager
 def _held(device: torch.device, recipe: Recipe, lane: torch.cuda.Stream | None, noise: Stream) -> Iterator[None]:
-    """Hold global state for an epoch: at most so long, so that what callbacks do to it shifts nothing."""
+    """Hold global state for at most one epoch, so that callbacks between epochs cannot affect later results."""
     with (
         reproducible(device, recipe.threads, recipe.numerics),
         torch.cuda.stream(lane),
@@ -259,7 +259,7 @@ def _epoch(
     *,
     lane: torch.cuda.Stream | None = None,
 ) -> State:
-    """Compute one epoch; return the state after it, unless on a GPU, whose generator and settings no trial checks."""
+    """Compute one epoch; return the state after it, except on a GPU, whose generator and settings no trial checks."""
     before = _drawn(lane)
     step.total.zero_()
     for parts, rate in zip(feed.epoch(batches), rates, strict=True):
@@ -268,7 +268,7 @@ def _epoch(
             trial.look()
         give_way()
     if lane and not torch.equal(before, _drawn(lane)):
-        lane.synchronize()  # the GPU has one generator: whoever draws from it finishes first
+        lane.synchronize()  # the GPU has one generator: a net that draws from it must finish before the next one
     return {} if lane else step.state()
 
 
@@ -298,7 +298,7 @@ def _mean(step: Step, rows: int, recipe: Recipe, what: str, epoch: int) -> float
     """Return an epoch's mean loss.
 
     Raises:
-        UntrainableError: it is not finite.
+        UntrainableError: the loss is not finite.
     """
     mean = float(step.total) / rows
     if not math.isfinite(mean):
@@ -311,12 +311,12 @@ def _mean(step: Step, rows: int, recipe: Recipe, what: str, epoch: int) -> float
 
 
 def _drawn(lane: torch.cuda.Stream | None) -> Tensor:
-    """Where the GPU's generator stands."""
+    """Return the state of the GPU's generator."""
     return torch.cuda.get_rng_state(lane.device) if lane else torch.empty(0)
 
 
 def schedule(name: str, progress: float) -> float:
-    """The learning rate's factor when a fraction ``progress`` of all steps is done.
+    """Return the learning rate's factor when a fraction ``progress`` of all steps is done.
 
     >>> schedule("constant", 0.5), schedule("cosine", 0.0), round(schedule("onecycle", 0.3), 3)
     (1.0, 1.0, 1.0)
@@ -331,5 +331,5 @@ def schedule(name: str, progress: float) -> float:
 
 
 def state_of(net: nn.Module) -> dict[str, Tensor]:
-    """A net's tensors on the CPU, in the layout that files have."""
+    """Return a net's tensors on the CPU, in the layout of files."""
     return {k: v.detach().cpu().contiguous().clone() for k, v in net.state_dict().items()}

@@ -1,4 +1,4 @@
-"""What bit-for-bit equality depends on besides the data: the fingerprint, and the context that pins it."""
+"""Everything besides the data that bit-for-bit equality depends on: the fingerprint, and the context that pins it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SWITCHES = re.compile(
     r"(?!MKL_NUM_THREADS)(MKL|ONEDNN|DNNL|ATEN|CUBLAS|NVIDIA_TF32|TORCH_BLAS|TORCH_ALLOW_TF32)_\w+"
     r"|OMP_(DYNAMIC|THREAD_LIMIT|MAX_ACTIVE_LEVELS)|KMP_(ALL_THREADS|\w*THREAD_LIMIT|DYNAMIC_MODE)|OPENBLAS_CORETYPE"
 )
-"""Environment variables by which a user makes torch's libraries compute otherwise."""
+"""Environment variables by which a user changes how torch's libraries compute."""
 
 
 _asked: ContextVar[int] = ContextVar("asked", default=0)
-"""The number of threads that was asked for further out, as `verify` does, for all that is nested; 0 for none."""
+"""The number of threads requested by an enclosing call, such as `verify`; 0 for none."""
 
 
 def pick_device(name: str) -> torch.device:
-    """The device a configuration asks for.
+    """Return the device that a configuration names.
 
     Raises:
         ConfigError: the device is unknown or absent.
@@ -51,12 +51,12 @@ def pick_device(name: str) -> torch.device:
                 f"device {name!r} was asked for, but torch sees {found}; go on where there is one, or start a new run "
                 "with device = 'cpu'."
             )
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the fingerprint is taken, not only after
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the fingerprint is taken
     return device
 
 
 def device_at_hand(name: str) -> torch.device:
-    """The device a configuration asks for, or the CPU where it is absent: for work whose bits nobody compares."""
+    """Return the device that a configuration names, or the CPU if it is absent: for results that need not be exact."""
     try:
         return pick_device(name)
     except ConfigError:
@@ -64,10 +64,10 @@ def device_at_hand(name: str) -> torch.device:
 
 
 def prepare(*numerics: str) -> None:
-    """Make ready for what settings ask for, before torch computes anything.
+    """Prepare what the settings require, before torch computes anything.
 
     Raises:
-        ConfigError: one of them is 'portable', and that cannot be had here (any more).
+        ConfigError: one of them is 'portable', which is not available here or no longer.
     """
     if "portable" in numerics:
         portable.ensure()
@@ -75,22 +75,22 @@ def prepare(*numerics: str) -> None:
 
 @contextmanager
 def reproducible(device: torch.device, threads: int, numerics: str = "native") -> Iterator[None]:
-    """Pin everything of torch that the bits of a result depend on and a caller may have set; restore it afterwards.
+    """Pin every setting of torch that a result's bits depend on and a caller may have changed; restore them afterwards.
 
-    The number of threads (see `thread_count`), and the switches in `splitwiper.switches`. What cannot be pinned is in
-    the fingerprint. With 'portable' numerics the libraries are pinned, too. One thread of a process at a time can be
-    in here (see `splitwiper.exclusive`).
+    These are the number of threads (see `thread_count`) and the switches in `splitwiper.switches`. What cannot be
+    pinned is in the fingerprint. With 'portable' numerics the libraries are pinned, too. One thread of a process at a
+    time can be in here (see `splitwiper.exclusive`).
 
     Raises:
-        ConfigError: as `prepare`.
+        ConfigError: as in `prepare`.
     """
-    prepare(numerics)  # first of all: what follows computes, and torch's libraries read their switches only once
+    prepare(numerics)  # first: the code below computes, and torch's libraries read their switches only once
     if device.type == "cuda":
         torch.cuda.init()  # so that isolated_rng saves and restores the GPU's generator too
     with (
         switches.pinned(device),
         portable.pinned() if numerics == "portable" else nullcontext(),
-        # a thread that uses torch for the first time starts with the number that was set last, by whichever thread
+        # a thread's first use of torch starts with the number of threads set last, by any thread
         borrowed(torch.get_num_threads, torch.set_num_threads),
     ):
         token = _asked.set(threads or _asked.get())
@@ -103,9 +103,9 @@ def reproducible(device: torch.device, threads: int, numerics: str = "native") -
 
 @contextmanager
 def isolated_call() -> Iterator[None]:
-    """Do what a caller asks for, whatever its thread has set: see `splitwiper.switches.set_aside`.
+    """Run a caller's request whatever its thread has set: see `splitwiper.switches.set_aside`.
 
-    The number of threads stays the same throughout, even if a callback sets another one.
+    The number of threads stays the same throughout, even if a callback changes it.
     """
     token = _asked.set(thread_count(0))
     try:
@@ -117,7 +117,7 @@ def isolated_call() -> Iterator[None]:
 
 @contextmanager
 def asking_for(threads: int) -> Iterator[None]:
-    """Have what is computed inside use so many threads where its settings name no number; nothing is held meanwhile."""
+    """Make computations inside use this many threads if their settings name no number; nothing is held meanwhile."""
     token = _asked.set(threads)
     try:
         yield
@@ -126,16 +126,16 @@ def asking_for(threads: int) -> Iterator[None]:
 
 
 def undisturbed(device: torch.device, numerics: str = "native") -> bool:
-    """Whether everything is still as `reproducible` pinned it: threads that take no turns may have changed it."""
+    """Return whether everything is still as `reproducible` pinned it: threads that take no turns may change it."""
     return switches.still_pinned(device, portable=numerics == "portable")
 
 
 def thread_count(threads: int, numerics: str = "native") -> int:
-    """Threads to compute with: as asked, or for 0 as torch is set, but no more than this process may keep busy.
+    """Return the number of threads to compute with: as given, or for 0 torch's setting, limited to the available cores.
 
-    Portable numerics have one. Within `isolated_call`, how torch is set when it begins is what counts.
+    Portable numerics use one. Within `isolated_call`, torch's setting at its beginning counts.
 
-    Torch counts the machine's cores; a container may be allowed a few of them, and threads that wait for each other's
+    Torch counts the machine's cores, but a container may be limited to a few, and threads that wait for each other's
     turn are slower than one.
     """
     if numerics == "portable":
@@ -144,7 +144,7 @@ def thread_count(threads: int, numerics: str = "native") -> int:
 
 
 def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Cores this process may use: those it is bound to, and what its control group is allowed."""
+    """Return the number of cores this process may use: by its affinity and its control group's quota."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         allowed, period = quota.read_text(encoding="ascii").split()
@@ -154,12 +154,12 @@ def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
 
 
 def fingerprint(device: torch.device, threads: int, numerics: str = "native") -> dict[str, str]:
-    """Everything besides the data and the context that the bits of a result depend on.
+    """Return everything besides the data and the context that a result's bits depend on.
 
     Portable numerics name their profile in place of the processor, its instruction set and the switches it sets.
 
     Raises:
-        ConfigError: as `prepare`.
+        ConfigError: as in `prepare`.
     """
     if numerics == "portable":
         portable.ensure()
@@ -195,7 +195,7 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
 
 
 def _added() -> dict[str, str]:
-    """What a program has changed of torch, by name: hooks for all modules or optimisers, and functions it replaced."""
+    """Return what a program has changed in torch, by name: global hooks of modules or optimisers, and patches."""
     found = {
         f"{hook.__module__}.{getattr(hook, '__qualname__', type(hook).__qualname__)}"
         for space in (import_module("torch.nn.modules.module"), import_module("torch.optim.optimizer"))
@@ -209,14 +209,14 @@ def _added() -> dict[str, str]:
 
 
 def _environment(without: Container[str] = ()) -> str:
-    """The variables that are set of those by which a user makes torch's libraries compute otherwise."""
+    """Return the variables in use by which a user changes how torch's libraries compute."""
     unused = "OPENBLAS_CORETYPE" if torch.backends.mkl.is_available() else ""  # torch's BLAS is MKL then
     set_here = {k: v for k, v in os.environ.items() if _SWITCHES.fullmatch(k) and k != unused and k not in without}
     return " ".join(f"{name}={value}" for name, value in sorted(set_here.items()))
 
 
 def _gpu_switches() -> str:
-    """What a user may have set that a GPU's results depend on."""
+    """Return the user's settings that a GPU's results depend on."""
     cuda, matmul = torch.backends.cuda, torch.backends.cuda.matmul
     return " ".join(
         f"{name}={value}"
@@ -233,7 +233,7 @@ def _gpu_switches() -> str:
 
 
 def _cpu_model() -> str:
-    """The processor by name: libraries choose their kernels by it."""
+    """Return the processor's name: libraries choose their kernels by it."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -1,7 +1,9 @@
-"""What was put in place of torch's own code: it computes otherwise, and no version of torch tells."""
+"""Functions that replace torch's own code: they compute differently, and no version number of torch reveals it."""
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -16,18 +18,18 @@ _TORCH, _STANDARD = f"{Path(torch.__file__).parent}/", f"{sysconfig.get_paths()[
 _ROOMS = ("torch.nn.modules", "torch.nn.parameter", "torch.optim")
 _KINDS = (torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer)
 _TYPES = {"torch", "typing", "typing_extensions", "collections", "builtins", "functools", "enum"}
-"""Where the types of what torch has among its functions come from."""
+"""Modules that define the types of torch's other callables."""
 _KERNELS = ("/CPU", "/Autograd", "/AutogradCPU")
-"""Ends of the names of kernels of which torch itself registers none from Python."""
+"""Suffixes of kernels' names that torch itself never registers from Python."""
 _own: dict[int, Any] = {}
-"""Members that were found to be torch's own, by id: held, so that an id stays theirs."""
+"""Members found to be torch's own, by id; holding them keeps ids from being reused."""
 
 
 def patches() -> list[str]:
-    """Return the names of torch's functions, layers' methods and kernels that somebody replaced.
+    """Return the names of torch's functions, layers' methods and kernels that a program replaced.
 
     Notes:
-        Not seen: one function of torch's in place of another, a function whose ``__code__`` was replaced, compiled
+        Not seen: one of torch's functions in place of another, a function whose ``__code__`` was replaced, compiled
         code, and kernels for GPUs.
     """
     found = set()
@@ -36,7 +38,7 @@ def patches() -> list[str]:
         for name, value in list(vars(space).items()):
             if id(value) in _own:
                 continue
-            if _is_own(value):
+            if _is_own(value) or not _is_known(space, name):
                 _own[id(value)] = value
             else:
                 found.add(f"{space.__name__}.{name}")
@@ -45,8 +47,22 @@ def patches() -> list[str]:
 
 
 @cache
+def _is_known(space: ModuleType | type, name: str) -> bool:
+    """Whether torch itself has something of a name: what others only add, as some libraries do, replaces nothing.
+
+    Where torch's source cannot be read, every name counts as torch's.
+    """
+    if hasattr(torch._C, name) or any(hasattr(base, name) for base in getattr(space, "__mro__", ())[1:]):
+        return True
+    try:
+        return re.search(rf"\b{re.escape(name)}\b", inspect.getsource(space)) is not None
+    except (OSError, TypeError):
+        return True
+
+
+@cache
 def _classes() -> tuple[type, ...]:
-    """Torch's layers and optimisers."""
+    """Return torch's layers and optimisers."""
     rooms = [module for name, module in list(sys.modules.items()) if name.startswith(_ROOMS)]
     found = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
     return tuple(cls for cls in found if cls.__module__.startswith(_ROOMS) and issubclass(cls, _KINDS))
@@ -69,7 +85,7 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 
 def _is_of_torch(file: str) -> bool:
-    """Whether code comes from torch's files, or from those whose decorators torch uses."""
+    """Return whether code comes from torch's files, or from those whose decorators torch uses."""
     if file.startswith(_TORCH) or file == getattr(sys.modules.get("typing_extensions"), "__file__", None):
         return True
     return file.startswith(_STANDARD) and "-packages/" not in file

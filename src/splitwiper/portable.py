@@ -1,6 +1,6 @@
-"""Portable numerics: the same bits on every x86-64 processor with AVX2, whoever made it.
+"""Portable numerics: the same bits on every x86-64 processor with AVX2, from any vendor.
 
-What torch computes with depends on the processor in four ways, and the profile takes each away:
+Torch's results depend on the processor in four ways, and the profile removes each:
 
 | part of torch | chooses by | under the profile |
 |---|---|---|
@@ -9,12 +9,12 @@ What torch computes with depends on the processor in four ways, and the profile 
 | oneDNN (convolutions, recurrent layers) | instruction set, sizes of caches | off: ATen and MKL compute instead |
 | NNPACK (convolutions, where oneDNN is off) | sizes of caches | off |
 
-There is one thread, attention is computed by its definition, and denormal numbers are kept. The kernels for AVX2 bring
-their own exp, tanh and the like, where those without AVX2 would take the C library's. What is left of the C library
-(cosine and powers, for learning rates) is part of the fingerprint, by its results.
+There is one thread, attention is computed by its definition, and denormal numbers are kept. The kernels for AVX2 have
+their own exp, tanh and the like, where kernels without AVX2 would use the C library's. The remaining uses of the C
+library (cosine and powers, for learning rates) are part of the fingerprint, by their results.
 
-ATen and MKL read their variables when they first compute and never again. `ensure` sets them in time where it can, and
-asks both libraries what they took. A program that computes before it opens a federation is started by
+ATen and MKL read their variables when they first compute and never again. `ensure` sets them in time if it can, and
+asks both libraries what they use. A program that computes before it opens a federation must be started by
 ``python -m splitwiper.portable program.py``, or with `SWITCHES` in its environment.
 """
 
@@ -37,21 +37,21 @@ from typing import Any
 from splitwiper.errors import ConfigError
 
 PROFILE = "portable 1"
-"""The profile and its version, as fingerprints name it. Another number means that bits may be others."""
+"""The profile and its version, as fingerprints name it. With another version, bits may differ."""
 SWITCHES = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE"}
 """Environment variables that must be set before torch computes anything."""
 _COMPATIBLE = 3
-"""What MKL calls the branch for all vendors (MKL_CBWR_COMPATIBLE)."""
+"""MKL's number of the branch for all vendors (MKL_CBWR_COMPATIBLE)."""
 _BRANCH = 1
-"""What MKL calls the question for it (MKL_CBWR_BRANCH)."""
+"""MKL's number of the query for the branch (MKL_CBWR_BRANCH)."""
 
 
 @functools.cache  # once under the profile, the libraries never leave it
 def ensure() -> None:
-    """Bring torch's libraries under the profile; once they are, there is nothing to be done.
+    """Bring torch's libraries under the profile; once they are, do nothing.
 
     Raises:
-        ConfigError: this processor or this torch cannot, or something was computed before; it says how to start.
+        ConfigError: this processor or this torch cannot, or torch has computed before; the message says how to start.
     """
     import torch
 
@@ -71,22 +71,22 @@ def ensure() -> None:
     if not _is_on():
         for name, earlier in before.items():
             if earlier is None:
-                del os.environ[name]  # what is computed from here on is native, and says so
+                del os.environ[name]  # later computations are native, and their fingerprint says so
         raise ConfigError(_too_late(before))
 
 
 def _is_on() -> bool:
-    """Ask both libraries. The question also makes them read their variables, if they have not yet."""
+    """Ask both libraries. The query also makes them read their variables, if they have not yet."""
     import torch
 
     return torch.backends.cpu.get_cpu_capability() == "AVX2" and _branch_of_mkl() == _COMPATIBLE
 
 
 def _branch_of_mkl() -> int | None:
-    """The branch that MKL computes with; None if it is not known.
+    """Return the branch that MKL computes with; None if it is not known.
 
-    torch's builds carry MKL inside them and let it be asked. Where that is not so, the environment that this process
-    was started with tells: torch cannot have computed before.
+    Torch's builds contain MKL and allow the query. Elsewhere, the environment that this process was started with
+    decides: torch cannot have computed before.
     """
     import torch
 
@@ -118,10 +118,10 @@ def _too_late(before: dict[str, str | None]) -> str:
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Compute under the profile; what can be switched at any time is as it was afterwards.
+    """Compute under the profile; settings that can be changed at any time are restored afterwards.
 
     Raises:
-        ConfigError: as `ensure`.
+        ConfigError: as in `ensure`.
     """
     ensure()
     import torch

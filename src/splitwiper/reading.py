@@ -1,8 +1,8 @@
-"""Reading files that somebody may have put something else in place of: a folder, a link, a pipe.
+"""Read files that somebody may have replaced by something else: a folder, a link, a pipe.
 
-Only regular files are read, so nothing waits for a pipe's other end, and what the operating system says becomes an
-error of ours that names the path and the remedy. A file that is not there stays a `FileNotFoundError`: what that means,
-the caller knows.
+Only regular files are read, so nothing waits for a pipe's other end, and errors of the operating system become
+errors of ours that name the path and the remedy. A missing file stays a `FileNotFoundError`: the caller knows what
+that means.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from splitwiper.errors import CorruptError, SplitWiperError, StoreError
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _REPLACED = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.ENXIO}
-"""What is told where something else lies in place of a file or a folder."""
+"""Errors that mean that something else is in place of a file or a folder."""
 
 
 def explained(path: Path, problem: OSError) -> StoreError:
-    """Return the error that says what is wrong with a file or folder, and what to do."""
+    """Return the error that describes what is wrong with a file or folder, and the remedy."""
     if problem.errno in _REPLACED:
         return CorruptError(
             f"{path} is not as SplitWiper left it ({problem.strerror}): something else lies in its place, or in that "
@@ -38,11 +38,11 @@ def explained(path: Path, problem: OSError) -> StoreError:
 
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a file or folder into an error that says what to do.
+    """Turn the operating system's errors about a file or folder into errors that say what to do.
 
     Raises:
-        FileNotFoundError: it is not there.
-        CorruptError: something else lies in its place.
+        FileNotFoundError: it is missing.
+        CorruptError: something else is in its place.
         StoreError: it cannot be read or written.
     """
     try:
@@ -54,10 +54,10 @@ def explaining(path: Path) -> Iterator[None]:
 
 
 def check_regular(path: Path) -> os.stat_result:
-    """Check that a path leads to a regular file, and return what the system knows of it.
+    """Check that a path leads to a regular file, and return its status.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: it is missing.
         CorruptError: it is something else.
     """
     with explaining(path):
@@ -77,11 +77,11 @@ def opened(path: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
 
     Args:
         path: the file.
-        links: follow a link. A file that is erased one day may not be one: the bytes would stay where it leads to.
+        links: follow a link. Forbid it for files that are erased one day: the bytes would stay in the link's target.
 
     Raises:
-        FileNotFoundError: it is not there.
-        CorruptError: it is a folder, a pipe or the like, or a link where there may be none.
+        FileNotFoundError: it is missing.
+        CorruptError: it is a folder, a pipe or the like, or a link although these are forbidden.
         StoreError: it cannot be read.
     """
     with explaining(path):
@@ -99,16 +99,16 @@ def opened(path: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
 
 
 def read_bytes(path: Path, *, links: bool = True) -> bytes:
-    """Return what a regular file holds; arguments and errors are those of `opened`."""
+    """Return the content of a regular file; arguments and errors are those of `opened`."""
     with opened(path, links=links) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > _memory():  # a file with holes has any size that somebody gives it
+        if size > _memory():  # a sparse file can have any size
             raise CorruptError(f"{path} has {size} bytes, more than memory can hold: restore a backup.")
         return file.read()
 
 
 def _memory() -> int:
-    """Bytes of this machine's memory; more than any file has where that cannot be told."""
+    """Return the bytes of this machine's memory; if unknown, more than any file has."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -116,7 +116,7 @@ def _memory() -> int:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is something at a path; false also for what cannot be a path at all."""
+    """Return whether something exists at a path; False also for an invalid path."""
     try:
         path.stat()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Named random streams and digests: the only sources of randomness in training.
 
 A stream is a position-independent name: (root seed, purpose, client name or content digest, …). The same name
-gives the same numbers whatever ran before, so what a client forgot cannot shift what others draw. Generation,
+gives the same numbers whatever ran before, so rows that a client forgot cannot shift what others draw. Generation,
 ticket, time, path and history are never part of a name.
 """
 
@@ -23,13 +23,13 @@ from splitwiper.exclusive import borrowed
 
 Part = str | int | bytes
 Generators = tuple[Any, Any, Tensor]
-"""Where Python's, NumPy's and torch's global generators stand."""
+"""The states of Python's, NumPy's and torch's global generators."""
 GlobalState = tuple[Generators, list[Tensor]]
-"""The same, and the generators of all GPUs."""
+"""The same, and the states of all GPUs' generators."""
 
 
 def encode(parts: Iterable[Part]) -> bytes:
-    """Parts as bytes, each with its type and length, so that no two lists of parts collide."""
+    """Encode parts as bytes, each with its type and length, so that no two lists of parts collide."""
     out = bytearray()
     for part in parts:
         kind, raw = (
@@ -44,17 +44,17 @@ def encode(parts: Iterable[Part]) -> bytes:
 
 
 def digest(*parts: Part) -> str:
-    """SHA-256 of the encoded parts, in hex."""
+    """Return the SHA-256 of the encoded parts, in hex."""
     return hashlib.sha256(encode(parts)).hexdigest()
 
 
 def mac(key: bytes, *parts: Part) -> bytes:
-    """HMAC-SHA-256 of the encoded parts under a secret key."""
+    """Return the HMAC-SHA-256 of the encoded parts under a secret key."""
     return hmac.digest(key, encode(parts), "sha256")
 
 
 def seeded_key(seed: int, client: str) -> bytes:
-    """A client key for experiments that are to be repeated bit for bit: no secret."""
+    """Return a client key for experiments that must be repeatable bit for bit: it is not secret."""
     return hashlib.sha256(encode([seed, "client-key", client])).digest()
 
 
@@ -79,11 +79,11 @@ class Stream:
         return int.from_bytes(raw[:8], "little") >> 1
 
     def generator(self) -> torch.Generator:
-        """A fresh CPU generator at the start of this stream."""
+        """Return a fresh CPU generator at the start of this stream."""
         return torch.Generator().manual_seed(self.number)
 
     def permutation(self, n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """A permutation of ``range(n)``."""
+        """Return a permutation of ``range(n)``."""
         return np.random.Generator(np.random.Philox(key=self.number)).permutation(n)
 
 
@@ -91,8 +91,8 @@ class Stream:
 def isolated_rng(stream: Stream) -> Iterator[None]:
     """Run code that only knows the global generators (dropout, ``reset_parameters``) on a named stream.
 
-    Python's, NumPy's and torch's global generators (CUDA's too, where it is in use) are saved, seeded from the
-    stream, and restored on the way out. Other threads of this program wait meanwhile (see `exclusive`).
+    Python's, NumPy's and torch's global generators (CUDA's too, if it is in use) are saved, seeded from the
+    stream, and restored on exit. Other threads of this program wait meanwhile (see `exclusive`).
     """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
 
@@ -105,7 +105,7 @@ def isolated_rng(stream: Stream) -> Iterator[None]:
             torch.cuda.set_rng_state(kept, device)
 
     with borrowed(read, write):
-        torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms a call
+        torch.default_generator.manual_seed(stream.number)  # torch.manual_seed also looks for devices: 1 ms per call
         if devices:
             torch.cuda.manual_seed_all(stream.number)
         random.seed(stream.number)
@@ -114,25 +114,25 @@ def isolated_rng(stream: Stream) -> Iterator[None]:
 
 
 def cpu_generators() -> Generators:
-    """Return where the CPU's global generators stand."""
+    """Return the states of the CPU's global generators."""
     return random.getstate(), np.random.get_state(), torch.get_rng_state()
 
 
 def set_cpu_generators(state: Generators) -> None:
-    """Put the CPU's global generators back to where they stood."""
+    """Restore the states of the CPU's global generators."""
     random.setstate(state[0])
     np.random.set_state(state[1])
     torch.set_rng_state(state[2])
 
 
 def same_generators(one: Generators, other: Generators) -> bool:
-    """Whether generators stand at the same place."""
+    """Return whether two sets of generators have the same states."""
     arrays = all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
     return one[0] == other[0] and arrays and bool((one[2].numpy() == other[2].numpy()).all())
 
 
 def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of tensors, and over metadata, whatever order they come in."""
+    """Return the SHA-256 of tensors' names, dtypes, shapes and bytes, and of metadata, in an order of its own."""
     out = hashlib.sha256()
     for key, value in sorted((metadata or {}).items()):
         out.update(encode(["metadata", key, value]))

@@ -1,8 +1,8 @@
 """One step of training: decode a batch, forward, backward, update. On a GPU the whole step becomes one CUDA graph.
 
-The graph replays the very kernels of the eager step, so both give the same bits. What cannot be captured stays eager: a
-net that looks at its data from Python, or draws from a generator on the CPU. Nobody can notice a net that counts its
-steps in Python, or keeps tensors from one step to the next: such a net belongs on the CPU.
+The graph replays exactly the kernels of the eager step, so both give the same bits. A step that cannot be captured
+stays eager: a net that looks at its data from Python, or draws from a generator on the CPU. A net that counts its
+steps in Python, or keeps tensors from one step to the next, cannot be detected: it belongs on the CPU.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from splitwiper.seeding import cpu_generators, same_generators, set_cpu_generato
 
 _log = logging.getLogger("splitwiper")
 _lost = 0
-"""Captures that failed. Each takes the GPU's generator from under the graphs that were made before."""
+"""Captures that failed. Each invalidates the GPU's generator for the graphs that were captured before."""
 State = dict[str, Tensor]
-"""Everything a training goes on from: tensors of the net and of the optimiser, by stable names, on the CPU."""
+"""Everything a training continues from: tensors of the net and of the optimiser, by stable names, on the CPU."""
 _NET, _OPTIMIZER = "net/", "optimizer/"
 _WARM = 2
-"""Eager steps for each batch size before its graph is captured: libraries set themselves up in them."""
+"""Eager steps for each batch size before its graph is captured, in which libraries initialise themselves."""
 
 
 def net_state(net: nn.Module) -> State:
-    """Copy every parameter and buffer of a net to the CPU, buffers that its state dict leaves out included."""
+    """Copy every parameter and buffer of a net to the CPU, including buffers that its state dict leaves out."""
     return {f"{_NET}{name}": _on_cpu(tensor) for name, tensor in _tensors(net).items()}
 
 
 def load_net(net: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Put the net's tensors in a state into a net, in place.
+    """Load the net's tensors of a state into a net, in place.
 
     Raises:
-        DataError: they are not those of such a net.
+        DataError: they do not fit the net.
     """
     own = {f"{_NET}{name}": tensor for name, tensor in _tensors(net).items()}
     for name in sorted(own.keys() | {key for key in state if not key.startswith(_OPTIMIZER)}):
@@ -62,19 +62,19 @@ def _tensors(net: nn.Module) -> dict[str, Tensor]:
 
 
 def _keys(recipe: Recipe) -> tuple[str, ...]:
-    """What an optimiser keeps of each parameter it has updated."""
+    """Return the names of the tensors that an optimiser keeps for each parameter it has updated."""
     if recipe.optimizer == "sgd":
         return ("momentum_buffer",) if recipe.momentum else ()
     return ("step", "exp_avg", "exp_avg_sq")
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
-    """A copy on the CPU, in the layout that files have."""
+    """Return a copy on the CPU, in the layout of files."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 class Step:
-    """Trains on one batch at a time, and adds up the loss."""
+    """Trains on one batch at a time, and sums the loss."""
 
     def __init__(
         self,
@@ -91,18 +91,18 @@ class Step:
         net.to(memory_format=self._layout)  # type: ignore[call-overload]
         self._rate = torch.zeros((), device=device) if device.type == "cuda" else None
         self._optimizer = make_optimizer(net, recipe, rate=self._rate)
-        # eager steps of an optimiser that could be captured are meant; torch would warn of them
+        # eager steps of a capturable optimiser are intended; torch would warn about them
         self._optimizer._warned_capturable_if_run_uncaptured = True
         self.total = torch.zeros((), dtype=torch.float32, device=device)  # the sum of the rows' losses
         self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs and device.type == "cuda" else None
         self._seen: dict[int, int] = {}
         self._lost = _lost
-        self._proven = self._layout is torch.contiguous_format  # whether the net takes this layout
+        self._proven = self._layout is torch.contiguous_format  # whether the net is known to accept this layout
 
     # --- the state between steps ---------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Copy everything that the next step depends on besides its batch and learning rate, to the CPU.
+        """Copy everything that the next step depends on, besides its batch and learning rate, to the CPU.
 
         Parameters and buffers are named ``net/NAME``, the optimiser's tensors ``optimizer/PARAMETER/KEY``.
         """
@@ -113,23 +113,23 @@ class Step:
         return out
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state that `state` returned, here or elsewhere, whatever it was computed on.
+        """Load a state that `state` returned, on this or another device.
 
         Raises:
-            DataError: it is not the state of such a net.
+            DataError: it does not fit the net.
         """
         load_net(self._net, state)
         moments = self._moments(state)
         self._optimizer.state.clear()
         for parameter, tensors in moments.items():
             for key, value in tensors.items():
-                if value.shape == parameter.shape:  # laid out in memory like its parameter: fused kernels insist on it
+                if value.shape == parameter.shape:  # same layout as its parameter: fused kernels require it
                     self._optimizer.state[parameter][key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
                 else:
                     self._optimizer.state[parameter][key] = value.to(parameter.device, copy=True)
 
     def _moments(self, state: Mapping[str, Tensor]) -> dict[nn.Parameter, dict[str, Tensor]]:
-        """The optimiser's tensors in a state, checked: a parameter has all that the optimiser keeps of one, or none."""
+        """Return a state's optimiser tensors, checked: each parameter has all its tensors, or none."""
         left = {name for name in state if name.startswith(_OPTIMIZER)}
         out: dict[nn.Parameter, dict[str, Tensor]] = {}
         for name, parameter in self._net.named_parameters():
@@ -174,7 +174,7 @@ class Step:
         recipe, codes = self._recipe, parts[CODE]
         self._optimizer.zero_grad(set_to_none=True)
         half = recipe.precision == "bfloat16"
-        # no cache of casts: it would outlive the step, and the weights with it
+        # no cache of casts: it would outlive the step, and keep casts of old weights
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False):
             logits = self._logits(self._decode(parts), len(codes))
             loss = functional.cross_entropy(logits.float(), codes)
@@ -185,7 +185,7 @@ class Step:
         self.total += loss.detach() * len(codes)
 
     def _logits(self, tensors: dict[str, Tensor], rows: int) -> Tensor:
-        """The net's outputs. On a GPU maps have channels innermost, unless the net insists on their order."""
+        """Return the net's outputs. On a GPU, maps have channels innermost, unless the net requires another layout."""
         undo = None if self._proven else self._undoing()
         try:
             logits: Tensor = self._net(laid_out(tensors, self._layout))
@@ -213,9 +213,9 @@ class Step:
             raise _explained(self._what, rows, problem) from problem
 
     def _undoing(self) -> Callable[[], None]:
-        """How to take back what a forward pass that fails on the way has changed: buffers, and what it drew.
+        """Return a function that undoes the effects of a forward pass that failed: on buffers, and on generators.
 
-        Without it the first epoch of a training would differ from the same epoch computed anywhere else.
+        Without it, the first epoch of a training would differ from the same epoch computed elsewhere.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self._net.buffers()]
         noise, drawn = torch.cuda.get_rng_state(self._device), cpu_generators()
@@ -236,7 +236,7 @@ class Step:
         global _lost
         noise, drawn = torch.cuda.get_rng_state(self._device), cpu_generators()
         try:
-            # only this thread is recorded: the one that reads ahead goes on copying
+            # only this thread is recorded: the reading thread continues to copy
             with torch.cuda.graph(
                 graph, pool=pool, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
             ):
@@ -249,7 +249,7 @@ class Step:
             _log.warning("%s: the step cannot be captured in a CUDA graph, and runs eagerly (%s).", self._what, problem)
             self._graphs = None
             return
-        if not same_generators(drawn, cpu_generators()):  # the graph would replay one draw for ever
+        if not same_generators(drawn, cpu_generators()):  # the graph would repeat the same draw in every replay
             set_cpu_generators(drawn)
             _log.warning("%s: the net draws random numbers on the CPU, so steps run eagerly.", self._what)
             self._graphs = None
@@ -258,7 +258,7 @@ class Step:
 
 
 def _explained(what: str, rows: int, problem: Exception) -> TrainingError:
-    """Return the error for a batch that could not be computed: for want of memory, or for good."""
+    """Return the error for a batch that could not be computed: lack of memory, or a permanent failure."""
     if re.search(r"alloc\w* memory|not enough memory|out of memory", str(problem)):
         return ResourceError(
             f"{what}: there is not enough memory ({problem}). Free some, and call learn or settle again."
@@ -267,14 +267,14 @@ def _explained(what: str, rows: int, problem: Exception) -> TrainingError:
 
 
 def laid_out(tensors: Mapping[str, Tensor], layout: torch.memory_format) -> dict[str, Tensor]:
-    """Tensors in memory as a net likes them: maps in a layout, all others row by row."""
+    """Return tensors in the memory layout that a net prefers: maps in a given layout, all others row by row."""
     return {
         name: _strided(tensor, layout) if tensor.ndim == 4 else tensor.contiguous() for name, tensor in tensors.items()
     }
 
 
 def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:
-    """Maps in a layout, with the strides that belong to it: torch leaves those of dimensions of one as they came."""
+    """Return maps in a layout, with exactly its strides: torch keeps arbitrary strides for dimensions of size one."""
     _, channels, height, width = maps.shape
     row = channels * height * width
     strides = (row, 1, width * channels, channels)
@@ -284,7 +284,7 @@ def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:
 
 
 def _restore(device: torch.device, noise: Tensor) -> None:
-    """Give the GPU's generator a fresh state: a capture that failed leaves it believing that it is being captured."""
+    """Give the GPU's generator a fresh state: after a failed capture it still counts as being captured."""
     fresh = torch.Generator(device)
     fresh.set_state(noise)
     number = torch.cuda.current_device() if device.index is None else device.index
@@ -292,12 +292,12 @@ def _restore(device: torch.device, noise: Tensor) -> None:
 
 
 def make_optimizer(net: nn.Module, recipe: Recipe, *, rate: Tensor | None = None) -> torch.optim.Optimizer:
-    """The optimiser a recipe names, over the parameters that train.
+    """Return the optimiser that a recipe names, over the trainable parameters.
 
     Args:
-        net: what to train.
-        recipe: how.
-        rate: a learning rate on the GPU that a captured graph reads; the update is one fused kernel then.
+        net: the net to train.
+        recipe: the hyper-parameters.
+        rate: a learning rate on the GPU that a captured graph reads; the update is then one fused kernel.
     """
     parameters = [p for p in net.parameters() if p.requires_grad]
     fused: dict[str, Any] = {"lr": recipe.lr if rate is None else rate}

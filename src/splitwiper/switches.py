@@ -1,4 +1,4 @@
-"""Put torch's switches where training needs them, whatever the caller set, and back afterwards.
+"""Set torch's switches as training needs them, whatever the caller set, and restore them afterwards.
 
 Some switches belong to the whole process and are held through `exclusive`; others belong to the thread that sets them.
 What cannot be switched at any time (environment variables, hooks for all modules) is in the fingerprint instead.
@@ -16,14 +16,14 @@ import torch
 
 from splitwiper.exclusive import borrowed
 
-_default_device: Any = torch._GLOBAL_DEVICE_CONTEXT  # of each thread
+_default_device: Any = torch._GLOBAL_DEVICE_CONTEXT  # one per thread
 _DETERMINISTIC = 2
 """The debug mode in which operations without a deterministic algorithm are errors."""
 
 
 @dataclass(frozen=True)
 class Switch:
-    """One switch of the process: how to read and set it, and where training has it."""
+    """One switch of the process: how to read and set it, and its value in training."""
 
     read: Callable[[], Any]
     write: Callable[[Any], object]
@@ -35,12 +35,12 @@ def _attribute(holder: Any, name: str, pinned: Any) -> Switch:
 
 
 def _everywhere() -> list[Switch]:
-    """Switches that results depend on, whatever the device."""
+    """Return switches that results depend on, whatever the device."""
     einsum = torch.backends.opt_einsum
     usual = einsum.is_available()
     return [
         Switch(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, _DETERMINISTIC),
-        # a pass over memory for every new tensor
+        # would cost a pass over memory for every new tensor
         _attribute(torch.utils.deterministic, "fill_uninitialized_memory", False),
         _attribute(torch.backends.cudnn, "benchmark", False),
         _attribute(torch.backends.cudnn, "enabled", True),
@@ -57,7 +57,7 @@ def _anomaly() -> tuple[bool, bool]:
 
 
 def _on_cpu() -> list[Switch]:
-    """Switches of the CPU's kernels; a GPU has others, which are in its fingerprint."""
+    """Return switches of the CPU's kernels; a GPU has others, which are in its fingerprint."""
     attention = torch.backends.cuda  # these switches hold for the CPU, too
     found = [
         Switch(attention.flash_sdp_enabled, attention.enable_flash_sdp, True),
@@ -72,10 +72,10 @@ def _on_cpu() -> list[Switch]:
 
 
 def _precision(work: str) -> Switch:
-    """How precisely oneDNN computes with float32.
+    """Return the switch for oneDNN's precision with float32, for one kind of work.
 
-    Where one kind of work has no precision of its own, it reads as that of all. It is put back as none of its own
-    then, so that what the caller sets for all afterwards reaches it.
+    If a kind of work has no precision of its own, it reads as the general one. It is then restored to having none, so
+    that a general precision that the caller sets afterwards applies to it.
     """
 
     def write(value: str) -> None:
@@ -90,18 +90,18 @@ def _switches(device: torch.device) -> list[Switch]:
 
 
 def still_pinned(device: torch.device, *, portable: bool = False) -> bool:
-    """Whether the process's switches are where `pinned` put them; another thread may have moved them.
+    """Return whether the process's switches are where `pinned` put them; another thread may have changed them.
 
     Args:
-        device: as `pinned` had it.
-        portable: whether portable numerics have their own place for the switches of the CPU's kernels.
+        device: the device given to `pinned`.
+        portable: whether portable numerics set the switches of the CPU's kernels instead.
     """
     return all(switch.read() == switch.pinned for switch in (_everywhere() if portable else _switches(device)))
 
 
 @contextmanager
 def pinned(device: torch.device) -> Iterator[None]:
-    """Have all switches where training needs them, and as the caller had them afterwards."""
+    """Set all switches as training needs them, and restore them afterwards."""
     switches = _switches(device)
 
     def read() -> list[Any]:
@@ -121,10 +121,10 @@ def pinned(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def set_aside() -> Iterator[None]:
-    """Set aside what the caller's thread has asked of torch and NumPy; other threads are not concerned.
+    """Disable what the caller's thread has set in torch and NumPy; other threads are not affected.
 
-    Autocast, inference mode, disabled gradients, a default device, modes that intercept calls or operations, hooks for
-    what backward passes save, and NumPy's way with overflows.
+    This covers autocast, inference mode, disabled gradients, a default device, modes that intercept calls or
+    operations, hooks for tensors saved for backward passes, and NumPy's handling of overflows.
     """
     with (
         _no_modes(),
@@ -139,14 +139,14 @@ def set_aside() -> Iterator[None]:
 
 @contextmanager
 def _no_modes() -> Iterator[None]:
-    # Stacks are touched only where something is on them: torch has faster kernels where it never was.
+    # Stacks are touched only if something is on them: torch uses faster kernels if there never was.
     default, functions = getattr(_default_device, "device_context", None), _pop_functions()
     if functions:
         _default_device.device_context = None
     try:
         with ExitStack() as stack:
             if torch._C._len_torch_dispatch_stack():
-                from torch.utils._python_dispatch import _disable_current_modes  # imports much
+                from torch.utils._python_dispatch import _disable_current_modes  # slow to import
 
                 stack.enter_context(_disable_current_modes())
             yield
@@ -159,7 +159,7 @@ def _no_modes() -> Iterator[None]:
 
 
 def _pop_functions() -> list[Any]:
-    """Take the modes that intercept calls off their stack, the default device among them; the innermost first."""
+    """Pop the modes that intercept calls, including the default device; the innermost first."""
     return [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())]
 
 

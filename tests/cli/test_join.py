@@ -20,8 +20,8 @@ GOOD = 'name = "north"\nurl = "https://127.0.0.1:1"\ndata = "rows.npz"\n'
 )
 def test_a_wrong_file(text: str, words: str, call, tmp_path: Path) -> None:
     (tmp_path / "north.toml").write_text(text, encoding="utf-8")
-    told = call("join", tmp_path / "north.toml", "--home", tmp_path / "home", code=2).stderr
-    assert words in told.replace("\n", " ") and not (tmp_path / "home").exists()
+    told = call("join", tmp_path / "north.toml", "--site", tmp_path / "site", code=2).stderr
+    assert words in told.replace("\n", " ") and not (tmp_path / "site").exists()
 
 
 def test_everything_is_not_forgotten_by_accident(call, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_group_key_is_made_once_and_kept_private(call, tmp_path: Path) -> None
     assert len(key.read_text().strip()) >= 40 and key.read_text() != other.read_text()
     assert "there already" in call("group", key, code=2).stderr
     (tmp_path / "north.toml").write_text(GOOD, encoding="utf-8")
-    joining = ("join", tmp_path / "north.toml", "--home", tmp_path / "home", "--group")
+    joining = ("join", tmp_path / "north.toml", "--site", tmp_path / "site", "--group")
     assert "there is no group key" in call(*joining, tmp_path / "gone", code=6).stderr
     other.chmod(0o644)
     told = call(*joining, other, code=10).stderr.replace("\n", " ")
@@ -49,5 +49,5 @@ def test_a_group_key_is_made_once_and_kept_private(call, tmp_path: Path) -> None
 
 
 def test_codes_do_not_change_over_a_network(call, tmp_path: Path) -> None:
-    (tmp_path / "home.toml").write_text("", encoding="utf-8")
+    (tmp_path / "site.toml").write_text("", encoding="utf-8")
     assert "make a new store" in call("rekey", tmp_path, code=2).stderr.replace("\n", " ")

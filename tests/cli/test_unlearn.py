@@ -130,10 +130,10 @@ def test_a_receipt_can_be_had_later(call, call_json, ward: Path, tmp_path: Path)
 
 
 def test_a_busy_run_says_that_the_request_is_accepted(call, call_json, ward: Path) -> None:
-    from splitwiper.store import ServerTree
+    from splitwiper.store import ServerStore
 
-    tree = ServerTree(ward / "server")
-    with tree.book.lease("server training"):
+    store = ServerStore(ward / "server")
+    with store.database.lease("server training"):
         told = call("unlearn", ward, "north", "--class", "1", code=8).stderr
     assert "do not ask" in told and "splitwiper receipt" in told.replace("\n", " ")
     assert call_json("status", ward)["tickets"][0]["state"] != "settled"

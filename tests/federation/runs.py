@@ -13,7 +13,7 @@ from splitwiper.client.content import row_id, row_macs, slice_of
 from splitwiper.data.rows import as_rows
 from splitwiper.models import mlp
 from splitwiper.seeding import state_digest
-from splitwiper.store import ClientTree, ServerTree
+from splitwiper.store import ClientStore, ServerStore
 from splitwiper.store.tensors import load_state
 
 FEATURES = 6
@@ -57,7 +57,7 @@ def without(data: Table, keep: np.ndarray) -> Table:
 
 def ids_at(fed: Federation, client: str, positions: Iterable[int], data: Table | None = None) -> list[int]:
     """The ids of the rows at some positions of a client's data: of `three`, unless other data is given."""
-    key = ClientTree(fed.path / "clients" / client).key()
+    key = ClientStore(fed.path / "clients" / client).key()
     assert key is not None
     macs = row_macs(as_rows(data or three()[client], task=""), key)
     return [row_id(macs[position]) for position in positions]
@@ -65,16 +65,16 @@ def ids_at(fed: Federation, client: str, positions: Iterable[int], data: Table |
 
 def positions_in_last_slice(fed: Federation, client: str) -> list[int]:
     """The positions, in a client's data of `three`, of the rows in its last slice that is not empty."""
-    tree = fed._client(client).tree
-    key = tree.key()
+    store = fed._client(client).store
+    key = store.key()
     assert key is not None
-    macs, last = row_macs(as_rows(three()[client], task=""), key), max(tree.slices())
+    macs, last = row_macs(as_rows(three()[client], task=""), key), max(store.slices())
     return [position for position, m in enumerate(macs) if slice_of(m, fed.config.client.slices) == last]
 
 
 def state_of(path: Path) -> dict[str, object]:
     """Everything a run holds that is a function of data and context: weights, shards, slices, checkpoints."""
-    server = ServerTree(path / "server")
+    server = ServerStore(path / "server")
     model = server.model()
     out: dict[str, object] = {
         "model": {k: v.numpy().tobytes() for k, v in server.weights(model).items()} if model else None,
@@ -84,24 +84,24 @@ def state_of(path: Path) -> dict[str, object]:
     }
     held = {s.client for s in server.shards()}
     for folder in sorted((path / "clients").iterdir()):
-        tree = ClientTree(folder)
+        store = ClientStore(folder)
         if not (folder / "client.db").exists():
             continue
         if folder.name not in held:
-            assert not tree.slices() and not tree.checkpoints() and tree.half() is None
+            assert not store.slices() and not store.checkpoints() and store.half() is None
             continue
-        half = tree.half()
+        half = store.half()
         assert half is not None
         out[folder.name] = {
             "half": state_digest(load_state(folder / "half" / half[0].file)),
-            "slices": {n: (folder / "slices" / r.file).read_bytes() for n, r in tree.slices().items()},
+            "slices": {n: (folder / "slices" / r.file).read_bytes() for n, r in store.slices().items()},
             "checkpoints": {
                 n: (r.key, state_digest(load_state(folder / "checkpoints" / r.file)))
-                for n, r in tree.checkpoints().items()
+                for n, r in store.checkpoints().items()
             },
         }
-        tree.book.close()
-    server.book.close()
+        store.database.close()
+    server.database.close()
     return out
 
 
@@ -115,9 +115,9 @@ def assert_same(one: Federation, other: Federation) -> None:
 
 def activations(fed: Federation, client: str) -> np.ndarray:
     """What the server holds of a client's rows."""
-    tree = ServerTree(fed.path / "server")
-    record = tree.shard(client)
+    store = ServerStore(fed.path / "server")
+    record = store.shard(client)
     assert record is not None
-    values = np.array(tree.open(record).columns["activation"])
-    tree.book.close()
+    values = np.array(store.open(record).columns["activation"])
+    store.database.close()
     return values

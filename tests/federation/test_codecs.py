@@ -47,9 +47,9 @@ def test_ranges_are_the_survivors_own(tmp_path: Path) -> None:
 
 
 def _ranges(fed: Federation) -> torch.Tensor:
-    tree = fed._server.tree
-    record = next(r for r in tree.shards() if r.client == "north")
-    (own,) = open_shard(tree.root / "shards" / record.file).ranges.values()
+    store = fed._server.store
+    record = next(r for r in store.shards() if r.client == "north")
+    (own,) = open_shard(store.root / "shards" / record.file).ranges.values()
     return own.step
 
 
@@ -69,7 +69,7 @@ def test_compressed_on_the_way_the_same_when_it_arrives(tmp_path: Path) -> None:
     packed = Federation(tmp_path / "packed", halves(), settings(codec="int4", keys="seeded", transfer="zstd"))
     spent = [fed.learn(three()).spent["north"].bytes_up for fed in (plain, packed)]
     assert spent[1] < spent[0]
-    shards = [[(r.client, r.digest) for r in fed._server.tree.shards()] for fed in (plain, packed)]
+    shards = [[(r.client, r.digest) for r in fed._server.store.shards()] for fed in (plain, packed)]
     assert shards[0] == shards[1]
     for fed in (plain, packed):
         assert fed.verify(fed.unlearn("north", classes=["bird"])).exact

@@ -32,7 +32,7 @@ def test_a_run_made_on_a_gpu_predicts_without_one(tmp_path: Path, monkeypatch: p
     texts = [tmp_path / "run" / "federation.toml", *(tmp_path / "run").glob("**/config.toml")]
     for path in texts:  # as if it had been made there
         path.write_text(path.read_text().replace('device = "cpu"', 'device = "cuda"'))
-    monkeypatch.setattr("splitwiper.client.client.Client._check_tree", lambda self: None)
+    monkeypatch.setattr("splitwiper.client.client.Client._check_store", lambda self: None)
     monkeypatch.setattr("splitwiper.federation.federation.check_settings", lambda *_: None)
     moved = Federation(tmp_path / "run", halves())
     assert moved.config.server.device == "cuda"

@@ -222,13 +222,13 @@ def test_restart_from_the_last_checkpoint_that_never_saw_the_rows(tmp_path: Path
     config = settings(slices=6, keys="seeded")
     fed = Federation(tmp_path / "run", halves(), config)
     fed.learn(three())
-    tree = fed._client("north").tree
-    before = {n: r.file for n, r in tree.checkpoints().items()}
+    store = fed._client("north").store
+    before = {n: r.file for n, r in store.checkpoints().items()}
     victim = ids_at(fed, "north", positions_in_last_slice(fed, "north")[:1])
     steps: list[int] = []
     fed._members.progress = lambda what, done, total: steps.append(total) if "pre-training" in what else None
     fed.unlearn("north", samples=victim)
-    after = {n: r.file for n, r in fed._client("north").tree.checkpoints().items()}
+    after = {n: r.file for n, r in fed._client("north").store.checkpoints().items()}
     assert after == before and before  # all earlier checkpoints were kept, and only the last stage ran again
     assert set(steps) == {config.client.stage_epochs}
 

@@ -14,7 +14,7 @@ from federation.runs import Table, assert_same, settings, without
 from splitwiper import Config, Federation, ModelConfig, split
 from splitwiper.models import digits_cnn
 from splitwiper.server import Server
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 pytestmark = pytest.mark.gpu
 
@@ -101,8 +101,8 @@ def test_a_transcript_on_a_gpu(tmp_path: Path, server: dict[str, object]) -> Non
         config = replace(config, server=replace(config.server, epochs=3, transcript=transcript, **server))
         fed = Federation(tmp_path / str(transcript), halves, config)
         fed.learn(data)
-        one = Server(ServerTree(fed.path / "server"), halves.server)
-        models.append(one.tree.model().digest)
+        one = Server(ServerStore(fed.path / "server"), halves.server)
+        models.append(one.store.model().digest)
         if transcript:
             checks = [*one.check_ends(), *(one.recompute_epoch(epoch) for epoch in (1, 2, 3))]
             assert all(check.exact for check in checks), checks

@@ -14,7 +14,7 @@ from splitwiper.store.tensors import load_state, save_state
 
 
 def labels_turned(fed: Federation) -> None:
-    with fed._server.tree.book.change() as db:
+    with fed._server.store.database.change() as db:
         (text,) = db.execute("SELECT labels FROM model").fetchone()
         import json
 
@@ -22,7 +22,7 @@ def labels_turned(fed: Federation) -> None:
 
 
 def label_added_to_a_shard(fed: Federation) -> None:
-    with fed._server.tree.book.change() as db:
+    with fed._server.store.database.change() as db:
         db.execute(
             """UPDATE shards SET labels = '["[\\"\\",\\"bird\\"]", ' || substr(labels, 2) WHERE client = 'south'"""
         )
@@ -37,7 +37,7 @@ def server_first_weights(fed: Federation) -> None:
     path = fed.path / "server" / "initial.safetensors"
     state = {k: v + 1 for k, v in load_state(path).items()}
     save_state(path, state)
-    with fed._server.tree.book.change() as db:
+    with fed._server.store.database.change() as db:
         db.execute("UPDATE meta SET value = ? WHERE key = 'initial'", (state_digest(state),))
 
 
@@ -47,13 +47,13 @@ def client_settings(fed: Federation) -> None:
 
 
 def a_checkpoint(fed: Federation) -> None:
-    tree = fed._client("north").tree
-    number, record = next(iter(tree.checkpoints().items()))
-    path = tree.root / "checkpoints" / record.file
+    store = fed._client("north").store
+    number, record = next(iter(store.checkpoints().items()))
+    path = store.root / "checkpoints" / record.file
     state = {k: v + 1 for k, v in load_state(path).items()}
     metadata = {"labels": "[]"}
     save_state(path, state, metadata)
-    with tree.book.change() as db:
+    with store.database.change() as db:
         db.execute("UPDATE checkpoints SET digest = ? WHERE slice = ?", (state_digest(state, metadata), number))
 
 
@@ -65,10 +65,10 @@ def a_row_under_another_s_hmac(fed: Federation) -> None:
     inputs["x"][0] += 1
     macs = part.columns[MAC_COLUMN].copy()
     labels = [part.labels[code] for code in part.codes]
-    record = rewrite_slice(client.tree.root / "slices", columns, None, add=(inputs, macs, labels))
-    with client.tree.book.change() as db:
+    record = rewrite_slice(client.store.root / "slices", columns, None, add=(inputs, macs, labels))
+    with client.store.database.change() as db:
         db.execute("UPDATE slices SET file = ?, digest = ? WHERE slice = ?", (record.file, record.digest, number))
-    client.tree.sweep()
+    client.store.sweep()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from federation.runs import Table, assert_same, halves, ids_at, settings, table,
 from splitwiper import Federation, Label
 from splitwiper.config import Masking, Noise
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.wire import Statement, open_shard
 
 MODES = [
@@ -36,12 +36,12 @@ def federation(path: Path, masking: Masking, **client: object) -> Federation:
 
 def counts(fed: Federation) -> dict[str, Counter[int]]:
     """What the server sees: rows of every code, by client."""
-    tree = ServerTree(fed.path / "server")
+    store = ServerStore(fed.path / "server")
     out = {}
-    for record in tree.shards():
-        shard = tree.open(record)
+    for record in store.shards():
+        shard = store.open(record)
         out[record.client] = Counter(int(shard.labels[code].name) for code in shard.codes)
-    tree.book.close()
+    store.database.close()
     return out
 
 
@@ -82,7 +82,7 @@ def test_the_server_reads_no_label_and_no_setting(tmp_path: Path, masking: Maski
             raw = path.read_bytes()
             assert not any(word in raw for word in (b"asthma", b"croup", b"mumps", b"gamma", b"masking")), path
     assert fed.labels == tuple(Label("", n) for n in ("asthma", "croup", "mumps"))
-    sealed = fed._client("north").tree.sealed_codebook()
+    sealed = fed._client("north").store.sealed_codebook()
     assert sealed is not None and not any(word in sealed for word in (b"asthma", b"croup", b"mumps"))
 
 
@@ -96,7 +96,7 @@ def test_predictions_are_labels_and_never_a_forgotten_one(tmp_path: Path, maskin
     fed.unlearn("north", classes=["bird"])
     after = fed.predict("north", data["north"][0])
     assert set(after) <= {"cat", "dog"}
-    assert fed.predict("north", data["north"][0], at_home=True) == after
+    assert fed.predict("north", data["north"][0], local=True) == after
     chances = fed.predict_proba("north", data["north"][0])
     assert chances.shape == (90, 3) and (chances[:, 0] == 0).all()
     np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-5)
@@ -116,7 +116,7 @@ def test_gamma_one_is_plain_up_to_the_names_of_labels(tmp_path: Path) -> None:
     assert {n: sorted(c.values()) for n, c in counts(fed).items()} == {
         n: sorted(Counter(y.tolist()).values()) for n, (_, y) in data.items()
     }
-    assert len(fed._server.tree.model().labels) == 4  # type: ignore[union-attr]
+    assert len(fed._server.store.model().labels) == 4  # type: ignore[union-attr]
 
 
 # --- what the server can see of a forgotten class: tested, and told in THREAT_MODEL.md ------------------------
@@ -126,11 +126,11 @@ def seen_difference(tmp_path: Path, masking: Masking) -> tuple[Counter[int], Fed
     fed = federation(tmp_path / "run", masking)
     fed.learn(three())
     before = counts(fed)
-    book = fed._client("north").group.codebook()
+    codebook = fed._client("north").group.codebook()
     fed.unlearn("north", classes=["bird"])
     after = counts(fed)
     assert {n: c for n, c in before.items() if n != "north"} == {n: c for n, c in after.items() if n != "north"}
-    assert fed._client("north").group.codebook() == book
+    assert fed._client("north").group.codebook() == codebook
     lost = Counter(before["north"])
     lost.subtract(after["north"])
     return Counter({code: n for code, n in lost.items() if n}), fed
@@ -148,9 +148,9 @@ def test_partition_shows_which_codes_vanished_and_their_sum(tmp_path: Path) -> N
 
 def test_keyed_shows_fewer_rows_in_codes_that_stay(tmp_path: Path) -> None:
     lost, fed = seen_difference(tmp_path, Masking(mode="keyed", codes=4, buckets=6))
-    book = fed._client("north").group.codebook()
-    assert set(lost) <= set(book.of(Label("", "bird"))) and sum(lost.values()) == 10
-    shared = {code for label in (Label("", "cat"), Label("", "dog")) for code in book.of(label)}
+    codebook = fed._client("north").group.codebook()
+    assert set(lost) <= set(codebook.of(Label("", "bird"))) and sum(lost.values()) == 10
+    shared = {code for label in (Label("", "cat"), Label("", "dog")) for code in codebook.of(label)}
     assert set(lost) & shared
 
 
@@ -172,12 +172,12 @@ def test_rows_of_a_shard_lie_in_an_order_that_tells_nothing(tmp_path: Path) -> N
     """Copies of one row are not neighbours, and codes do not come in runs."""
     fed = federation(tmp_path / "run", Masking(mode="duplicate", gamma=2))
     fed.learn({"north": table(1, ("bird", "cat"), 200)})
-    tree = ServerTree(fed.path / "server")
-    shard = open_shard(tree.root / "shards" / tree.shards()[0].file)
+    store = ServerStore(fed.path / "server")
+    shard = open_shard(store.root / "shards" / store.shards()[0].file)
     same = (np.asarray(shard.columns["activation"])[1:] == np.asarray(shard.columns["activation"])[:-1]).all(axis=1)
     assert same.mean() < 0.05
     assert 0.15 < (np.diff(shard.codes) == 0).mean() < 0.35  # a quarter, by chance, for four codes
-    tree.book.close()
+    store.database.close()
 
 
 # --- joining, agreeing again -------------------------------------------------------------------------------
@@ -201,16 +201,16 @@ def test_rekey_changes_every_shard_and_nothing_else(tmp_path: Path) -> None:
     fed = federation(tmp_path / "run", Masking(mode="duplicate", gamma=2))
     fed.learn(three())
     fed.unlearn("north", classes=["bird"])
-    old, shards = fed._client("north").group.codebook(), {s.client: s.digest for s in fed._server.tree.shards()}
-    halves_before = {n: fed._client(n).tree.half()[0].digest for n in shards}  # type: ignore[index]
+    old, shards = fed._client("north").group.codebook(), {s.client: s.digest for s in fed._server.store.shards()}
+    halves_before = {n: fed._client(n).store.half()[0].digest for n in shards}  # type: ignore[index]
     agreement = fed.rekey()
-    assert all(s.digest != shards[s.client] for s in fed._server.tree.shards())
-    assert {n: fed._client(n).tree.half()[0].digest for n in shards} == halves_before  # type: ignore[index]
+    assert all(s.digest != shards[s.client] for s in fed._server.store.shards())
+    assert {n: fed._client(n).store.half()[0].digest for n in shards} == halves_before  # type: ignore[index]
     new = fed._client("north").group.codebook()
     assert set(agreement.clients) == {"north", "south", "west"} and new.version == old.version + 1
     assert Label("", "bird") in old.codes and Label("", "bird") not in new.codes
     assert fed.verify().exact and not fed.status().todo
-    assert {s.codebook for s in fed._server.tree.shards()} == {new.id}
+    assert {s.codebook for s in fed._server.store.shards()} == {new.id}
 
 
 def test_rekey_takes_every_client(tmp_path: Path) -> None:
@@ -259,9 +259,9 @@ def test_another_federations_codebook_is_refused(tmp_path: Path) -> None:
     one, two = (federation(tmp_path / n, Masking(mode="partition", gamma=2)) for n in ("one", "two"))
     for fed in (one, two):
         fed.learn(three())
-    theirs = two._client("north").tree.sealed_codebook()
+    theirs = two._client("north").store.sealed_codebook()
     assert theirs is not None
-    one._client("north").tree.remember(codebook=theirs.hex())
+    one._client("north").store.remember(codebook=theirs.hex())
     with pytest.raises(CorruptError, match="another federation or invitation"):
         one.predict("north", three()["north"][0])
 
@@ -283,11 +283,11 @@ def test_an_interrupted_rekey_is_finished(tmp_path: Path, monkeypatch: pytest.Mo
     taken: list[str] = []
     take = Group.take
 
-    def once(self: Group, book: object, labels: object) -> None:
+    def once(self: Group, codebook: object, labels: object) -> None:
         if taken:
             raise KeyboardInterrupt
         taken.append("one")
-        take(self, book, labels)  # type: ignore[arg-type]
+        take(self, codebook, labels)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Group, "take", once)
     with pytest.raises(KeyboardInterrupt):
@@ -296,7 +296,7 @@ def test_an_interrupted_rekey_is_finished(tmp_path: Path, monkeypatch: pytest.Mo
     again = Federation(tmp_path / "run", halves())
     assert again.status().todo
     again.settle()
-    assert {s.codebook for s in again._server.tree.shards()} == {again._client("west").group.codebook().id}
+    assert {s.codebook for s in again._server.store.shards()} == {again._client("west").group.codebook().id}
     assert again._client("north").group.codebook().version == 2
     assert again.verify().exact and not again.status().todo
 

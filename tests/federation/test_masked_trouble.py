@@ -25,11 +25,11 @@ def interrupt_taking(fed: Federation, monkeypatch: pytest.MonkeyPatch, after: in
     """Die in a rekey when so many clients have the new codebook."""
     take, taken = Group.take, []
 
-    def once(self: Group, book: object, labels: object) -> None:
+    def once(self: Group, codebook: object, labels: object) -> None:
         if len(taken) == after:
             raise KeyboardInterrupt
         taken.append(self)
-        take(self, book, labels)  # type: ignore[arg-type]
+        take(self, codebook, labels)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
         patched.setattr(Group, "take", once)
@@ -107,7 +107,7 @@ def test_an_agreement_waits_for_who_is_away_and_forgetting_does_not(
         fed.learn({"late": table(9, ("cat", "dog"))})
     shutil.move(tmp_path / "west", tmp_path / "run" / "clients" / "west")
     fed.settle()
-    assert {s.codebook for s in fed._server.tree.shards()} == {fed._client("west").group.codebook().id}
+    assert {s.codebook for s in fed._server.store.shards()} == {fed._client("west").group.codebook().id}
     assert fed._client("late").group.codebook().version == 2 and fed.verify().exact and not fed.status().todo
 
 
@@ -249,7 +249,7 @@ def test_rows_forgotten_before_a_rekey_are_refused_and_stop_nobody(tmp_path: Pat
 
 def test_the_servers_first_weights_do_not_tell_the_number_of_labels(tmp_path: Path) -> None:
     fed = federation(tmp_path / "run")
-    assert not any(name.startswith(fed.halves.server.head_name) for name in fed._server.tree.initial())
+    assert not any(name.startswith(fed.halves.server.head_name) for name in fed._server.store.initial())
     fed.learn(three())
     assert Federation(tmp_path / "run", halves()).verify().exact
 

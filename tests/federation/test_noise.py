@@ -71,7 +71,7 @@ def test_predicting_at_home_sends_and_spends_nothing(tmp_path: Path) -> None:
     fed = federation(tmp_path / "run", noise=VALUE)
     fed.learn(three())
     before = fed.spent["south"].bytes_up
-    fed.predict("south", three()["south"][0], at_home=True)
+    fed.predict("south", three()["south"][0], local=True)
     assert fed._client("south").privacy().predictions == 0
     assert fed.spent["south"].bytes_up == before and fed.spent["south"].bytes_down > 0
 

@@ -33,7 +33,7 @@ from splitwiper.errors import (
     TrainingError,
 )
 from splitwiper.splitting import CutWarning
-from splitwiper.store import ClientTree
+from splitwiper.store import ClientStore
 from splitwiper.wire import Spent
 
 
@@ -55,13 +55,13 @@ def test_a_checkpoint_made_under_other_numerics_is_not_taken_up(
     try:
         torch.set_num_threads(1)
         fed.learn(three())
-        before = {r.file for r in fed._client("north").tree.checkpoints().values()}
+        before = {r.file for r in fed._client("north").store.checkpoints().values()}
         victim = ids_at(fed, "north", positions_in_last_slice(fed, "north")[:1])
         torch.set_num_threads(2)
         receipt = fed.unlearn("north", samples=victim)
     finally:
         torch.set_num_threads(threads)
-    assert not before & {r.file for r in fed._client("north").tree.checkpoints().values()}
+    assert not before & {r.file for r in fed._client("north").store.checkpoints().values()}
     assert fed.verify(receipt).exact
 
 
@@ -140,9 +140,9 @@ def test_frozen_parameters_stay_frozen(tmp_path: Path) -> None:
     model[2].requires_grad_(False)
     fed = Federation(tmp_path / "run", split(model, at="1", example=torch.zeros(1, FEATURES)), settings())
     fed.learn(three())
-    weights = fed._server.tree.weights(fed._server.tree.model())
+    weights = fed._server.store.weights(fed._server.store.model())
     assert torch.equal(weights["2.weight"], model[2].weight)
-    half = fed._client("north").tree
+    half = fed._client("north").store
     state = half.root / "half" / half.half()[0].file
     from splitwiper.store.tensors import load_state
 
@@ -176,9 +176,9 @@ def test_inputs_of_different_types_keep_their_places(tmp_path: Path, form: str) 
     from splitwiper.client.pretrain import thaw
     from splitwiper.store.tensors import load_state
 
-    half = embedder.tree.half()
+    half = embedder.store.half()
     recipe = embedder._recipe()
-    frozen = thaw(recipe, load_state(embedder.tree.root / "half" / half[0].file))
+    frozen = thaw(recipe, load_state(embedder.store.root / "half" / half[0].file))
     named = {"args": {"0": x, "1": ids}}.get(form, {"a": ids, "z": x})
     scaled = frozen.normaliser({name: torch.from_numpy(value) for name, value in named.items()})
     floats = scaled["0" if form == "args" else "z"]
@@ -250,8 +250,8 @@ def test_forgotten_rows_do_not_come_back_in_another_form(tmp_path: Path) -> None
 def test_a_client_that_forgot_everything_keeps_no_salt_of_its_shard(tmp_path: Path) -> None:
     fed = Federation(tmp_path / "run", halves(), settings())
     fed.learn(three())
-    tree = ClientTree(fed.path / "clients" / "north")
-    name, salt, _ = json.loads(tree.book.meta("shard_salt") or "")
+    store = ClientStore(fed.path / "clients" / "north")
+    name, salt, _ = json.loads(store.database.meta("shard_salt") or "")
     fed.unlearn("north", everything=True)
     found = (fed.path / "clients" / "north" / "client.db").read_bytes()
     assert salt.encode() not in found and name.encode() not in found
@@ -316,10 +316,10 @@ def test_a_server_restored_from_before_is_asked_again(tmp_path: Path) -> None:
     data = three()
     fed = Federation(tmp_path / "run", halves(), settings())
     fed.learn(data)
-    fed._server.tree.book.close()
+    fed._server.store.database.close()
     shutil.copytree(fed.path / "server", tmp_path / "backup")
     fed.unlearn("north", classes=["bird"])
-    fed._server.tree.book.close()
+    fed._server.store.database.close()
     shutil.rmtree(fed.path / "server")
     shutil.copytree(tmp_path / "backup", fed.path / "server")
     again = Federation(fed.path, halves())
@@ -402,7 +402,7 @@ def test_what_is_left_cannot_be_trained_on_yet_the_rest_is_forgotten(tmp_path: P
     fed.learn({"north": without(data["north"], np.arange(30) < 3), "south": data["south"]})
     with pytest.raises(TrainingError, match="a batch of 1 rows"):
         fed.unlearn("north", samples=ids_at(fed, "north", [0, 1]))
-    assert [s.client for s in fed._server.tree.shards()] == ["south"]
+    assert [s.client for s in fed._server.store.shards()] == ["south"]
     assert [r.client for r in fed.receipts()] == ["north"]
     fed.unlearn("south", samples=ids_at(fed, "south", [0]))  # north's trouble is not south's
     fed.learn({"north": table(8, ("cat", "dog"), 6)})
@@ -413,8 +413,8 @@ def test_a_damaged_slice_stops_its_own_client_alone(tmp_path: Path) -> None:
     fed = Federation(tmp_path / "run", halves(), settings())
     fed.learn(three())
     fed.submit("north", classes=["bird"])
-    tree = fed._client("north").tree
-    path = tree.root / "slices" / tree.slices()[0].file
+    store = fed._client("north").store
+    path = store.root / "slices" / store.slices()[0].file
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     receipt = fed.unlearn("south", samples=ids_at(fed, "south", [0]))
     assert receipt.client == "south"
@@ -444,7 +444,7 @@ def test_a_receipt_counts_no_learning(tmp_path: Path, monkeypatch: pytest.Monkey
     receipt = fed.unlearn("north", classes=["bird"])
     assert receipt.others == {"contacted": 0, "bytes": 0, "seconds": 0}
     assert fed.spent["south"] == Spent()
-    (shard,) = [s for s in fed._server.tree.shards() if s.client == "north"]
+    (shard,) = [s for s in fed._server.store.shards() if s.client == "north"]
     assert fed.spent["north"].bytes_up == shard.size
 
 

@@ -110,9 +110,9 @@ def test_learning_the_same_again_changes_nothing(tmp_path: Path) -> None:
     data = three()
     fed = Federation(tmp_path / "run", halves(), settings())
     first = fed.learn(data)
-    model = fed._server.tree.model()
+    model = fed._server.store.model()
     second = fed.learn(data)
-    assert fed._server.tree.model() == model
+    assert fed._server.store.model() == model
     assert second.losses == () and second.added["north"].new == 0 and second.added["north"].held == 30
     assert second.added["north"].ids == first.added["north"].ids == tuple(ids_at(fed, "north", range(30)))
     assert len(set(first.added["north"].ids)) == 30

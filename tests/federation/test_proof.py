@@ -19,8 +19,8 @@ from splitwiper.client.content import MAC_COLUMN, rewrite_slice, row_macs
 from splitwiper.data.rows import as_rows
 from splitwiper.errors import CorruptError, StoreError, TrainingError
 from splitwiper.splitting import CutWarning
-from splitwiper.store import ServerTree, ledger, tickets
-from splitwiper.store.book import Book
+from splitwiper.store import ServerStore, ledger, tickets
+from splitwiper.store.database import Database
 from splitwiper.wire import Request
 from store.tampering import tampered
 
@@ -60,7 +60,7 @@ def done(forgot: Path, tmp_path: Path) -> Federation:
     return reopened(tmp_path / "done")
 
 
-def book_of(fed: Federation, client: str) -> Path:
+def database_of(fed: Federation, client: str) -> Path:
     return fed.path / "clients" / client / "client.db"
 
 
@@ -71,7 +71,7 @@ FLIP = "UPDATE suppressed SET mac = ? WHERE mac = ?"
 
 def flipped(fed: Federation, client: str) -> tuple[bytes, bytes]:
     """The HMAC of a suppressed row with one bit changed, and as it is."""
-    value = min(fed._client(client).tree.suppressed())
+    value = min(fed._client(client).store.suppressed())
     return bytes([value[0] ^ 1]) + value[1:], value
 
 
@@ -79,7 +79,7 @@ def flipped(fed: Federation, client: str) -> tuple[bytes, bytes]:
 def test_a_suppression_list_edited_before_settling_stops_the_client(fed: Federation, change: str) -> None:
     fed.submit("north", classes=["bird"])
     values = flipped(fed, "north")
-    with tampered(book_of(fed, "north")) as db:
+    with tampered(database_of(fed, "north")) as db:
         if change == "flip":
             assert db.execute(FLIP, values).rowcount == 1
         else:
@@ -95,7 +95,7 @@ def test_a_suppression_list_edited_before_settling_stops_the_client(fed: Federat
 def test_even_with_the_client_s_key_other_rows_are_not_those_committed_to(fed: Federation, change: str) -> None:
     """Whoever edits the list and seals it again gets a receipt, and a model that knows the rows: verify says so."""
     fed.submit("north", classes=["bird"])
-    with fed._client("north").tree.book.change() as db:
+    with fed._client("north").store.database.change() as db:
         if change == "flip":
             db.execute(FLIP, flipped(fed, "north"))
         else:
@@ -108,14 +108,14 @@ def test_even_with_the_client_s_key_other_rows_are_not_those_committed_to(fed: F
 
 def test_a_row_cannot_be_let_back_in(done: Federation) -> None:
     values = flipped(done, "north")
-    with tampered(book_of(done, "north")) as db:
+    with tampered(database_of(done, "north")) as db:
         db.execute(FLIP, values)
     with pytest.raises(CorruptError, match=ALTERED):
         reopened(done.path).learn({"north": three()["north"]})
 
 
 def test_a_row_let_back_in_with_the_key_is_found(done: Federation) -> None:
-    with done._client("north").tree.book.change() as db:
+    with done._client("north").store.database.change() as db:
         db.execute(FLIP, flipped(done, "north"))
     assert done.learn({"north": three()["north"]}).added["north"].new == 1
     assert done.verify().claims["rows"] == "mismatch"
@@ -136,9 +136,9 @@ def test_a_row_that_is_in_a_slice_twice_is_found(fed: Federation) -> None:
     twice = np.r_[np.arange(part.rows), 0]
     inputs = {c.name: np.asarray(part.columns[c.name])[twice] for c in client.holdings.columns}
     macs, labels = np.asarray(part.columns[MAC_COLUMN])[twice], [part.labels[part.codes[i]] for i in twice]
-    record = rewrite_slice(client.tree.root / "slices", client.holdings.columns, None, add=(inputs, macs, labels))
+    record = rewrite_slice(client.store.root / "slices", client.holdings.columns, None, add=(inputs, macs, labels))
     assert record is not None and record.rows == part.rows + 1
-    client.tree.put_slices({number: record})
+    client.store.put_slices({number: record})
     client.sync()
     fed.settle()
     found = fed.verify()
@@ -150,9 +150,9 @@ def test_a_row_that_is_in_a_slice_twice_is_found(fed: Federation) -> None:
 
 @pytest.mark.parametrize("damage", ["a bit of the header", "a bit of the weights", "the file"])
 def test_a_damaged_checkpoint_is_found_and_never_used(fed: Federation, tmp_path: Path, damage: str) -> None:
-    tree, gone = fed._client("north").tree, positions_in_last_slice(fed, "north")[:1]
-    (record,) = tree.checkpoints().values()  # the next training starts from it
-    path = tree.root / "checkpoints" / record.file
+    store, gone = fed._client("north").store, positions_in_last_slice(fed, "north")[:1]
+    (record,) = store.checkpoints().values()  # the next training starts from it
+    path = store.root / "checkpoints" / record.file
     data = bytearray(path.read_bytes())
     data[data.index(b"bird") if "header" in damage else -2] ^= 1
     path.write_bytes(data)
@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_is_found_and_never_used(fed: Federation, tmp_path:
     assert fed.verify(receipt).exact and fed.verify().exact
 
 
-# --- books, edited without their keys ----------------------------------------------------------------------------
+# --- databases, edited without their keys ----------------------------------------------------------------------------
 
 SERVER = [
     "DELETE FROM ledger WHERE seq > 1",
@@ -211,7 +211,7 @@ def test_an_edit_of_the_server_s_book_is_found(done: Federation, sql: str) -> No
 
 @pytest.mark.parametrize("sql", CLIENT)
 def test_an_edit_of_a_client_s_book_is_found(done: Federation, sql: str) -> None:
-    with tampered(book_of(done, "north")) as db:
+    with tampered(database_of(done, "north")) as db:
         assert db.execute(sql).rowcount > 0
     found = reopened(done.path).verify()
     assert found.outcome == "mismatch" and ALTERED in found.reason and "north" in found.reason
@@ -221,10 +221,10 @@ def test_an_edit_of_a_client_s_book_is_found(done: Federation, sql: str) -> None
 
 def test_triggers_that_stay_away_are_found(done: Federation) -> None:
     """Without them, later edits would not be counted."""
-    with tampered(book_of(done, "north")) as db:
+    with tampered(database_of(done, "north")) as db:
         pass
     assert done.verify().exact  # taking them off and putting them back is no change
-    with tampered(book_of(done, "north")) as db:
+    with tampered(database_of(done, "north")) as db:
         db.execute("CREATE TABLE scrap (x)")
     assert ALTERED in reopened(done.path).verify().reason
 
@@ -235,7 +235,7 @@ def test_triggers_that_stay_away_are_found(done: Federation) -> None:
 @pytest.mark.parametrize("sql", SERVER[1:7])
 def test_records_that_the_ledger_does_not_lead_to_are_found(done: Federation, sql: str) -> None:
     """Sealed properly, by the holder of the server's key."""
-    with done._server.tree.book.change() as db:
+    with done._server.store.database.change() as db:
         assert db.execute(sql).rowcount > 0
     found = reopened(done.path).verify()
     assert found.outcome == "mismatch" and found.claims == {"history": "mismatch"}
@@ -244,7 +244,7 @@ def test_records_that_the_ledger_does_not_lead_to_are_found(done: Federation, sq
 def test_a_forged_receipt_is_not_the_client_s(done: Federation) -> None:
     """The server makes up a request and settles it, ledger and all; the client never made it."""
     before = done.receipts()
-    with done._server.tree.book.change() as db:
+    with done._server.store.database.change() as db:
         tickets.submit(db, Request("f" * 32, "south", "class", "ab" * 32))
         db.execute("UPDATE tickets SET state = 'erased' WHERE id = ?", ("f" * 32,))
         (forged,) = tickets.settle(db)
@@ -256,16 +256,16 @@ def test_a_forged_receipt_is_not_the_client_s(done: Federation) -> None:
 
 def test_a_shard_that_was_dropped_is_missed(done: Federation) -> None:
     """The server withdraws a client that did not ask, records it, and trains without it."""
-    done._server.tree.withdraw("south", None, answers=())
+    done._server.store.withdraw("south", None, answers=())
     done._server.train()
     found = done.verify()
     assert found.outcome == "mismatch" and "yet there is no shard of them" in found.reason
     assert found.claims["history"] == "exact" and found.claims["state"] == "mismatch"
 
 
-def rewrite(tree: ServerTree, bodies: Sequence[Mapping[str, Any]]) -> None:
+def rewrite(store: ServerStore, bodies: Sequence[Mapping[str, Any]]) -> None:
     """Replace the ledger by another one, chained and sealed: all that the server's key allows."""
-    with tree.book.change() as db:
+    with store.database.change() as db:
         kept = db.execute("SELECT name, sql FROM sqlite_master WHERE name LIKE 'ledger_no_%'").fetchall()
         for name, _ in kept:
             db.execute(f"DROP TRIGGER {name}")
@@ -277,19 +277,19 @@ def rewrite(tree: ServerTree, bodies: Sequence[Mapping[str, Any]]) -> None:
 
 
 def test_a_ledger_that_was_cut_is_found(fed: Federation) -> None:
-    entries = ledger.entries(fed._server.tree.book)
-    rewrite(fed._server.tree, [*entries, {"kind": "shard", "client": "east", "shard": "00" * 32}])
+    entries = ledger.entries(fed._server.store.database)
+    rewrite(fed._server.store, [*entries, {"kind": "shard", "client": "east", "shard": "00" * 32}])
     fed._client("north").pin(fed.head())
-    rewrite(fed._server.tree, entries)
+    rewrite(fed._server.store, entries)
     found = fed.verify()
     assert found.outcome == "mismatch" and "rolled back" in found.reason and "client north" in found.reason
 
 
 def test_a_ledger_that_was_rewritten_is_found(fed: Federation, tmp_path: Path) -> None:
     """In another order it leads to the same records; whoever remembers its head is not taken in."""
-    entries, head = ledger.entries(fed._server.tree.book), fed.head()
+    entries, head = ledger.entries(fed._server.store.database), fed.head()
     assert [entry["kind"] for entry in entries] == ["created", "shard", "shard", "shard", "model"]
-    rewrite(fed._server.tree, [entries[0], *entries[3:0:-1], entries[4]])
+    rewrite(fed._server.store, [entries[0], *entries[3:0:-1], entries[4]])
     found = reopened(fed.path).verify()
     assert found.outcome == "mismatch" and "rewritten" in found.reason and "client" in found.reason
     for name in three():  # clients' folders away, only a head kept outside tells
@@ -346,15 +346,15 @@ def test_a_shard_withdrawn_because_one_row_is_left_is_exact(tmp_path: Path) -> N
     assert "a batch of 1 rows" in next(c.untrainable for c in fed.status().clients if c.name == "north")
     never = fed.twin(tmp_path / "never")
     never.learn({"south": data["south"]})
-    one, other = (f._server.tree.model() for f in (fed, never))
+    one, other = (f._server.store.model() for f in (fed, never))
     assert one is not None and other is not None and (one.digest, one.labels) == (other.digest, other.labels)
 
 
 def test_rows_that_are_said_to_be_untrainable_and_are_not(done: Federation) -> None:
     """The client's own word is not taken for it."""
-    done._server.tree.withdraw("south", None, answers=())
+    done._server.store.withdraw("south", None, answers=())
     done._server.train()
-    done._client("south").tree.remember(untrainable="a batch of 1 rows")
+    done._client("south").store.remember(untrainable="a batch of 1 rows")
     found = done.verify()
     assert found.outcome == "mismatch" and "yet there is no shard of them" in found.reason
 
@@ -369,7 +369,7 @@ def sealed_off(done: Federation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     for path in paths:
         path.chmod(path.stat().st_mode & ~0o222)
     if os.geteuid() == 0:
-        monkeypatch.setattr(Book, "is_writable", lambda self: False)
+        monkeypatch.setattr(Database, "is_writable", lambda self: False)
     yield done.path
     for path in paths:
         path.chmod(path.stat().st_mode | 0o200)
@@ -395,11 +395,11 @@ def test_a_read_only_copy_can_be_verified(sealed_off: Path) -> None:
 
 def test_the_requester_can_open_its_commitment(done: Federation) -> None:
     (receipt,) = done.receipts()
-    tree = done._client("north").tree
-    opening = tree.opening(receipt.ticket)
+    store = done._client("north").store
+    opening = store.opening(receipt.ticket)
     assert opening.commitment == receipt.commitment
     x, y = three()["north"]
-    key = tree.key()
+    key = store.key()
     assert key is not None
     assert set(opening.rows) == set(row_macs(as_rows((x[y == "bird"], y[y == "bird"]), task=""), key))
     others = [

@@ -14,16 +14,16 @@ from federation.runs import halves, ids_at, settings, three
 from splitwiper import Federation, Receipt
 from splitwiper.errors import FormatError
 from splitwiper.seeding import mac, state_digest
-from splitwiper.store import ServerTree, files, ledger, tickets
+from splitwiper.store import ServerStore, files, ledger, tickets
 from splitwiper.store.tensors import load_state, save_state
 
 
-def record_model(tree: ServerTree) -> None:
+def record_model(store: ServerStore) -> None:
     """Record the model that there is in the ledger, as whoever has the server's key can."""
-    model = tree.model()
+    model = store.model()
     assert model is not None
     told = mac(model.salt, "record", model.described()).hex()
-    with tree.book.change() as db:
+    with store.database.change() as db:
         ledger.append(db, {"kind": "model", "model": tickets.commitments(db, "")["model"], "record": told})
 
 
@@ -73,16 +73,16 @@ def test_a_receipt_survives_a_file(run: tuple[Federation, Receipt], tmp_path: Pa
 def test_mismatch_when_the_model_was_swapped(run: tuple[Federation, Receipt]) -> None:
     """An operator who puts another model in, with all digests adjusted, is found out by recomputing."""
     fed, _ = run
-    tree = fed._server.tree
-    model = tree.model()
+    store = fed._server.store
+    model = store.model()
     assert model is not None
-    state = {k: v + 1e-7 if v.is_floating_point() else v for k, v in tree.weights(model).items()}
-    save_state(tree.root / "models" / model.file, state)
-    with tree.book.change() as db:
+    state = {k: v + 1e-7 if v.is_floating_point() else v for k, v in store.weights(model).items()}
+    save_state(store.root / "models" / model.file, state)
+    with store.database.change() as db:
         db.execute("UPDATE model SET digest = ?", (state_digest(state),))
     found = fed.verify()
     assert found.outcome == "mismatch" and "not the one that the ledger recorded" in found.reason
-    record_model(tree)
+    record_model(store)
     found = fed.verify()
     assert found.outcome == "mismatch" and "server half differs" in found.reason and not found
     assert found.claims == {"history": "exact", "rows": "exact", "state": "mismatch"}
@@ -90,13 +90,13 @@ def test_mismatch_when_the_model_was_swapped(run: tuple[Federation, Receipt]) ->
 
 def test_mismatch_when_a_client_half_was_trained_on_more(run: tuple[Federation, Receipt]) -> None:
     fed, receipt = run
-    tree = fed._client("north").tree
-    half = tree.half()
+    store = fed._client("north").store
+    half = store.half()
     assert half is not None
-    path = tree.root / "half" / half[0].file
+    path = store.root / "half" / half[0].file
     state = {k: v * 1.0001 for k, v in load_state(path).items()}
     save_state(path, state)
-    with tree.book.change() as db:
+    with store.database.change() as db:
         db.execute("UPDATE half SET digest = ?", (state_digest(state),))
     assert "client half differs" in fed.verify(receipt).reason
 
@@ -112,7 +112,7 @@ def test_mismatch_when_the_receipt_was_altered(run: tuple[Federation, Receipt]) 
 
 def test_mismatch_when_the_ledger_was_altered(run: tuple[Federation, Receipt]) -> None:
     fed, receipt = run
-    with fed._server.tree.book.change() as db:
+    with fed._server.store.database.change() as db:
         (trigger,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'ledger_no_update'").fetchone()
         db.execute("DROP TRIGGER ledger_no_update")
         db.execute("UPDATE ledger SET body = replace(body, 'north', 'south') WHERE seq = 2")
@@ -124,13 +124,15 @@ def test_mismatch_when_the_ledger_was_altered(run: tuple[Federation, Receipt]) -
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_not_comparable_under_other_numerics(run: tuple[Federation, Receipt], side: str) -> None:
     fed, _ = run
-    book, name = (fed._server.tree.book, "model") if side == "server" else (fed._client("west").tree.book, "half")
-    row = book.one(f"SELECT fingerprint FROM {name}")
+    database, name = (
+        (fed._server.store.database, "model") if side == "server" else (fed._client("west").store.database, "half")
+    )
+    row = database.one(f"SELECT fingerprint FROM {name}")
     other = {**json.loads(row[0]), "torch": "1.0.0", "instruction_set": "NEON"}
-    with book.change() as db:
+    with database.change() as db:
         db.execute(f"UPDATE {name} SET fingerprint = ?", (json.dumps(other),))
     if side == "server":
-        record_model(fed._server.tree)
+        record_model(fed._server.store)
     found = fed.verify()
     assert found.outcome == "not_comparable" and "torch was 1.0.0" in found.reason
 
@@ -164,16 +166,16 @@ def test_unverifiable_when_a_later_request_replaced_the_model(run: tuple[Federat
 def test_unverifiable_while_work_is_open(run: tuple[Federation, Receipt]) -> None:
     fed, _ = run
     fed.submit("south", samples=ids_at(fed, "south", [1]))
-    with fed._server.tree.book.change() as db:
+    with fed._server.store.database.change() as db:
         db.execute("DELETE FROM model")
     assert "settle first" in fed.verify().reason
 
 
 def test_receipts_and_ledger_name_nothing_that_was_forgotten(run: tuple[Federation, Receipt]) -> None:
     fed, receipt = run
-    text = json.dumps(receipt.to_dict()) + json.dumps(ledger.entries(fed._server.tree.book))
+    text = json.dumps(receipt.to_dict()) + json.dumps(ledger.entries(fed._server.store.database))
     assert "bird" not in text
-    digests = {s.digest for s in fed._server.tree.shards()} | {fed._server.tree.model().digest}
+    digests = {s.digest for s in fed._server.store.shards()} | {fed._server.store.model().digest}
     assert not any(value in text for value in digests)
     assert set(receipt.context) == {
         "server_config",
@@ -277,9 +279,9 @@ def test_a_full_disk_is_no_mismatch(run: tuple[Federation, Receipt]) -> None:
 
 def test_a_state_that_no_training_left_is_a_mismatch(run: tuple[Federation, Receipt]) -> None:
     fed, _ = run
-    tree = ServerTree(fed.path / "server")
-    (tree.root / "epochs" / "old").write_bytes(b"an erased model")
-    with tree.book.change() as db:  # as whoever has the server's key can
+    store = ServerStore(fed.path / "server")
+    (store.root / "epochs" / "old").write_bytes(b"an erased model")
+    with store.database.change() as db:  # as whoever has the server's key can
         db.execute("INSERT INTO epochs VALUES (0, 'old', '')")
     assert fed.verify().outcome == "mismatch" and "one of each epoch" in fed.verify().reason
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from federation.runs import FEATURES, halves, settings, three
 from splitwiper import ClientConfig, Federation
 from splitwiper.client import check_rows
-from splitwiper.client import holdings as holdings_module
+from splitwiper.client import row_store as holdings_module
 from splitwiper.client.embed import BATCH
 from splitwiper.data.rows import as_rows
 from splitwiper.errors import CorruptError, DataError
@@ -37,23 +37,23 @@ def test_slices_are_read_once_until_they_change(fed: Federation, monkeypatch: py
     monkeypatch.setattr(holdings_module.files, "file_digest", counted)
     client = fed._client("north")
     held = client.holdings
-    before = {record.file for record in client.tree.slices().values()}
+    before = {record.file for record in client.store.slices().values()}
     for _ in range(3):
         assert len(held.ids()) == 30 and len(client.labels()) == 3 and client.choose(classes=["cat"]).macs
     assert {path.name for path in read} == before and set(read.values()) == {1}
     client.forget(client.choose(classes=["bird"]))
     client.sync()
     assert len(held.ids()) == 20  # new files are read, and those before are gone
-    assert all(not (client.tree.root / "slices" / name).exists() for name in before)
+    assert all(not (client.store.root / "slices" / name).exists() for name in before)
     held.audit(client._key())  # who verifies reads all of them again
-    newest = {record.file for record in client.tree.slices().values()}
+    newest = {record.file for record in client.store.slices().values()}
     assert all(read[path] >= 2 for path in read if path.name in newest)
 
 
 def test_a_slice_that_is_damaged_meanwhile_is_noticed(fed: Federation) -> None:
     client = fed._client("north")
     assert client.holdings.ids()
-    path = next((client.tree.root / "slices").iterdir())
+    path = next((client.store.root / "slices").iterdir())
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(CorruptError, match="restore it from a backup"):
         client.holdings.ids()

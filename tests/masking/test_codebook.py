@@ -16,22 +16,22 @@ def key(federation: str = "f", secret: str = "a secret of sixteen or more") -> G
 
 
 def test_constant_expansion_covers_every_code_once() -> None:
-    book = expand(LABELS, key(), Masking(mode="partition", gamma=3))
-    assert book.outputs == 12
-    assert sorted(code for codes in book.codes.values() for code in codes) == list(range(12))
-    assert {len(codes) for codes in book.codes.values()} == {3}
+    codebook = expand(LABELS, key(), Masking(mode="partition", gamma=3))
+    assert codebook.outputs == 12
+    assert sorted(code for codes in codebook.codes.values() for code in codes) == list(range(12))
+    assert {len(codes) for codes in codebook.codes.values()} == {3}
 
 
 def test_a_range_gives_labels_different_numbers_of_codes() -> None:
-    books = [expand(LABELS, key(), Masking(mode="duplicate", gamma=(1, 3)), version=v) for v in range(1, 30)]
-    sizes = {len(codes) for book in books for codes in book.codes.values()}
-    assert sizes == {1, 2, 3} and len({book.outputs for book in books}) > 3
+    databases = [expand(LABELS, key(), Masking(mode="duplicate", gamma=(1, 3)), version=v) for v in range(1, 30)]
+    sizes = {len(codes) for codebook in databases for codes in codebook.codes.values()}
+    assert sizes == {1, 2, 3} and len({codebook.outputs for codebook in databases}) > 3
 
 
 def test_gamma_one_is_a_shuffle() -> None:
-    books = [expand(LABELS, key(), Masking(mode="duplicate"), version=v) for v in range(1, 20)]
-    assert all(book.outputs == 4 for book in books)
-    assert len({tuple(book.codes[label] for label in LABELS) for book in books}) > 5
+    databases = [expand(LABELS, key(), Masking(mode="duplicate"), version=v) for v in range(1, 20)]
+    assert all(codebook.outputs == 4 for codebook in databases)
+    assert len({tuple(codebook.codes[label] for label in LABELS) for codebook in databases}) > 5
 
 
 def test_everybody_computes_the_same_and_others_do_not() -> None:
@@ -45,13 +45,13 @@ def test_everybody_computes_the_same_and_others_do_not() -> None:
 
 @pytest.mark.parametrize(("codes", "buckets"), [(4, 1), (4, 3), (7, 5), (0, 3), (20, 16)])
 def test_keyed_codes_are_injections_that_labels_share(codes: int, buckets: int) -> None:
-    book = expand(LABELS, key(), Masking(mode="keyed", codes=codes, buckets=buckets))
-    assert book.outputs == (codes or 8)
+    codebook = expand(LABELS, key(), Masking(mode="keyed", codes=codes, buckets=buckets))
+    assert codebook.outputs == (codes or 8)
     for bucket in range(buckets):
-        used = [book.codes[label][bucket] for label in LABELS]
-        assert len(set(used)) == len(LABELS) and set(used) <= set(range(book.outputs))
-    if buckets * len(LABELS) >= 2 * book.outputs:
-        owners = [{x for x in LABELS if code in book.codes[x]} for code in range(book.outputs)]
+        used = [codebook.codes[label][bucket] for label in LABELS]
+        assert len(set(used)) == len(LABELS) and set(used) <= set(range(codebook.outputs))
+    if buckets * len(LABELS) >= 2 * codebook.outputs:
+        owners = [{x for x in LABELS if code in codebook.codes[x]} for code in range(codebook.outputs)]
         assert all(owners) and any(len(some) > 1 for some in owners)
 
 
@@ -67,27 +67,27 @@ def test_gamma_is_a_number_of_codes(gamma: object) -> None:
 
 
 def test_a_label_that_was_not_agreed_on() -> None:
-    book = expand(LABELS, key(), Masking(mode="duplicate"))
+    codebook = expand(LABELS, key(), Masking(mode="duplicate"))
     with pytest.raises(DataError, match=r"'fish' is not in the codebook.*rekey"):
-        book.of(Label("", "fish"))
+        codebook.of(Label("", "fish"))
 
 
 def test_an_answer_about_codes_that_are_not_there() -> None:
-    book = expand(LABELS, key(), Masking(mode="duplicate", gamma=2))
+    codebook = expand(LABELS, key(), Masking(mode="duplicate", gamma=2))
     good = [Label("", code) for code in range(8)]
-    book.check_outputs(good)
+    codebook.check_outputs(good)
     with pytest.raises(DataError, match="code 8 is outside the codebook"):
-        book.check_outputs([*good, Label("", 8)])
+        codebook.check_outputs([*good, Label("", 8)])
     with pytest.raises(DataError, match="'cat' is outside"):
-        book.check_outputs([Label("", "cat"), *good[1:]])
+        codebook.check_outputs([Label("", "cat"), *good[1:]])
     with pytest.raises(DataError, match="7 codes were answered"):
-        book.check_outputs(good[:-1])
+        codebook.check_outputs(good[:-1])
 
 
 def test_it_is_kept_encrypted_and_belongs_to_one_group() -> None:
-    book = expand(LABELS, key(), Masking(mode="duplicate", gamma=2))
-    sealed = book.sealed(key())
-    assert Codebook.opened(sealed, key()) == book
+    codebook = expand(LABELS, key(), Masking(mode="duplicate", gamma=2))
+    sealed = codebook.sealed(key())
+    assert Codebook.opened(sealed, key()) == codebook
     assert not any(name in sealed for name in (b"cat", b"dog", b"bird", b"frog"))
     for other in (key("g"), key(secret="another secret entirely")):
         with pytest.raises(CorruptError, match="another federation or invitation"):

@@ -35,8 +35,8 @@ def assigned(values: np.ndarray) -> list[set[int]]:
     """The codes of each label."""
     key = GroupKey.of("a secret of more than enough letters", federation="f")
     held = Rows(values, load_wine().target)
-    book = expand(held.labels, key, MASKING)
-    _, codes = Keyed(MASKING, key, 1).assign(held, book)
+    codebook = expand(held.labels, key, MASKING)
+    _, codes = Keyed(MASKING, key, 1).assign(held, codebook)
     return [set(codes[held.index == code].tolist()) for code in range(len(held.labels))]
 
 

@@ -63,9 +63,9 @@ CANARIES = table(99, [CLASS] * 6, token=8000)
 
 def half_of(run: Path, client: str, halves: Halves) -> nn.Module:
     """The client half as it lies on disk."""
-    tree = run / "clients" / client
-    record = query(tree / "client.db", "SELECT file FROM half")[0]
-    state = safetensors.torch.load_file(tree / "half" / record["file"])
+    store = run / "clients" / client
+    record = query(store / "client.db", "SELECT file FROM half")[0]
+    state = safetensors.torch.load_file(store / "half" / record["file"])
     half = copy.deepcopy(halves.client_for(client))
     half.load_state_dict({k.removeprefix("body."): v for k, v in state.items() if k.startswith("body.")})
     return half.eval()
@@ -125,9 +125,9 @@ def row_ids(ids: Iterable[int]) -> dict[str, bytes]:
 
 
 def digests(run: Path) -> dict[str, str]:
-    """The digest of every file a book points to, by file."""
+    """The digest of every file a database points to, by file."""
     out = {}
-    for folder, table_name, book in (
+    for folder, table_name, database in (
         ("server/shards", "shards", "server/server.db"),
         ("server/models", "model", "server/server.db"),
         ("server/epochs", "epochs", "server/server.db"),
@@ -135,7 +135,8 @@ def digests(run: Path) -> dict[str, str]:
           for t in ("slices", "checkpoints", "half")),
     ):  # fmt: skip
         out |= {
-            f"{folder}/{r['file']}": r["digest"] for r in query(run / book, f"SELECT file, digest FROM {table_name}")
+            f"{folder}/{r['file']}": r["digest"]
+            for r in query(run / database, f"SELECT file, digest FROM {table_name}")
         }
     return out
 

@@ -117,8 +117,8 @@ def _rekey(path: Path, ack: Ack) -> None:
 def _finish_rekey(path: Path, _acked: list[str]) -> None:
     fed = reopen(path)
     fed.settle()
-    book = fed.codebook()
-    if book is not None and book.version == 1:  # it died before anybody spoke
+    codebook = fed.codebook()
+    if codebook is not None and codebook.version == 1:  # it died before anybody spoke
         fed.rekey()
 
 

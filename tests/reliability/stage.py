@@ -85,7 +85,7 @@ def scratch() -> Path:
 
 
 def query(database: Path, sql: str) -> list[dict[str, Any]]:
-    """Read a book without going through the package."""
+    """Read a database without going through the package."""
     with closing(sqlite3.connect(database)) as db:
         db.row_factory = sqlite3.Row
         return [dict(row) for row in db.execute(sql)]
@@ -110,26 +110,26 @@ def bits(path: Path) -> dict[str, Any]:
 def server_bits(store: Path) -> dict[str, Any]:
     """The server's part of `bits`."""
     out: dict[str, Any] = {}
-    if not is_made(book := store / "server.db"):
+    if not is_made(database := store / "server.db"):
         return out
-    for record in query(book, "SELECT client, file, digest, rows, labels FROM shards ORDER BY client"):
+    for record in query(database, "SELECT client, file, digest, rows, labels FROM shards ORDER BY client"):
         data = (store / "shards" / record.pop("file")).read_bytes()  # of one piece
         assert hashlib.sha256(hashlib.sha256(data).digest()).hexdigest() == record["digest"]
         out[f"shard {record['client']}"] = record
-    out["model"] = query(book, "SELECT digest, manifest, labels, exact, transcript FROM model")
-    if epochs := query(book, "SELECT epoch, digest FROM epochs ORDER BY epoch"):
+    out["model"] = query(database, "SELECT digest, manifest, labels, exact, transcript FROM model")
+    if epochs := query(database, "SELECT epoch, digest FROM epochs ORDER BY epoch"):
         out["epochs"] = epochs
     return out
 
 
 def client_bits(folder: Path) -> dict[str, Any]:
     """A client's part of `bits`."""
-    book = folder / "client.db"
+    database = folder / "client.db"
     return {
-        "slices": query(book, "SELECT slice, digest, rows FROM slices ORDER BY slice"),
-        "checkpoints": query(book, "SELECT slice, key, digest FROM checkpoints ORDER BY slice"),
-        "half": query(book, "SELECT key, digest FROM half"),
-        "suppressed": _hashed(query(book, "SELECT hex(mac) FROM suppressed ORDER BY mac")),
+        "slices": query(database, "SELECT slice, digest, rows FROM slices ORDER BY slice"),
+        "checkpoints": query(database, "SELECT slice, key, digest FROM checkpoints ORDER BY slice"),
+        "half": query(database, "SELECT key, digest FROM half"),
+        "suppressed": _hashed(query(database, "SELECT hex(mac) FROM suppressed ORDER BY mac")),
     }
 
 
@@ -152,20 +152,22 @@ _POINTERS = {
 
 
 def strays(path: Path) -> list[str]:
-    """Files of a run that are neither fixed nor pointed to by a book, and pointers to files that are not there."""
+    """Files of a run that are neither fixed nor pointed to by a database, and pointers to files that are not there."""
     wanted = {Path("federation.toml")}
-    trees = [(path / "server", "server", "server.db")]
-    trees += [(folder, "client", "client.db") for folder in sorted((path / "clients").iterdir())]
-    for tree, kind, book in trees:
-        if not (tree / book).exists():
-            wanted.add(tree.relative_to(path) / "key")  # laid out by the test, not joined
+    server_stores = [(path / "server", "server", "server.db")]
+    server_stores += [(folder, "client", "client.db") for folder in sorted((path / "clients").iterdir())]
+    for server_store, kind, database in server_stores:
+        if not (server_store / database).exists():
+            wanted.add(server_store.relative_to(path) / "key")  # laid out by the test, not joined
             continue
-        wanted |= {tree.relative_to(path) / name for name in _FIXED[kind]}
-        if kind == "client" and "[masking]" in (text := (tree / "config.toml").read_text(encoding="utf-8")):
-            wanted |= {tree.relative_to(path) / "group"} if 'mode = "none"' not in text else set()
-        tables = {row["name"] for row in query(tree / book, "SELECT name FROM sqlite_master")}
+        wanted |= {server_store.relative_to(path) / name for name in _FIXED[kind]}
+        if kind == "client" and "[masking]" in (text := (server_store / "config.toml").read_text(encoding="utf-8")):
+            wanted |= {server_store.relative_to(path) / "group"} if 'mode = "none"' not in text else set()
+        tables = {row["name"] for row in query(server_store / database, "SELECT name FROM sqlite_master")}
         for folder, sql in _POINTERS.items():
             if sql.split()[-1] in tables:
-                wanted |= {tree.relative_to(path) / folder / row["file"] for row in query(tree / book, sql)}
+                wanted |= {
+                    server_store.relative_to(path) / folder / row["file"] for row in query(server_store / database, sql)
+                }
     present = {p.relative_to(path) for p in path.rglob("*") if p.is_file()}
     return [f"stray {p}" for p in sorted(present - wanted)] + [f"missing {p}" for p in sorted(wanted - present)]

@@ -11,7 +11,7 @@ from typing import Any
 from reliability.stage import config, halves, reopen, rows
 from splitwiper import Federation
 from splitwiper.errors import BusyError, RequestError
-from splitwiper.store import ServerTree, files
+from splitwiper.store import ServerStore, files
 
 
 def learn_parts(run: str, client: str, parts: list[int]) -> dict[str, int]:
@@ -64,12 +64,12 @@ def make_other(run: str) -> None:
 
 def hold(run: str, sign: str) -> None:
     """Hold the server's lease, give a sign, and go on with a change once the sign is gone."""
-    tree = ServerTree(Path(run) / "server")
-    with tree.book.lease("holding"):
+    store = ServerStore(Path(run) / "server")
+    with store.database.lease("holding"):
         Path(sign).touch()
         while Path(sign).exists():
             time.sleep(0.002)
-        with tree.book.change() as db:
+        with store.database.change() as db:
             db.execute("INSERT OR REPLACE INTO meta VALUES ('mark', 'of the one that was fenced')")
 
 

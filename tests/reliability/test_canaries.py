@@ -12,7 +12,7 @@ from reliability import canaries
 from reliability.canaries import CANARIES, CLASS, scan
 from reliability.stage import config, query
 from splitwiper import Federation, Halves
-from splitwiper.store.book import Book
+from splitwiper.store.database import Database
 
 LEVELS = ("class", "sample", "client")
 OWN = canaries.table(1, ["wren", "tern"] * 20)
@@ -111,14 +111,14 @@ def test_a_deleted_secret_leaves_the_database(tmp_path: Path) -> None:
     for secure in (True, False):
         folder = tmp_path / str(secure)
         folder.mkdir()
-        book = Book(folder / "book.db", "CREATE TABLE things (name TEXT);")
-        book.create({})
+        database = Database(folder / "database.db", "CREATE TABLE things (name TEXT);")
+        database.create({})
         if not secure:
-            book.db.execute("PRAGMA secure_delete = OFF")
-        with book.change() as db:
+            database.db.execute("PRAGMA secure_delete = OFF")
+        with database.change() as db:
             db.executemany("INSERT INTO things VALUES (?)", [("quetzal" * 6,)] * 300)
         assert scan(folder, secret)
-        with book.change() as db:
+        with database.change() as db:
             db.execute("DELETE FROM things")
-        book.close()
+        database.close()
         assert bool(scan(folder, secret)) is not secure

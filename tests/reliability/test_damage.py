@@ -67,8 +67,8 @@ damages = pytest.mark.parametrize("damage", DAMAGE, ids=lambda f: f.__name__)
 Damage = Callable[[Path], None]
 
 
-def file_of(run: Path, folder: str, book: str, table: str) -> Path:
-    return run / folder / query(run / book, f"SELECT file FROM {table} ORDER BY 1")[0]["file"]
+def file_of(run: Path, folder: str, database: str, table: str) -> Path:
+    return run / folder / query(run / database, f"SELECT file FROM {table} ORDER BY 1")[0]["file"]
 
 
 @damages
@@ -92,7 +92,7 @@ def test_a_damaged_shard_is_named_and_sent_again(run: Path, damage: Damage) -> N
 @damages
 def test_a_damaged_slice_is_named(run: Path, damage: Damage) -> None:
     """Rows live on the client alone: nothing can compute them again, and nothing may go on without them."""
-    tree = run / "clients/north"
+    store = run / "clients/north"
     path = file_of(run, "clients/north/slices", "clients/north/client.db", "slices")
     whole = path.read_bytes()
     before = bits(run)
@@ -108,7 +108,7 @@ def test_a_damaged_slice_is_named(run: Path, damage: Damage) -> None:
     fed.settle()
     assert bits(run) == before
     assert fed.verify().exact
-    assert tree.exists()
+    assert store.exists()
 
 
 @damages
@@ -189,7 +189,7 @@ def test_a_lost_key_is_named(run: Path) -> None:
 
 
 def test_every_damaged_file_leaves_status_readable(run: Path) -> None:
-    """Status looks at books alone; it goes on telling what there is while files are damaged."""
+    """Status looks at databases alone; it goes on telling what there is while files are damaged."""
     for path in run.rglob("*.safetensors"):
         flip(path)
     assert status(run).model == "current"

@@ -19,7 +19,7 @@ from splitwiper import Federation
 from splitwiper.errors import DiskFullError, StoreError
 from splitwiper.federation import status
 from splitwiper.store import files
-from splitwiper.store.book import Book
+from splitwiper.store.database import Database
 
 GROWING = {"write", "fsync", "rename", "mkdir", "commit"}
 """Steps that need room; removing and syncing folders does not."""
@@ -143,7 +143,7 @@ def test_a_full_database_is_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
     shutil.copytree(tmp_path / "run", tmp_path / "quiet")
     reopen(tmp_path / "quiet").unlearn("north", classes=["a"])
     before = bits(tmp_path / "run")
-    connect = Book._connect
+    connect = Database._connect
 
     def cramped(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
         db = connect(path, readonly=readonly)
@@ -151,7 +151,7 @@ def test_a_full_database_is_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
         return db
 
     with monkeypatch.context() as patch:
-        patch.setattr(Book, "_connect", staticmethod(cramped))
+        patch.setattr(Database, "_connect", staticmethod(cramped))
         with pytest.raises(DiskFullError, match="room"):
             fed.unlearn("north", classes=["a"])
     assert bits(tmp_path / "run") == before

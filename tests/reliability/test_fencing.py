@@ -14,9 +14,9 @@ from reliability.stage import bits, config, halves, ids_at, place_keys, query, r
 from splitwiper import Federation
 from splitwiper.errors import BusyError, FencedError
 from splitwiper.federation import status
-from splitwiper.store import book as book_module
+from splitwiper.store import database as database_module
 from splitwiper.store import files, process
-from splitwiper.store.book import Book
+from splitwiper.store.database import Database
 from splitwiper.store.process import Process
 
 DATA = {"north": rows("north", "aabbcc"), "south": rows("south", "abcabc")}
@@ -48,12 +48,12 @@ def quiet(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("moment", ["north: pre-training", "north: embedding", "server: training"])
 def test_the_loser_of_a_lease_stops_and_harms_nothing(run: Path, quiet: Path, moment: str) -> None:
     """While one process works, another takes over, forgets a class and settles: it must stay forgotten."""
-    tree = "server/server.db" if moment.startswith("server") else "clients/north/client.db"
+    store = "server/server.db" if moment.startswith("server") else "clients/north/client.db"
     seen: list[dict[str, object]] = []
 
     def asleep(what: str, _done: int, _all: int) -> None:
         if what == moment and not seen:
-            run_out(run / tree)
+            run_out(run / store)
             other = reopen(run)
             other.learn({"north": rows("north", "abc", part=1)})
             other.unlearn("north", classes=["a"])
@@ -73,7 +73,7 @@ def test_the_loser_of_a_lease_stops_and_harms_nothing(run: Path, quiet: Path, mo
 
 def test_nobody_takes_over_in_the_middle_of_an_upload(run: Path, quiet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard under way when its rows are forgotten would bring them back: until it has arrived, others wait."""
-    connect, now = Book._connect, time.monotonic()
+    connect, now = Database._connect, time.monotonic()
     outcome: list[str] = []
 
     def impatient(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
@@ -84,7 +84,7 @@ def test_nobody_takes_over_in_the_middle_of_an_upload(run: Path, quiet: Path, mo
     def asleep(kind: str, path: Path) -> None:
         if kind == "link:before" and path.parent.name == "incoming" and not outcome:
             outcome.append("asleep")
-            monkeypatch.setattr(book_module.time, "monotonic", lambda: now + 3600)
+            monkeypatch.setattr(database_module.time, "monotonic", lambda: now + 3600)
             other = reopen(run)
             try:
                 other.learn({"north": rows("north", "abc", part=1)})
@@ -92,7 +92,7 @@ def test_nobody_takes_over_in_the_middle_of_an_upload(run: Path, quiet: Path, mo
             except BusyError as problem:
                 outcome.append(str(problem))
 
-    monkeypatch.setattr(Book, "_connect", staticmethod(impatient))
+    monkeypatch.setattr(Database, "_connect", staticmethod(impatient))
     with files.watch(asleep):
         Federation(run, halves()).learn({"north": rows("north", "abc", part=1)})
     assert "client.db is locked by another process" in outcome[1]
@@ -102,18 +102,18 @@ def test_nobody_takes_over_in_the_middle_of_an_upload(run: Path, quiet: Path, mo
 
 
 def test_a_fenced_sweep_spares_the_files_of_the_successor(run: Path) -> None:
-    """A file is written before the book points to it; the loser must not take it for rubbish in between."""
+    """A file is written before the database points to it; the loser must not take it for rubbish in between."""
     client = reopen(run)._client("north")
-    with client.tree.book.lease("working"):
+    with client.store.database.lease("working"):
         run_out(run / "clients/north/client.db")
         other = reopen(run)._client("north")
-        with other.tree.book.lease("working too"):
+        with other.store.database.lease("working too"):
             fresh = run / "clients/north/slices/slice-0123456789abcdef.safetensors"
             fresh.touch()
             with pytest.raises(FencedError):
-                client.tree.sweep()
+                client.store.sweep()
             assert fresh.exists()
-            other.tree.sweep()
+            other.store.sweep()
             assert not fresh.exists()
 
 
@@ -145,7 +145,7 @@ def test_a_clock_that_jumped_back_locks_nobody_out(run: Path, monkeypatch: pytes
     reopen(run).submit("north", samples=ids_at(run, "north", DATA["north"], [0]))
     lease(run, holder=ELSEWHERE, purpose="work", expires=time.time() + 20, token=50)
     now = time.time()
-    monkeypatch.setattr(book_module.time, "time", lambda: now - 365 * 86_400)
+    monkeypatch.setattr(database_module.time, "time", lambda: now - 365 * 86_400)
     assert len(reopen(run).settle()) == 1
 
 
@@ -166,7 +166,7 @@ def test_a_clock_that_is_set_takes_no_lease_from_who_is_at_work(
 
     def jump(what: str, _done: int, _all: int) -> None:
         if what == "server: training" and not seen:
-            monkeypatch.setattr(book_module.time, "time", lambda: now + year)
+            monkeypatch.setattr(database_module.time, "time", lambda: now + year)
             with pytest.raises(BusyError, match="in use by") as told:
                 reopen(run).settle()
             seen.append(str(told.value))
@@ -183,7 +183,7 @@ def test_a_process_that_slept_costs_its_lease_but_no_bits(run: Path, monkeypatch
     def sleep(what: str, _done: int, _all: int) -> None:
         if what == "server: training" and not seen:
             seen.append(1)
-            monkeypatch.setattr(book_module.time, "monotonic", lambda: now + 3600)
+            monkeypatch.setattr(database_module.time, "monotonic", lambda: now + 3600)
             reopen(run).settle()
 
     fed = Federation(run, halves(), progress=sleep)
@@ -195,14 +195,14 @@ def test_a_process_that_slept_costs_its_lease_but_no_bits(run: Path, monkeypatch
 
 
 def test_the_lease_is_renewed_while_work_goes_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(book_module, "LEASE_SECONDS", 0.15)
-    book = reopen(run)._server.tree.book
-    with book.lease("long work"):
-        first = query(book.path, "SELECT expires FROM lease")[0]["expires"]
+    monkeypatch.setattr(database_module, "LEASE_SECONDS", 0.15)
+    database = reopen(run)._server.store.database
+    with database.lease("long work"):
+        first = query(database.path, "SELECT expires FROM lease")[0]["expires"]
         time.sleep(0.4)
-        assert query(book.path, "SELECT expires FROM lease")[0]["expires"] > first + 0.2
-        with pytest.raises(BusyError), reopen(run)._server.tree.book.lease("other work"):
+        assert query(database.path, "SELECT expires FROM lease")[0]["expires"] > first + 0.2
+        with pytest.raises(BusyError), reopen(run)._server.store.database.lease("other work"):
             pass
-        with book.change() as db:
+        with database.change() as db:
             db.execute("INSERT INTO meta VALUES ('still', 'mine')")
-    assert query(book.path, "SELECT holder FROM lease")[0]["holder"] is None
+    assert query(database.path, "SELECT holder FROM lease")[0]["holder"] is None

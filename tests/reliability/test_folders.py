@@ -71,16 +71,16 @@ def test_a_foreign_file_in_a_run_is_left_alone(run: Path) -> None:
 # --- other versions -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("book", ["server/server.db", "clients/north/client.db"])
-def test_a_run_from_a_newer_version_is_refused_unchanged(run: Path, book: str) -> None:
-    with closing(sqlite3.connect(run / book)) as db:
+@pytest.mark.parametrize("database", ["server/server.db", "clients/north/client.db"])
+def test_a_run_from_a_newer_version_is_refused_unchanged(run: Path, database: str) -> None:
+    with closing(sqlite3.connect(run / database)) as db:
         db.execute("PRAGMA user_version = 99")
-    before = (run / book).read_bytes()
+    before = (run / database).read_bytes()
     with pytest.raises(FormatError, match=r"newer SplitWiper .format 99.*upgrade"):
         reopen(run).learn(DATA)
     with pytest.raises(FormatError, match="format 99"):
         status(run)
-    assert (run / book).read_bytes() == before
+    assert (run / database).read_bytes() == before
 
 
 def test_a_database_of_another_program_is_refused(run: Path) -> None:

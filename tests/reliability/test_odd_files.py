@@ -23,7 +23,7 @@ from splitwiper.federation import status
 from splitwiper.store.records import count, plain_name
 
 DATA = {"north": rows("north", "aaabbb"), "south": rows("south", "bbaa")}
-BOOKS = ("server/server.db", "clients/north/client.db")
+DATABASES = ("server/server.db", "clients/north/client.db")
 Edit = Callable[[Path], None]
 
 
@@ -96,7 +96,7 @@ STARTS = ("clients/north/initial.safetensors", "server/initial.safetensors")
 
 @pytest.mark.timeout(60)  # nothing waits for a pipe's other end
 @pytest.mark.parametrize("edit", [to_folder, to_loop, to_pipe], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("pattern", [*ERASED, *READ, *STARTS, *BOOKS])
+@pytest.mark.parametrize("pattern", [*ERASED, *READ, *STARTS, *DATABASES])
 def test_something_else_in_place_of_a_file(run: Path, pattern: str, edit: Edit) -> None:
     edit(first(run, pattern))
     assert outcomes(run)["verify"] != "exact"
@@ -112,10 +112,10 @@ def test_a_folder_with_something_in_it_is_never_erased(run: Path, pattern: str) 
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("book", BOOKS)
+@pytest.mark.parametrize("database", DATABASES)
 @pytest.mark.parametrize("beside", ["-journal", "-wal"])
-def test_a_pipe_beside_a_book(run: Path, book: str, beside: str) -> None:
-    os.mkfifo(run / f"{book}{beside}")
+def test_a_pipe_beside_a_book(run: Path, database: str, beside: str) -> None:
+    os.mkfifo(run / f"{database}{beside}")
     assert outcomes(run)["verify"] != "exact"
 
 
@@ -189,9 +189,9 @@ def test_what_settling_does_not_erase_is_named(run: Path) -> None:
 # --- odd records --------------------------------------------------------------------------------------------
 
 
-def change(book: Path, sql: str) -> None:
-    """Edit a book past its triggers."""
-    with closing(sqlite3.connect(book)) as db:
+def change(database: Path, sql: str) -> None:
+    """Edit a database past its triggers."""
+    with closing(sqlite3.connect(database)) as db:
         triggers = db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for name, _ in triggers:
             db.execute(f"DROP TRIGGER {name}")
@@ -215,15 +215,15 @@ LEASES = [
 
 
 @pytest.mark.parametrize("sql", LEASES)
-@pytest.mark.parametrize("book", BOOKS)
-def test_an_odd_lease_is_refused(run: Path, book: str, sql: str) -> None:
-    change(run / book, sql)
+@pytest.mark.parametrize("database", DATABASES)
+def test_an_odd_lease_is_refused(run: Path, database: str, sql: str) -> None:
+    change(run / database, sql)
     assert outcomes(run)["verify"] in ("mismatch", "CorruptError")
 
 
 def test_a_lease_of_a_process_at_no_place_is_taken_over(run: Path) -> None:
     holder = '{"pid": 1, "started": "", "place": ""}'
-    change(run / BOOKS[0], f"UPDATE lease SET holder = '{holder}', purpose = 'x', since = 1, expires = 9e12")
+    change(run / DATABASES[0], f"UPDATE lease SET holder = '{holder}', purpose = 'x', since = 1, expires = 9e12")
     assert status(run).work == "x was interrupted (process 1 on an unknown machine is gone)"
     assert outcomes(run)["verify"] == "exact"
 
@@ -273,7 +273,7 @@ def test_only_numbers_count(value: object) -> None:
         count(value)
 
 
-# --- odd receipts, and a book that was replaced under an open run -------------------------------------------
+# --- odd receipts, and a database that was replaced under an open run -------------------------------------------
 
 
 def nested(folder: Path, receipt: dict[str, Any]) -> str:

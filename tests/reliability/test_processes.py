@@ -15,7 +15,7 @@ import pytest
 from reliability.forker import Forker, Worker
 from reliability.stage import bits, config, halves, ids_at, place_keys, query, reopen, rows, scratch, strays
 from splitwiper import Federation
-from splitwiper.client import Client, holdings
+from splitwiper.client import Client, row_store
 from splitwiper.client import client as client_module
 from splitwiper.client.selection import Choice
 from splitwiper.errors import BusyError
@@ -23,7 +23,7 @@ from splitwiper.federation import status
 from splitwiper.server import Server
 from splitwiper.store import files
 from splitwiper.store.records import ShardRecord
-from splitwiper.store.server_tree import ServerTree
+from splitwiper.store.server_store import ServerStore
 from splitwiper.wire import Request, Shard, Ticket
 
 FIRST = {"north": rows("north", "abcabc"), "south": rows("south", "abcabc")}
@@ -80,7 +80,7 @@ def test_a_request_while_another_process_erases_rows(
     for number, function in enumerate(("file_digest", "open_shard")):
         run = folder / f"erasing-{'-'.join(what)}-{number}"
         fed, replaced = make(run), list[str]()
-        place = files if function == "file_digest" else holdings
+        place = files if function == "file_digest" else row_store
         real = getattr(place, function)
 
         def replace(path: Path, real: Any = real, run: Path = run, replaced: list[str] = replaced, **more: Any) -> Any:
@@ -179,16 +179,16 @@ def test_an_equal_shard_that_comes_again_while_the_server_opens_it(
     run = folder / "again"
     fed = make(run)
     fed.submit("north", samples=ids_at(run, "north", FIRST["north"], [0]))
-    opened, real = [], ServerTree.open
+    opened, real = [], ServerStore.open
 
-    def open_late(tree: ServerTree, record: ShardRecord) -> Shard:
+    def open_late(store: ServerStore, record: ShardRecord) -> Shard:
         if record.client == "south" and not opened:
             opened.append(record)
             with suppress(BusyError):  # the shard is sent; training is what the other does
                 reopen(run).reupload("south")
-        return real(tree, record)
+        return real(store, record)
 
-    monkeypatch.setattr(ServerTree, "open", open_late)
+    monkeypatch.setattr(ServerStore, "open", open_late)
     assert len(fed.settle()) == 1
     assert opened and reopen(run).verify().exact
     assert strays(run) == []
@@ -199,17 +199,17 @@ def test_a_run_that_changes_while_it_is_verified_is_not_accused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, learns: bool
 ) -> None:
     run = folder / f"changing-{learns}"
-    fed, real = make(run), ServerTree.shards
+    fed, real = make(run), ServerStore.shards
     changed: list[str] = []
 
-    def shards_late(tree: ServerTree) -> tuple[ShardRecord, ...]:
-        if not changed and tree is fed._server.tree:
+    def shards_late(store: ServerStore) -> tuple[ShardRecord, ...]:
+        if not changed and store is fed._server.store:
             changed.append("once")
             other = reopen(run)
             other.learn({"west": rows("west", "abc")}) if learns else other.submit("north", everything=True)
-        return real(tree)
+        return real(store)
 
-    monkeypatch.setattr(ServerTree, "shards", shards_late)
+    monkeypatch.setattr(ServerStore, "shards", shards_late)
     with pytest.raises(BusyError, match=r"changed .* while it was being read: try again"):
         fed.verify()
     assert changed

@@ -6,13 +6,13 @@ import pytest
 
 from splitwiper.report import (
     Accuracy,
-    Check,
-    ClientStory,
     Remain,
-    Request,
-    ServerStory,
-    Story,
-    Verification,
+    ReportData,
+    ReportedCheck,
+    ReportedClient,
+    ReportedRequest,
+    ReportedServer,
+    ReportedVerification,
 )
 from splitwiper.wire import Spent
 
@@ -29,10 +29,10 @@ HELD = {
 SECONDS = (1.43, 1.31, 1.18, 0.97, 0.62)
 
 
-def _client(name: str, spent: float) -> ClientStory:
+def _client(name: str, spent: float) -> ReportedClient:
     rows = sum(HELD[name])
     asks = name == "north"
-    return ClientStory(
+    return ReportedClient(
         name=name,
         rows_before=rows,
         rows_after=rows - 183 if asks else rows,
@@ -44,8 +44,8 @@ def _client(name: str, spent: float) -> ClientStory:
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story(
+def story() -> ReportData:
+    return ReportData(
         title="Unlearning report",
         subtitle="Five hospitals, one shared model, one request to forget",
         created="2025-09-23T14:05:31+00:00",
@@ -53,25 +53,25 @@ def story() -> Story:
         seed=20250923,
         dataset="digits (1,797 images, 8 × 8)",
         client_names=tuple(HELD),
-        request=Request("north", "class", ("three",), 183),
+        request=ReportedRequest("north", "class", ("three",), 183),
         before=Accuracy(0.989, 0.971, dict(zip(DIGITS, BEFORE, strict=True))),
         after=Accuracy(0.0, 0.973, dict(zip(DIGITS, AFTER, strict=True))),
         clients=tuple(_client(name, spent) for name, spent in zip(HELD, SECONDS, strict=True)),
-        server=ServerStory(
+        server=ReportedServer(
             4.87,
             4.21,
             30,
             tuple(0.05 + 2.25 * 0.84**i for i in range(30)),
             tuple(0.04 + 2.15 * 0.82**i for i in range(30)),
         ),
-        verification=Verification(
+        verification=ReportedVerification(
             "exact",
             "",
             (
-                Check("Server half", "exact", "12 tensors, 128,458 values compared"),
-                Check("Client half of north", "exact", "4 tensors, recomputed from 268 surviving rows"),
-                Check("Shard of north", "exact", "digest 5f1c…9a03 equals the recomputed one"),
-                Check("Shards of the other clients", "exact", "4 digests unchanged since learning"),
+                ReportedCheck("Server half", "exact", "12 tensors, 128,458 values compared"),
+                ReportedCheck("Client half of north", "exact", "4 tensors, recomputed from 268 surviving rows"),
+                ReportedCheck("Shard of north", "exact", "digest 5f1c…9a03 equals the recomputed one"),
+                ReportedCheck("Shards of the other clients", "exact", "4 digests unchanged since learning"),
             ),
         ),
         halves_text=(

@@ -14,13 +14,13 @@ import pytest
 from splitwiper.formats import count, percent, seconds, size
 from splitwiper.report import (
     Accuracy,
-    Check,
-    ClientStory,
     Remain,
-    Request,
-    ServerStory,
-    Story,
-    Verification,
+    ReportData,
+    ReportedCheck,
+    ReportedClient,
+    ReportedRequest,
+    ReportedServer,
+    ReportedVerification,
     render,
     write_report,
 )
@@ -65,7 +65,7 @@ class Page(HTMLParser):
         return sum(t == tag for t, _ in self.tags)
 
 
-def check(story: Story) -> Page:
+def check(story: ReportData) -> Page:
     """What holds for every story."""
     document = render(story)
     assert document == render(story)
@@ -87,10 +87,10 @@ def check(story: Story) -> Page:
     return page
 
 
-def many(story: Story, *, clients: int, labels: int) -> Story:
+def many(story: ReportData, *, clients: int, labels: int) -> ReportData:
     names = tuple(f"label {i}" for i in range(labels))
     everyone = tuple(
-        ClientStory(
+        ReportedClient(
             f"client {i}",
             1000 + i,
             1000 + i,
@@ -106,20 +106,20 @@ def many(story: Story, *, clients: int, labels: int) -> Story:
         story,
         clients=everyone,
         client_names=tuple(c.name for c in everyone),
-        request=Request("client 0", "class", names[:1], 10),
+        request=ReportedRequest("client 0", "class", names[:1], 10),
         before=Accuracy(0.9, 0.8, each),
         after=Accuracy(0.1, 0.8, {n: v for n, v in each.items() if n != names[0]}),
     )
 
 
-def test_realistic_story_is_well_formed(story: Story) -> None:
+def test_realistic_story_is_well_formed(story: ReportData) -> None:
     page = check(story)
     assert page.count("h1") == 1
     assert page.count("h2") == 8
     assert dict(page.tags[0][1]) == {"lang": "en-GB"}
 
 
-def test_sections_come_in_order(story: Story) -> None:
+def test_sections_come_in_order(story: ReportData) -> None:
     text = check(story).text
     titles = (
         "Unlearning report",
@@ -139,7 +139,7 @@ def test_sections_come_in_order(story: Story) -> None:
     assert at == sorted(at)
 
 
-def test_every_figure_appears(story: Story) -> None:
+def test_every_figure_appears(story: ReportData) -> None:
     text = check(story).text
     wanted = [story.title, story.subtitle, story.created, str(story.seed), story.dataset, story.run]
     wanted += ["23 September 2025, 14:05 UTC", *story.client_names, *story.request.labels]
@@ -161,7 +161,7 @@ def test_every_figure_appears(story: Story) -> None:
     assert [w for w in wanted if w not in text] == []
 
 
-def test_page_refers_to_nothing_outside(story: Story) -> None:
+def test_page_refers_to_nothing_outside(story: ReportData) -> None:
     document = render(story)
     for word in ("http://", "https://", "//cdn", "url(", "@import", "<link", "<script", "<img", "<iframe"):
         assert word not in document
@@ -170,7 +170,7 @@ def test_page_refers_to_nothing_outside(story: Story) -> None:
     assert ("meta", "default-src 'none'; style-src 'unsafe-inline'") in [(t, a.get("content")) for t, a in page.tags]
 
 
-def test_hostile_text_stays_text(story: Story) -> None:
+def test_hostile_text_stays_text(story: ReportData) -> None:
     spiteful = replace(
         story,
         title=HOSTILE,
@@ -180,14 +180,14 @@ def test_hostile_text_stays_text(story: Story) -> None:
         run=HOSTILE,
         halves_text=HOSTILE,
         client_names=(HOSTILE,),
-        request=Request(HOSTILE, "class", (HOSTILE,), 3),
+        request=ReportedRequest(HOSTILE, "class", (HOSTILE,), 3),
         before=Accuracy(0.5, 0.5, {HOSTILE: 0.5, "b": 0.5}),
         after=Accuracy(0.5, 0.5, {HOSTILE: 0.5, "b": 0.5}),
         clients=(
-            ClientStory(HOSTILE, 3, 0, {HOSTILE: 3}, Spent(1.0, 1, 1), Spent(1.0, 1, 1), True),
-            ClientStory(HOSTILE + "2", 3, 3, {HOSTILE: 3}, Spent(1.0, 1, 1), Spent()),
+            ReportedClient(HOSTILE, 3, 0, {HOSTILE: 3}, Spent(1.0, 1, 1), Spent(1.0, 1, 1), True),
+            ReportedClient(HOSTILE + "2", 3, 3, {HOSTILE: 3}, Spent(1.0, 1, 1), Spent()),
         ),
-        verification=Verification("mismatch", HOSTILE, (Check(HOSTILE, HOSTILE, HOSTILE),)),
+        verification=ReportedVerification("mismatch", HOSTILE, (ReportedCheck(HOSTILE, HOSTILE, HOSTILE),)),
         versions={HOSTILE: HOSTILE},
         fingerprint={HOSTILE: HOSTILE},
         receipt={HOSTILE: [HOSTILE, {"deep": HOSTILE}]},
@@ -200,7 +200,7 @@ def test_hostile_text_stays_text(story: Story) -> None:
     assert "\u202e" not in render(spiteful)
 
 
-def test_receipt_with_odd_values_is_shown(story: Story) -> None:
+def test_receipt_with_odd_values_is_shown(story: ReportData) -> None:
     odd = replace(story, receipt={"path": Path("a/b"), "raw": b"\x01\xff", "set": frozenset({"b", "a"}), "x": (1, 2)})
     text = check(odd).text
     assert '"path": "a/b"' in text
@@ -208,7 +208,7 @@ def test_receipt_with_odd_values_is_shown(story: Story) -> None:
     assert text.index('"a"') < text.index('"b"')
 
 
-def test_one_client(story: Story) -> None:
+def test_one_client(story: ReportData) -> None:
     alone = replace(story, clients=story.clients[:1], client_names=("north",))
     text = check(alone).text
     assert "There were no other clients." in text
@@ -216,16 +216,18 @@ def test_one_client(story: Story) -> None:
 
 
 @pytest.mark.parametrize(("clients", "labels"), [(30, 40), (2, 1), (3, 10), (3, 11), (1, 41)])
-def test_many_or_few(story: Story, clients: int, labels: int) -> None:
+def test_many_or_few(story: ReportData, clients: int, labels: int) -> None:
     page = check(many(story, clients=clients, labels=labels))
     assert page.text.count(f"client {clients - 1}") >= 3
     assert page.text.count(f"label {labels - 1}") >= 2
 
 
-def test_long_names_are_whole_somewhere(story: Story) -> None:
+def test_long_names_are_whole_somewhere(story: ReportData) -> None:
     long = "Universitätsklinikum " * 12
     first = replace(story.clients[0], name=long, labels_before={long + "label": 3})
-    told = replace(story, clients=(first, *story.clients[1:]), request=Request(long, "class", (long + "label",), 3))
+    told = replace(
+        story, clients=(first, *story.clients[1:]), request=ReportedRequest(long, "class", (long + "label",), 3)
+    )
     page = check(told)
     assert long in page.pieces
     assert long + "label" in page.pieces
@@ -235,22 +237,22 @@ def test_long_names_are_whole_somewhere(story: Story) -> None:
     ("before", "after"),
     [((), ()), ((1.0,), ()), ((), (0.5, 0.4)), ((math.nan, 1.0, math.inf, 0.5), (0.0, 0.0)), ((math.nan,), ())],
 )
-def test_loss_of_any_shape(story: Story, before: tuple[float, ...], after: tuple[float, ...]) -> None:
-    told = replace(story, server=ServerStory(1.0, 1.0, 4, before, after))
+def test_loss_of_any_shape(story: ReportData, before: tuple[float, ...], after: tuple[float, ...]) -> None:
+    told = replace(story, server=ReportedServer(1.0, 1.0, 4, before, after))
     empty = not any(math.isfinite(v) for v in (*before, *after))
     assert ("No training loss was recorded" in check(told).text) is empty
 
 
-def test_nothing_spent_is_a_plain_zero(story: Story) -> None:
+def test_nothing_spent_is_a_plain_zero(story: ReportData) -> None:
     idle = tuple(replace(c, learn=Spent(), unlearn=Spent()) for c in story.clients)
-    page = check(replace(story, clients=idle, server=ServerStory(0.0, 0.0, 0)))
+    page = check(replace(story, clients=idle, server=ReportedServer(0.0, 0.0, 0)))
     cells = re.findall(r'<td class="n zero">0</td>', render(replace(story, clients=idle)))
     assert len(cells) >= 6 * len(idle)
     assert "0\xa0B" not in page.text
     assert "0.00\xa0s" not in page.text
 
 
-def test_others_are_exactly_zero_or_it_says_otherwise(story: Story) -> None:
+def test_others_are_exactly_zero_or_it_says_otherwise(story: ReportData) -> None:
     assert "It cost the other 4\xa0clients exactly nothing." in check(story).text
     busy = replace(story.clients[1], unlearn=Spent(2.5, 1500, 0))
     text = check(replace(story, clients=(story.clients[0], busy, *story.clients[2:]))).text
@@ -259,7 +261,7 @@ def test_others_are_exactly_zero_or_it_says_otherwise(story: Story) -> None:
     assert "And 1.5\xa0kB exchanged by the other 4\xa0clients." in text
 
 
-def test_bare_story(story: Story) -> None:
+def test_bare_story(story: ReportData) -> None:
     bare = replace(
         story,
         subtitle="",
@@ -268,8 +270,8 @@ def test_bare_story(story: Story) -> None:
         before=Accuracy(math.nan, math.nan, {}),
         after=Accuracy(math.nan, math.nan, {}),
         clients=(),
-        server=ServerStory(0.0, 0.0, 0),
-        verification=Verification("unverifiable"),
+        server=ReportedServer(0.0, 0.0, 0),
+        verification=ReportedVerification("unverifiable"),
         halves_text="",
         receipt={},
         fingerprint={},
@@ -281,7 +283,7 @@ def test_bare_story(story: Story) -> None:
         assert sentence in text
 
 
-def test_tables_have_headings_and_captions(story: Story) -> None:
+def test_tables_have_headings_and_captions(story: ReportData) -> None:
     page = check(story)
     assert page.count("table") == page.count("caption") == 4
     assert all(attrs.get("scope") for tag, attrs in page.tags if tag == "th")
@@ -290,13 +292,13 @@ def test_tables_have_headings_and_captions(story: Story) -> None:
     assert all(box["tabindex"] == "0" and box["aria-label"] for box in boxes)
 
 
-def test_write_report_writes_what_render_returns(story: Story, tmp_path: Path) -> None:
+def test_write_report_writes_what_render_returns(story: ReportData, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     assert write_report(path, story) == path
     assert path.read_bytes() == render(story).encode()
 
 
-def test_write_report_uses_the_writer_given(story: Story, tmp_path: Path) -> None:
+def test_write_report_uses_the_writer_given(story: ReportData, tmp_path: Path) -> None:
     written: list[tuple[Path, str]] = []
     path = tmp_path / "report.html"
     assert write_report(path, story, write=lambda p, text: written.append((p, text))) == path

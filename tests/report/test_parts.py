@@ -88,7 +88,7 @@ def test_text_is_escaped_and_markup_is_not() -> None:
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    pairs = [svg.Pair("a", 1.0, 0.5), svg.Pair("b", 0.25, 0.0, "gone"), svg.Pair("c", None, math.nan)]
+    pairs = [svg.SvgPair("a", 1.0, 0.5), svg.SvgPair("b", 0.25, 0.0, "gone"), svg.SvgPair("c", None, math.nan)]
     root = ET.fromstring(svg.rows(pairs, label="x", show=percent, series=("B", "A"), top=1.0))
     bars = [node for node in root.iter("rect") if node.get("class", "").startswith("bar")]
     # The outline of a hollow bar lies inside: one pixel is taken off its rectangle.
@@ -98,14 +98,14 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 
 def test_columns_stand_on_the_axis() -> None:
-    root = ET.fromstring(svg.columns([svg.Pair("a", 1.0, 0.5)], label="x", show=percent, series=("B", "A")))
+    root = ET.fromstring(svg.columns([svg.SvgPair("a", 1.0, 0.5)], label="x", show=percent, series=("B", "A")))
     second = next(node for node in root.iter("rect") if node.get("class") == "bar second")
     assert float(second.get("y", "0")) + float(second.get("height", "0")) == 246.0
     assert float(second.get("height", "0")) == 110.0
 
 
 def test_gaps_break_the_line() -> None:
-    line = svg.Line("a", (1.0, 0.5, math.nan, 0.25), "first")
+    line = svg.SvgLine("a", (1.0, 0.5, math.nan, 0.25), "first")
     root = ET.fromstring(svg.lines([line], label="x", across="epoch", width=360, height=200))
     path = next(node for node in root.iter("path")).get("d", "")
     assert path.count("M") == 2

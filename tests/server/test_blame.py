@@ -20,7 +20,7 @@ from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.server import blame as blaming
 from splitwiper.server.blame import find_offender
-from splitwiper.store import ServerTree, exclusion, ledger
+from splitwiper.store import ServerStore, exclusion, ledger
 from splitwiper.wire import Request
 
 HUGE = 9e29
@@ -97,13 +97,13 @@ def served(tmp_path: Path, both: Halves, *, server: ServerConfig | None = None) 
     """A server whose clients are apart."""
     config = Config(seed=5, server=server or ServerConfig(epochs=2, batch=16), client=settings().client)
     fed = Federation(tmp_path, both, config)
-    return Server(ServerTree(fed.path / "server"), both.server, shared=True)
+    return Server(ServerStore(fed.path / "server"), both.server, shared=True)
 
 
 def digest_of(server: Server) -> str:
-    model = server.tree.model()
+    model = server.store.model()
     assert model is not None
-    return state_digest(server.tree.weights(model))
+    return state_digest(server.store.weights(model))
 
 
 @pytest.mark.parametrize("kind", ["loss", "batch norm", "layer"])
@@ -122,18 +122,18 @@ def test_whoever_makes_training_fail_is_set_aside(tmp_path: Path, kind: str) -> 
     never.train()
     (receipt,) = server.train()
     assert receipt.ticket == "t1" and receipt.exact
-    assert [one.client for one in server.tree.shards()] == ["north", "south"]
+    assert [one.client for one in server.store.shards()] == ["north", "south"]
     assert digest_of(server) == digest_of(never)
-    model = server.tree.model()
-    assert model and all(torch.isfinite(tensor).all() for tensor in server.tree.weights(model).values())
-    (entry,) = [e for e in ledger.entries(server.tree.book) if e["kind"] == "withdrawn"]
+    model = server.store.model()
+    assert model and all(torch.isfinite(tensor).all() for tensor in server.store.weights(model).values())
+    (entry,) = [e for e in ledger.entries(server.store.database) if e["kind"] == "withdrawn"]
     assert (entry["client"], entry["by"]) == ("mallory", "training")
     assert server.standing("mallory").by == "training" and not server.standing("north").seq
     assert "shards and model" in check_history(server, {})
-    assert len(list((server.tree.root / "shards").iterdir())) == 2  # nothing of it is left
+    assert len(list((server.store.root / "shards").iterdir())) == 2  # nothing of it is left
     server.upload("mallory", shard(tmp_path / "good", 8), said())  # what can be trained on is taken
     server.train()
-    assert len(server.tree.shards()) == 3 and not server.standing("mallory").seq
+    assert len(server.store.shards()) == 3 and not server.standing("mallory").seq
 
 
 class Edge(nn.Module):
@@ -162,9 +162,9 @@ def test_a_shard_at_the_edge_of_training_is_set_aside_and_not_the_one_that_chang
         server.submit(Request("t1", "north", "class", "c0" * 32))
         server.upload("north", shard(tmp_path / "north", 18, 0.3), said("t1"))
     receipts = server.train()
-    assert "mallory" not in {one.client for one in server.tree.shards()}
+    assert "mallory" not in {one.client for one in server.store.shards()}
     assert [receipt.ticket for receipt in receipts] == ([] if learns else ["t1"])
-    assert [e["client"] for e in ledger.entries(server.tree.book) if e["kind"] == "withdrawn"] == ["mallory"]
+    assert [e["client"] for e in ledger.entries(server.store.database) if e["kind"] == "withdrawn"] == ["mallory"]
 
 
 def test_of_shards_of_one_magnitude_the_one_that_changed_is_suspected(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_of_shards_of_one_magnitude_the_one_that_changed_is_suspected(tmp_path: 
         server.upload(name, shard(tmp_path / name, 20, value), said())
     server.train()
     server.upload("mallory", shard(tmp_path / "mallory", 20, 2.1), said())
-    ordered = blaming._by_suspicion(server, server.tree.shards())
+    ordered = blaming._by_suspicion(server, server.store.shards())
     assert [one.client for one in ordered] == ["north", "south", "mallory", "west"]
 
 
@@ -192,7 +192,7 @@ def test_one_row_before_batch_norm_is_not_taken_for_the_offender(tmp_path: Path)
     for name, rows, value in (("lonely", 1, 0.1), ("mallory", 6, 100.0), ("north", 20, 1000.0), ("south", 20, 2000.0)):
         server.upload(name, shard(tmp_path / name, rows, value), said())
     server.train()
-    assert [one.client for one in server.tree.shards()] == ["lonely", "north", "south"]
+    assert [one.client for one in server.store.shards()] == ["lonely", "north", "south"]
     assert server.standing("mallory").by == "training"
 
 
@@ -208,8 +208,8 @@ def test_several_offenders_and_requests_of_their_own(tmp_path: Path) -> None:
     receipts = server.train()
     assert {receipt.ticket for receipt in receipts} == {"t-b", "t-d"}
     assert all(receipt.after["shard"] is None for receipt in receipts)
-    assert [one.client for one in server.tree.shards()] == ["a", "c", "e"]
-    assert [t.state for t in server.tree.tickets("e")] == ["accepted"]  # nothing was done about it
+    assert [one.client for one in server.store.shards()] == ["a", "c", "e"]
+    assert [t.state for t in server.store.tickets("e")] == ["accepted"]  # nothing was done about it
     check_history(server, {})
 
 
@@ -219,11 +219,11 @@ def test_settings_that_nothing_can_be_trained_with_erase_nothing(tmp_path: Path)
         server.upload(name, shard(tmp_path / name, 20, 1e3), said())
     with pytest.raises(UntrainableError, match="Lower lr"):
         server.train()
-    assert len(server.tree.shards()) == 2
+    assert len(server.store.shards()) == 2
     server.submit(Request("t1", "north", "client", "c0" * 32))
-    server.tree.withdraw("north", None, answers=["t1"])
+    server.store.withdraw("north", None, answers=["t1"])
     assert [receipt.ticket for receipt in server.train()] == ["t1"]  # forgetting is honoured all the same
-    assert server.tree.shards() == () and server.tree.is_current()
+    assert server.store.shards() == () and server.store.is_current()
 
 
 def test_a_constant_that_is_infinite_from_the_beginning_is_no_fault(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_a_constant_that_is_infinite_from_the_beginning_is_no_fault(tmp_path: Pa
     server = served(tmp_path / "run", split(model, at="0", example=torch.zeros(1, FEATURES)))
     server.upload("north", shard(tmp_path / "north", 20), said())
     server.train()
-    assert server.tree.model() is not None
+    assert server.store.model() is not None
 
 
 # --- in one process ----------------------------------------------------------------------------------------------
@@ -256,16 +256,16 @@ def test_in_one_process_nobodys_rows_keep_another_from_forgetting(tmp_path: Path
     bad = (np.where((y == "eel")[:, None], x * np.float32(1e25), x), y)
     with pytest.raises(TrainingError, match="Lower lr"):
         fed.learn({"west": bad})
-    assert exclusion.taken_away(fed._server.tree, "west") is None  # nobody waits: nothing is set aside
+    assert exclusion.taken_away(fed._server.store, "west") is None  # nobody waits: nothing is set aside
     receipt = fed.unlearn("north", classes=["bird"])
-    assert receipt.client == "north" and [s.client for s in fed._server.tree.shards()] == ["north", "south"]
+    assert receipt.client == "north" and [s.client for s in fed._server.store.shards()] == ["north", "south"]
     found = fed.status()
     assert found.todo == () and "fails" in next(c for c in found.clients if c.name == "west").untrainable
     assert fed.verify(receipt).exact and fed.verify().exact
     fed.unlearn("south", samples=ids_at(fed, "south", [0]))  # and it is not tried with them again
-    assert len([e for e in ledger.entries(fed._server.tree.book) if e.get("by") == "training"]) == 1
+    assert len([e for e in ledger.entries(fed._server.store.database) if e.get("by") == "training"]) == 1
     fed.unlearn("west", classes=["eel"])  # what can be trained on comes back by itself
-    assert fed.verify().exact and len(fed._server.tree.shards()) == 3
+    assert fed.verify().exact and len(fed._server.store.shards()) == 3
     kept = {name: data[name] for name in ("north", "south", "west")}
     kept["north"] = without(kept["north"], kept["north"][1] != "bird")
     kept["south"] = without(kept["south"], np.arange(len(kept["south"][1])) > 0)

@@ -25,7 +25,7 @@ from splitwiper.server.transcript import (
     recompute_epoch,
     sample_epochs,
 )
-from splitwiper.store import ServerTree, files, ledger
+from splitwiper.store import ServerStore, files, ledger
 from splitwiper.store.tensors import load_state, save_state
 
 EPOCHS = 3
@@ -54,7 +54,7 @@ def config(**server: Any) -> Config:
 
 
 def server_of(fed: Federation, progress: Callable[[str, int, int], None] | None = None) -> Server:
-    return Server(ServerTree(fed.path / "server"), fed.halves.server, progress)
+    return Server(ServerStore(fed.path / "server"), fed.halves.server, progress)
 
 
 def present(fed: Federation) -> set[str]:
@@ -86,7 +86,7 @@ def test_every_epoch_is_recomputed_alone_and_the_model_is_the_same(tmp_path: Pat
         fed = Federation(tmp_path / str(transcript), halves(), config(**server, transcript=transcript))
         fed.learn(three())
         one = server_of(fed)
-        models[transcript] = one.tree.model()
+        models[transcript] = one.store.model()
         if not transcript:
             with pytest.raises(NotFoundError, match="no transcript"):
                 one.recompute_epoch(1)
@@ -114,8 +114,8 @@ def forged(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
 def test_one_forged_bit_is_found_on_both_sides(learned: Federation, name: str) -> None:
     """The forger commits to the forged state; the epoch to it and the epoch from it are both not what was computed."""
     server = server_of(learned)
-    inputs, honest = server.inputs(server.tree.shards()), server.transcript()
-    states = [server.tree.epoch_state(epoch) for epoch in range(EPOCHS + 1)]
+    inputs, honest = server.inputs(server.store.shards()), server.transcript()
+    states = [server.store.epoch_state(epoch) for epoch in range(EPOCHS + 1)]
     lie = forged(states[2], name)
     transcript = Transcript((*honest.digests[:2], state_digest(lie), *honest.digests[3:]))
     assert transcript.root != honest.root
@@ -128,12 +128,12 @@ def test_one_forged_bit_is_found_on_both_sides(learned: Federation, name: str) -
 
 def test_a_forged_beginning_or_end_is_found(learned: Federation) -> None:
     server = server_of(learned)
-    model, inputs, honest = server.tree.model(), server.inputs(server.tree.shards()), server.transcript()
-    first, last = server.tree.epoch_state(0), server.tree.epoch_state(EPOCHS)
+    model, inputs, honest = server.store.model(), server.inputs(server.store.shards()), server.transcript()
+    first, last = server.store.epoch_state(0), server.store.epoch_state(EPOCHS)
     assert check_first(inputs, honest).exact and check_end(inputs, honest, last, model.digest).exact
     lie = forged(first, "net/body.head.weight")
     assert not check_first(inputs, Transcript((state_digest(lie), *honest.digests[1:]))).exact
-    weights = server.tree.weights(model)
+    weights = server.store.weights(model)
     weights["head.weight"][0, 0] += 1
     assert not check_end(inputs, honest, last, state_digest(weights)).exact
     other = check_end(inputs, honest, first, model.digest)
@@ -151,7 +151,7 @@ def test_a_forged_beginning_or_end_is_found(learned: Federation) -> None:
 )
 def test_a_made_up_state_is_an_answer_not_an_error(learned: Federation, change: Callable[[Any], Any]) -> None:
     server = server_of(learned)
-    inputs, honest, lie = server.inputs(server.tree.shards()), server.transcript(), server.tree.epoch_state(1)
+    inputs, honest, lie = server.inputs(server.store.shards()), server.transcript(), server.store.epoch_state(1)
     change(lie)
     digests = (honest.digests[0], state_digest(lie), *honest.digests[2:])
     check = recompute_epoch(inputs, Transcript(digests), 2, lie)
@@ -164,25 +164,25 @@ def test_counters_that_divide_by_zero_are_an_answer_too(tmp_path: Path) -> None:
     fed = Federation(tmp_path / "run", halves(), config(optimizer="adam"))
     fed.learn(three())
     server = server_of(fed)
-    lie = server.tree.epoch_state(1)
+    lie = server.store.epoch_state(1)
     lie["optimizer/body.head.weight/step"].fill_(-1)
     honest = server.transcript()
     transcript = Transcript((honest.digests[0], state_digest(lie), *honest.digests[2:]))
-    assert not recompute_epoch(server.inputs(server.tree.shards()), transcript, 2, lie).exact
+    assert not recompute_epoch(server.inputs(server.store.shards()), transcript, 2, lie).exact
 
 
 def test_what_is_not_there_is_said(learned: Federation, tmp_path: Path) -> None:
     server = server_of(learned)
-    inputs, honest = server.inputs(server.tree.shards()), server.transcript()
+    inputs, honest = server.inputs(server.store.shards()), server.transcript()
     for epoch, error in ((0, NotFoundError), (EPOCHS + 1, InputError), (EPOCHS + 2, NotFoundError)):
         with pytest.raises(error, match=r"no (epoch|state after epoch)"):
             server.recompute_epoch(epoch)
-    shorter = recompute_epoch(inputs, Transcript(honest.digests[:-1]), 1, server.tree.epoch_state(0))
+    shorter = recompute_epoch(inputs, Transcript(honest.digests[:-1]), 1, server.store.epoch_state(0))
     assert not shorter.exact and "2 epochs, the settings say 3" in shorter.reason
     fed = Federation(tmp_path / "run", halves(), config())
     fed.learn(three())
     damaged = server_of(fed)
-    record = damaged.tree.epochs()[1]
+    record = damaged.store.epochs()[1]
     path = fed.path / "server" / "epochs" / record.file
     state = load_state(path)
     save_state(path, forged(state, "net/body.head.bias"))
@@ -190,7 +190,7 @@ def test_what_is_not_there_is_said(learned: Federation, tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(CorruptError, match="cannot be read"):
         damaged.recompute_epoch(2)
-    with damaged.tree.book.change() as db:
+    with damaged.store.database.change() as db:
         db.execute("UPDATE epochs SET digest = ? WHERE epoch = 1", (state_digest(state)[::-1],))
     with pytest.raises(CorruptError, match="does not have the transcript"):
         damaged.transcript()
@@ -203,29 +203,29 @@ def test_unlearning_erases_every_state_and_ends_as_the_twin_does(tmp_path: Path)
     data = three()
     had = Federation(tmp_path / "had", halves(), config())
     had.learn(data)
-    before, tree = present(had), ServerTree(tmp_path / "had" / "server")
-    old = tree.model()
-    assert len(before) == EPOCHS + 1 == len(tree.epochs())
+    before, store = present(had), ServerStore(tmp_path / "had" / "server")
+    old = store.model()
+    assert len(before) == EPOCHS + 1 == len(store.epochs())
     had.submit("north", classes=["bird"])
     assert present(had) == before  # nothing was erased yet: the model is there as well
     had.settle()
     never = had.twin(tmp_path / "never")
     never.learn({**data, "north": without(data["north"], data["north"][1] != "bird")})
     assert_same(had, never)
-    assert before.isdisjoint(present(had)) and present(had) == {record.file for record in tree.epochs()}
-    other = ServerTree(tmp_path / "never" / "server")
-    assert [record.digest for record in tree.epochs()] == [record.digest for record in other.epochs()]
-    model = tree.model()
+    assert before.isdisjoint(present(had)) and present(had) == {record.file for record in store.epochs()}
+    other = ServerStore(tmp_path / "never" / "server")
+    assert [record.digest for record in store.epochs()] == [record.digest for record in other.epochs()]
+    model = store.model()
     assert model.transcript == other.model().transcript != old.transcript
-    entries = [entry for entry in ledger.entries(tree.book) if entry["kind"] == "model"]
+    entries = [entry for entry in ledger.entries(store.database) if entry["kind"] == "model"]
     assert entries[-1]["transcript"] == mac(model.salt, "transcript", model.transcript).hex()
     (kept,) = [item for item in status(had.path).remains if item.what == "server/epochs"]
     assert kept.count == EPOCHS + 1 and "auditor" in kept.why
     assert kept.size == sum(path.stat().st_size for path in (had.path / "server" / "epochs").iterdir())
     for client in data:
         had.unlearn(client, everything=True)
-    assert not present(had) and tree.epochs() == ()
-    assert ledger.entries(tree.book)[-2]["transcript"] is None
+    assert not present(had) and store.epochs() == ()
+    assert ledger.entries(store.database)[-2]["transcript"] is None
 
 
 def test_the_states_go_before_the_next_model_comes(tmp_path: Path) -> None:
@@ -233,10 +233,10 @@ def test_the_states_go_before_the_next_model_comes(tmp_path: Path) -> None:
     fed = Federation(tmp_path / "run", halves(), config())
     fed.learn(three())
     fed.submit("north", classes=["bird"])
-    tree = ServerTree(fed.path / "server")
-    (ticket,) = tree.tickets()
-    tree.withdraw("north", None, answers=[ticket.id])
-    assert tree.model() is None and not present(fed)
+    store = ServerStore(fed.path / "server")
+    (ticket,) = store.tickets()
+    store.withdraw("north", None, answers=[ticket.id])
+    assert store.model() is None and not present(fed)
 
 
 def test_training_that_is_interrupted_leaves_no_state(tmp_path: Path) -> None:
@@ -263,12 +263,12 @@ def test_a_manifest_that_moves_on_under_way_leaves_its_successors_states_alone(t
     def withdraw(_what: str, done: int, _total: int) -> None:
         if done == 1:
             seen.append(present(fed))
-            tree.withdraw("south", None, answers=())
+            store.withdraw("south", None, answers=())
 
-    tree = ServerTree(fed.path / "server")
-    tree.withdraw("west", None, answers=())
+    store = ServerStore(fed.path / "server")
+    store.withdraw("west", None, answers=())
     server_of(fed, withdraw).train()
-    assert len(seen) == 2 and {record.file for record in tree.epochs()} == present(fed)
+    assert len(seen) == 2 and {record.file for record in store.epochs()} == present(fed)
     assert len(present(fed)) == EPOCHS + 1 and present(fed).isdisjoint(seen[0])
     assert all(check.exact for check in server_of(fed).check_ends())
 
@@ -276,7 +276,7 @@ def test_a_manifest_that_moves_on_under_way_leaves_its_successors_states_alone(t
 def test_a_full_disk_ends_the_training_and_the_next_call_repeats_it(tmp_path: Path) -> None:
     fed = Federation(tmp_path / "run", halves(), config())
     fed.learn({"north": three()["north"]})
-    kept, model = present(fed), ServerTree(fed.path / "server").model()
+    kept, model = present(fed), ServerStore(fed.path / "server").model()
     writes = 0
 
     def full(kind: str, path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_full_disk_ends_the_training_and_the_next_call_repeats_it(tmp_path: Pa
     with files.watch(full), pytest.raises(DiskFullError, match="make room"):
         fed.learn(three())
     assert writes >= 3 and present(fed) == kept  # the model before, and its states, are untouched
-    assert ServerTree(fed.path / "server").model() == model
+    assert ServerStore(fed.path / "server").model() == model
     fed.settle()
     assert all(check.exact for check in server_of(fed).check_ends()) and present(fed).isdisjoint(kept)
 
@@ -299,7 +299,7 @@ def test_a_warm_training_has_no_transcript(tmp_path: Path) -> None:
     fed.learn(three())
     assert server_of(fed).recompute_epoch(1).exact  # the first started from the first weights
     fed.unlearn("north", classes=["bird"])
-    assert not present(fed) and ServerTree(fed.path / "server").model().transcript == ""
+    assert not present(fed) and ServerStore(fed.path / "server").model().transcript == ""
 
 
 # --- chance --------------------------------------------------------------------------------------------------

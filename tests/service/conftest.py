@@ -16,8 +16,8 @@ from federation.runs import halves, settings
 from service.processes import Running
 from service.serving import certificates, link_of, opened, service_over
 from splitwiper import Federation, Label
-from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import client_context
+from splitwiper.service.site.link import HttpsLink
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Column, Spent, Statement, write_shard
 
@@ -112,7 +112,7 @@ def announced(path: Path, **changed: Any) -> dict[str, Any]:
 
 def plain(statement: Statement) -> dict[str, Any]:
     """A statement as the site sends it."""
-    from splitwiper.service.home.link import _plain
+    from splitwiper.service.site.link import _plain
 
     return _plain(statement)
 

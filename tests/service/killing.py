@@ -43,7 +43,7 @@ threads = 1
 slices = 2
 keys = "seeded"
 """
-JOIN = ("join", "north.toml", "--home", "sites/north")
+JOIN = ("join", "north.toml", "--site", "sites/north")
 FORGET = ("forget", "sites/north", "--class", "bird", "--certificate", "bird.json", "--patience", "60")
 COMMANDS = {"join": JOIN, "forget": FORGET, "certificate": ("certificate", "sites/north")}
 """The commands, each in the state that the ones before have left; a certificate is fetched by its ticket."""
@@ -76,7 +76,7 @@ class Campaign:
             np.savez(self.case / f"{name}.npz", inputs=x, labels=y)
             text = CLIENT.replace("NAME", name).replace("PORT", str(server.port))
             (self.case / f"{name}.toml").write_text(text, encoding="utf-8")
-        self._must(["join", "south.toml", "--home", "sites/south"])
+        self._must(["join", "south.toml", "--site", "sites/south"])
         settled(self.case / "store")
         for before in list(COMMANDS.values())[: list(COMMANDS).index(command)]:
             self._must(before)
@@ -135,11 +135,11 @@ class Campaign:
         out.problems.append(f"the command ends with {out.runs}: {told}")
 
     def _look(self, server: Running, out: Outcome, death: Step | None) -> None:
-        tree, end = None, time.monotonic() + LIMIT
-        while tree is None:
+        store, end = None, time.monotonic() + LIMIT
+        while store is None:
             self._supervise(server)
             try:
-                tree = settled(self.case / "store", seconds=1)
+                store = settled(self.case / "store", seconds=1)
             except AssertionError:
                 if time.monotonic() > end:
                     out.problems.append("the server's model is not that of its shards")

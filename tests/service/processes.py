@@ -1,4 +1,4 @@
-"""The service as processes: a server that is started, killed and started again, and clients' homes."""
+"""The service as processes: a server that is started, killed and started again, and clients' sites."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from federation.runs import FEATURES, Table, three
 from service.serving import certificates
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.seeding import state_digest
-from splitwiper.service.home import Home, HomeConfig, join
-from splitwiper.store import ServerTree
+from splitwiper.service.site import Site, SiteConfig, join
+from splitwiper.store import ServerStore
 
 MODEL = {
     "factory": "splitwiper.models:mlp",
@@ -147,7 +147,7 @@ class Running:
         told = [json.loads(line) for line in lines if line.startswith("{")]
         return [f"{one['method']} {one['route']}" for one in told if one.get("message") == "call"]
 
-    def home(
+    def site(
         self,
         name: str,
         *,
@@ -155,42 +155,42 @@ class Running:
         invitation: str | None = None,
         keys: str = "seeded",
         **client: object,
-    ) -> Home:
-        """A client's home, joined."""
-        config = HomeConfig(
+    ) -> Site:
+        """A client's site, joined."""
+        config = SiteConfig(
             name=name, url=self.url, certs=str(self.certs / "clients" / name), model=ModelConfig(**MODEL)
         )
         own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1, keys=keys, **client)
-        return join(folder or self.folder / "homes" / name, config, own, invitation=invitation)
+        return join(folder or self.folder / "sites" / name, config, own, invitation=invitation)
 
 
-def settled(store: Path, *, seconds: float = 60) -> ServerTree:
-    """The server's tree, once its model is that of its shards."""
-    tree, end = ServerTree(store), time.monotonic() + seconds
-    while not tree.is_current() or tree.model() is None:
+def settled(store: Path, *, seconds: float = 60) -> ServerStore:
+    """The server's store, once its model is that of its shards."""
+    server_store, end = ServerStore(store), time.monotonic() + seconds
+    while not server_store.is_current() or server_store.model() is None:
         assert time.monotonic() < end, "the worker did not finish"
         time.sleep(0.05)
-    return tree
+    return server_store
 
 
 def weights(store: Path) -> str:
     """The digest of the model's weights."""
-    tree = ServerTree(store)
-    return state_digest(tree.weights(tree.model()))
+    server_store = ServerStore(store)
+    return state_digest(server_store.weights(server_store.model()))
 
 
 def data() -> dict[str, Table]:
     return three()
 
 
-def answers(home: Home, rows: np.ndarray) -> list[str | int]:
+def answers(site: Site, rows: np.ndarray) -> list[str | int]:
     """Predictions, once the server has a model."""
     from splitwiper.errors import BusyError, NotFoundError
 
     end = time.monotonic() + 60
     while True:
         try:
-            return home.predict(home.config.name, rows)
+            return site.predict(site.config.name, rows)
         except (NotFoundError, BusyError):
             if time.monotonic() > end:
                 raise

@@ -16,10 +16,10 @@ from splitwiper.config import ClientConfig, Config, ModelConfig, ServerConfig
 from splitwiper.server import Server
 from splitwiper.service.audit import AuditConfig, Audited, audit
 from splitwiper.service.certificate import PublicKey, read_public
-from splitwiper.service.home import Certified, Home, HomeConfig, join
 from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.site import Certified, Site, SiteConfig, join
 from splitwiper.service.storing import ServerSettings, open_store
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 EPOCHS = 4
 Lie = Callable[[bytes], tuple[int, Iterable[bytes]]]
@@ -92,24 +92,24 @@ class Scene:
         shutil.copytree(other, self.store)
         self.start()
 
-    def _joined(self, name: str) -> Home:
+    def _joined(self, name: str) -> Site:
         certs = str(self.certs / "clients" / name)
-        settings = HomeConfig(name=name, url=self.url, certs=certs, spot_check=1.0, model=ModelConfig(**MODEL))
+        settings = SiteConfig(name=name, url=self.url, certs=certs, spot_check=1.0, model=ModelConfig(**MODEL))
         own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1)
-        home = join(self.folder / name, settings, own)
-        self._stack.callback(home.close)
-        home.learn(self.rows[name])
-        return home
+        site = join(self.folder / name, settings, own)
+        self._stack.callback(site.close)
+        site.learn(self.rows[name])
+        return site
 
     @property
-    def tree(self) -> ServerTree:
-        return ServerTree(self.store)
+    def server_store(self) -> ServerStore:
+        return ServerStore(self.store)
 
     def train(self) -> None:
         """What the worker does."""
-        server = Server(ServerTree(self.store), self.halves.server)
+        server = Server(ServerStore(self.store), self.halves.server)
         server.train()
-        server.tree.book.close()
+        server.store.database.close()
 
     def forget(self, count: int = 3) -> str:
         """North forgets some rows; its request is settled."""

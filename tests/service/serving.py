@@ -16,12 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
-from splitwiper.service.access import Gate
+from splitwiper.service.access import Authenticator
 from splitwiper.service.api import Service, create_app
-from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
-from splitwiper.service.listening import HttpServer, Limits, listen
+from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.site.link import HttpsLink
 from splitwiper.splitting import ServerHalf
 from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Standing, Statement, Ticket
 
@@ -60,7 +60,7 @@ def serving(
     wrap: Callable[[Any], Any] = lambda app: app,
     *,
     port: int = 0,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008
 ) -> Iterator[str]:
     """The service's address, while it runs; ``wrap`` puts something between it and its callers."""
     server = HttpServer(
@@ -97,11 +97,11 @@ def service_over(
     *,
     wrap: Callable[[Any], Any] = lambda app: app,
     port: int = 0,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008
     **settings: Any,
 ) -> Iterator[str]:
     """A service over a server's folder."""
-    service = Service(root, half, ServiceConfig(**{**OPEN, **settings}), Gate(trust=Trust(certs / "server")))
+    service = Service(root, half, ServiceConfig(**{**OPEN, **settings}), Authenticator(trust=Trust(certs / "server")))
     with serving(service, certs, wrap, port=port, limits=limits) as url:
         yield url
 

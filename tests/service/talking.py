@@ -1,4 +1,4 @@
-"""Homes that hide labels, brought to agree by turns in one thread, and everything that they send."""
+"""Sites that hide labels, brought to agree by turns in one thread, and everything that they send."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from federation.runs import Table, table
 from service.processes import Running
 from splitwiper.config import Masking
 from splitwiper.errors import AbsentClientError
-from splitwiper.service.home import Home
-from splitwiper.service.home.agreeing import Gathering
-from splitwiper.service.home.link import HttpsLink
-from splitwiper.store import ServerTree
+from splitwiper.service.site import Site
+from splitwiper.service.site.agreeing import Gathering
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.store import ServerStore
 
 SECRET = "a secret that was passed by telephone"
 PARTITION = Masking(mode="partition", gamma=3)
@@ -35,24 +35,24 @@ def wards() -> dict[str, Table]:
 
 
 @contextmanager
-def homes(
+def sites(
     server: Running, names: tuple[str, ...] = ("north", "south", "west"), **how: Any
-) -> Iterator[dict[str, Home]]:
-    """Joined homes that hide labels."""
+) -> Iterator[dict[str, Site]]:
+    """Joined sites that hide labels."""
     how = {"masking": PARTITION, **how}
     with ExitStack() as stack:
-        yield {name: stack.enter_context(closing(server.home(name, **how))) for name in names}
+        yield {name: stack.enter_context(closing(server.site(name, **how))) for name in names}
 
 
-def together(homes: Mapping[str, Home], rows: Mapping[str, Table], *, members: tuple[str, ...] = ()) -> int:
-    """Have homes learn and agree, each going on a little in its turn; how often they were called."""
-    left, calls, end = list(homes), 0, time.monotonic() + 60
+def together(sites: Mapping[str, Site], rows: Mapping[str, Table], *, members: tuple[str, ...] = ()) -> int:
+    """Have sites learn and agree, each going on a little in its turn; how often they were called."""
+    left, calls, end = list(sites), 0, time.monotonic() + 60
     while left:
         assert time.monotonic() < end, f"{left} did not agree"
         for name in list(left):
             calls += 1
             try:
-                homes[name].learn(rows[name], gathering=Gathering(members=members or tuple(homes), patience=0))
+                sites[name].learn(rows[name], gathering=Gathering(members=members or tuple(sites), patience=0))
                 left.remove(name)
             except AbsentClientError as problem:
                 assert "waits for" in str(problem)
@@ -60,8 +60,8 @@ def together(homes: Mapping[str, Home], rows: Mapping[str, Table], *, members: t
 
 
 def shards(store: Path) -> dict[str, bytes]:
-    tree = ServerTree(store)
-    return {s.client: (store / "shards" / s.file).read_bytes() for s in tree.shards()}
+    server_store = ServerStore(store)
+    return {s.client: (store / "shards" / s.file).read_bytes() for s in server_store.shards()}
 
 
 @contextmanager

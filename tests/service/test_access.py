@@ -17,10 +17,10 @@ from service.conftest import COMMITTED, announced, finished, said, shard
 from service.serving import certificates, connected, link_of
 from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
 from splitwiper.service.calls.guard import LedgerGuard
-from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import Authority
 from splitwiper.service.logs import _LIMITED, to_stderr
-from splitwiper.store import ServerTree, ledger
+from splitwiper.service.site.own_key import OwnKey
+from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Request
 
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
@@ -268,7 +268,7 @@ def test_operators_see_every_request_and_drop_lost_keys(serve, run, certs: Path,
         ("south", "settled", True),
     ]
     assert ops.post("/v1/operator/drop-key", json={"client": "west", "reason": "never seen"}).status_code == 404
-    (tmp_path / "north" / "request-key.pem").unlink()  # its home was lost
+    (tmp_path / "north" / "request-key.pem").unlink()  # its site was lost
     own = link_of(url, certs, "north", signer=OwnKey(tmp_path / "north", federation), tries=1)
     for call in (lambda: own.register("north"), lambda: own.submit(Request("t9", "north", "class", COMMITTED))):
         with pytest.raises(IdentityError, match="another key"):
@@ -279,7 +279,7 @@ def test_operators_see_every_request_and_drop_lost_keys(serve, run, certs: Path,
         own.submit(Request("t9", "north", "class", COMMITTED))
     own.register("north")
     assert own.submit(Request("t9", "north", "class", COMMITTED)).state == "settled"
-    entries = ledger.entries(ServerTree(run.path / "server").book)
+    entries = ledger.entries(ServerStore(run.path / "server").database)
     kinds = [entry["kind"] for entry in entries if entry.get("client") == "north" and "key" in entry]
     assert kinds == ["joined", "key-dropped", "joined"]
     assert next(entry for entry in entries if entry["kind"] == "key-dropped")["operator"] == "ops"

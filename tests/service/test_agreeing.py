@@ -1,4 +1,4 @@
-"""Agreement on labels between homes that are apart: absence, wrong keys, strangers on the board, crashes."""
+"""Agreement on labels between sites that are apart: absence, wrong keys, strangers on the relay, crashes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 import warm
 from service.processes import ENVIRONMENT, MODEL, Running, settled
 from service.serving import link_of
-from service.talking import PARTITION, SECRET, homes, together, wards
+from service.talking import PARTITION, SECRET, sites, together, wards
 from splitwiper.config import Masking
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError, InputError, QuotaError
 from splitwiper.federation.agreeing import draw
 from splitwiper.masking.consensus import Participant
-from splitwiper.masking.talk import Talk
-from splitwiper.service.home import Home
-from splitwiper.service.home.agreeing import Gathering, Side
-from splitwiper.store import ServerTree
+from splitwiper.masking.negotiation import Negotiation
+from splitwiper.service.site import Site
+from splitwiper.service.site.agreeing import Gathering, Side
+from splitwiper.store import ServerStore
 
 
 def at_once(*members: str, **how: object) -> Gathering:
@@ -32,12 +32,12 @@ def at_once(*members: str, **how: object) -> Gathering:
 
 def test_who_is_absent_is_waited_for_and_named(server: Running) -> None:
     rows, told = wards(), list[str]()
-    with homes(server, invitation=SECRET) as here:
+    with sites(server, invitation=SECRET) as here:
         west = here.pop("west")
         for _ in range(3):  # north speaks, then waits for south; south speaks, then all wait for west
-            for name, home in here.items():
+            for name, site in here.items():
                 with pytest.raises(AbsentClientError, match=r"waits for '(north|south|west)'"):
-                    home.learn(rows[name], gathering=at_once("north", "south", "west", told=told.append))
+                    site.learn(rows[name], gathering=at_once("north", "south", "west", told=told.append))
         start = time.monotonic()
         with pytest.raises(AbsentClientError, match=r"waits for 'west'. Have them join, and run the same again"):
             here["south"].learn(rows["south"], gathering=Gathering(patience=0.5, told=told.append))
@@ -45,12 +45,12 @@ def test_who_is_absent_is_waited_for_and_named(server: Running) -> None:
         with pytest.raises(AbsentClientError, match="waits for 'west'"):  # not one of them: it waits like the others
             Side(here["north"].client, here["north"].link).agree(at_once())
         together({**here, "west": west}, rows)
-        assert len({home.client.group.codebook().id for home in (*here.values(), west)}) == 1
+        assert len({site.client.group.codebook().id for site in (*here.values(), west)}) == 1
 
 
 def test_rosters_that_differ(server: Running) -> None:
     rows = wards()
-    with homes(server, invitation=SECRET) as here:
+    with sites(server, invitation=SECRET) as here:
         north, south, west = here.values()
         with pytest.raises(AbsentClientError, match=r"waits for 'south' \(not heard of yet: west\)"):
             north.learn(rows["north"], gathering=at_once("south", "west"))
@@ -70,43 +70,43 @@ def test_rosters_that_differ(server: Running) -> None:
 
 def test_another_key_is_told_and_harms_nobody(server: Running, tmp_path: Path) -> None:
     rows, all_three = wards(), at_once("north", "south", "west")
-    with homes(server, ("north", "west"), invitation=SECRET) as here:
+    with sites(server, ("north", "west"), invitation=SECRET) as here:
         north, west = here.values()
         with pytest.raises(AbsentClientError):
             north.learn(rows["north"], gathering=all_three)
-        with closing(server.home("south", masking=PARTITION, invitation="quite another secret")) as south:
-            words = ServerTree(tmp_path / "store").posted("labels/1")
+        with closing(server.site("south", masking=PARTITION, invitation="quite another secret")) as south:
+            words = ServerStore(tmp_path / "store").posted("labels/1")
             for how in (all_three, at_once()):
                 with pytest.raises(
                     CorruptError, match="from 'north', cannot be read: 'north' or this client has another"
                 ):
                     south.learn(rows["south"], gathering=how)
-            assert ServerTree(tmp_path / "store").posted("labels/1") == words
+            assert ServerStore(tmp_path / "store").posted("labels/1") == words
         with pytest.raises(AbsentClientError, match="waits for 'south'"):
             west.learn(rows["west"], gathering=all_three)
-        with closing(server.home("south", masking=PARTITION, invitation=SECRET)) as south:  # it takes the right one
+        with closing(server.site("south", masking=PARTITION, invitation=SECRET)) as south:  # it takes the right one
             together({**here, "south": south}, rows)
     settled(tmp_path / "store")
 
 
 def test_another_key_that_spoke_first(server: Running) -> None:
     rows, both = wards(), at_once("north", "south")
-    wrong = server.home("north", masking=PARTITION, invitation="quite another secret")
+    wrong = server.site("north", masking=PARTITION, invitation="quite another secret")
     with closing(wrong) as north, pytest.raises(AbsentClientError, match="waits for 'south'"):
         north.learn(rows["north"], gathering=both)
-    with closing(server.home("south", masking=PARTITION, invitation=SECRET)) as south:
+    with closing(server.site("south", masking=PARTITION, invitation=SECRET)) as south:
         with pytest.raises(CorruptError, match=r"message 0 .* 'north', cannot be read.* Compare the files"):
             south.learn(rows["south"], gathering=both)
-        with closing(server.home("north", masking=PARTITION, invitation=SECRET)) as north:
+        with closing(server.site("north", masking=PARTITION, invitation=SECRET)) as north:
             together({"north": north, "south": south}, rows)
         assert south.client.group.codebook() == north.client.group.codebook()
 
 
 def test_another_group_cannot_bring_its_codes(server: Running, tmp_path: Path) -> None:
     rows = wards()
-    with homes(server, ("north", "south"), invitation=SECRET) as here:
+    with sites(server, ("north", "south"), invitation=SECRET) as here:
         together(here, rows)
-    with closing(server.home("west", masking=PARTITION, invitation="quite another secret")) as west:
+    with closing(server.site("west", masking=PARTITION, invitation="quite another secret")) as west:
         with pytest.raises(CorruptError, match="If 'north' is none of the group, name all that are"):
             west.learn(rows["west"])
         with pytest.raises(DataError, match="another codebook than the others"):  # a group of its own
@@ -116,20 +116,20 @@ def test_another_group_cannot_bring_its_codes(server: Running, tmp_path: Path) -
 
 def test_settings_that_differ_are_told_before_rows_are_kept(server: Running) -> None:
     rows = wards()
-    with closing(server.home("north", masking=PARTITION, invitation=SECRET)) as north:
+    with closing(server.site("north", masking=PARTITION, invitation=SECRET)) as north:
         together({"north": north}, rows)
     other = Masking(mode="partition", gamma=2)
-    with closing(server.home("south", masking=other, invitation=SECRET)) as south:
+    with closing(server.site("south", masking=other, invitation=SECRET)) as south:
         with pytest.raises(ConfigError, match=r"other settings .*gamma = 3 there, gamma = 2 here"):
             south.learn(rows["south"])
-        assert not south.client.tree.slices()
+        assert not south.client.store.slices()
 
 
 def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -> None:
     rows, told = wards(), list[str]()
     stranger = link_of(server.url, server.certs, "west", tries=1)
     stranger.post("west", "labels/1", 0, b"rubbish")
-    with homes(server, ("north", "south"), invitation=SECRET) as here:
+    with sites(server, ("north", "south"), invitation=SECRET) as here:
         with pytest.raises(CorruptError, match=r"message 0 .* from 'west', cannot be read.* name all that are"):
             here["north"].learn(rows["north"])
         with pytest.raises(AbsentClientError, match="waits for 'south'"):
@@ -139,11 +139,11 @@ def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -
         stranger.post("west", "labels/1", len(said), said[-1].body)  # another's words in its own name
         stranger.post("west", "labels/2", 0, b"nothing is erased by this")
         assert stranger.posted("labels/1")[: len(said)] == said
-        with pytest.raises(QuotaError, match="that it may have on the board"):
+        with pytest.raises(QuotaError, match="that it may have on the relay"):
             for place in range(1, 20):
                 stranger.post("west", "labels/2", place, b"x" * (1 << 20))
         together(here, rows)
-        late = Talk(stranger, here["north"].client.group.key(), 1, strict=False)
+        late = Negotiation(stranger, here["north"].client.group.key(), 1, strict=False)
         late.listen()
         assert late.consensus is not None and set(late.unread) == {"west"}
     settled(tmp_path / "store")
@@ -151,15 +151,15 @@ def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -
 
 def test_two_processes_speak_for_one_home(server: Running) -> None:
     rows = wards()
-    with homes(server, ("north", "south"), invitation=SECRET, keys="random") as here:
+    with sites(server, ("north", "south"), invitation=SECRET, keys="random") as here:
         key = here["north"].client.group.key()
-        for name, home in here.items():
-            home.client.add(rows_of(home, rows[name]))
+        for name, site in here.items():
+            site.client.add(rows_of(site, rows[name]))
         sides = []
-        for home in (here["north"], here["north"], here["south"], here["south"]):
-            client = home.client
+        for site in (here["north"], here["north"], here["south"], here["south"]):
+            client = site.client
             person = Participant(client.name, set(client.labels()), client.config.masking, draw(client))
-            sides.append((Talk(home.link, key, 1, strict=False), person))
+            sides.append((Negotiation(site.link, key, 1, strict=False), person))
         for talk, _ in sides:
             talk.listen()  # all have heard the same
         while not all(talk.consensus for talk, _ in sides):
@@ -169,14 +169,14 @@ def test_two_processes_speak_for_one_home(server: Running) -> None:
         together(here, rows)
 
 
-def rows_of(home: Home, data: tuple[np.ndarray, np.ndarray]) -> object:
+def rows_of(site: Site, data: tuple[np.ndarray, np.ndarray]) -> object:
     from splitwiper.data.rows import as_rows
 
-    return as_rows(data, task=home.config.task)
+    return as_rows(data, task=site.config.task)
 
 
-def _unawares(talk: Talk, person: Participant) -> None:
-    """Speak without having heard what the other process of the same home just said."""
+def _unawares(talk: Negotiation, person: Participant) -> None:
+    """Speak without having heard what the other process of the same site just said."""
     listen, heard = talk.listen, []
     talk.listen = lambda: listen() if heard else heard.append(True)  # type: ignore[method-assign]
     talk.speak(person, ["north", "south"])
@@ -212,13 +212,13 @@ def test_processes_that_are_killed_go_on(server: Running, tmp_path: Path) -> Non
             CLIENT.replace("NAME", name).replace("URL", server.url), encoding="utf-8"
         )
         np.savez(tmp_path / f"{name}.npz", inputs=wards()[name][0], labels=wards()[name][1])
-        command = ["splitwiper", "join", f"{name}.toml", "--home", f"homes/{name}", "--group", "ward.group", *words]
+        command = ["splitwiper", "join", f"{name}.toml", "--site", f"sites/{name}", "--group", "ward.group", *words]
         return warm.start(command, cwd=tmp_path, stderr=subprocess.PIPE, env=ENVIRONMENT)
 
     both = ("--with", "north", "--with", "south")
     running["north"] = start("north", *both)
     end = time.monotonic() + 60
-    while not ServerTree(tmp_path / "store").posted("labels/1"):
+    while not ServerStore(tmp_path / "store").posted("labels/1"):
         assert time.monotonic() < end and running["north"].poll() is None, running["north"].stderr.read()
         time.sleep(0.02)
     os.kill(running["north"].pid, signal.SIGKILL)
@@ -228,4 +228,4 @@ def test_processes_that_are_killed_go_on(server: Running, tmp_path: Path) -> Non
     codes = {name: process.returncode for name, process in running.items()}
     assert codes["south"] == 0 and sorted((codes["north"], codes["again"])) in ([0, 0], [0, 8]), told  # 8: busy
     assert [shard.client for shard in settled(tmp_path / "store").shards()] == ["north", "south"]
-    assert len({Home(tmp_path / "homes" / n).client.group.codebook().id for n in ("north", "south")}) == 1
+    assert len({Site(tmp_path / "sites" / n).client.group.codebook().id for n in ("north", "south")}) == 1

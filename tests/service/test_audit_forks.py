@@ -17,12 +17,12 @@ from service.scene import EPOCHS, Scene
 from splitwiper.errors import ConfigError
 from splitwiper.loop import Span
 from splitwiper.server import Server, server
-from splitwiper.server.training import Trained, first_state, train_epochs, weights_in
+from splitwiper.server.training import TrainedServerHalf, first_state, train_epochs, weights_in
 from splitwiper.service.audit.source import AuditLink
 from splitwiper.service.certificate import SigningKey, check, read_public
 from splitwiper.service.certificate.attestation import FIELD, PROOF
 from splitwiper.service.certificate.site import ShardStatement
-from splitwiper.store import ServerTree, ledger
+from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.commitments import shard_commitment
 
@@ -55,10 +55,10 @@ def test_a_ledger_without_the_request_for_the_auditor_alone(scene: Scene, monkey
     salt, real, fork = b"s" * 32, scene.folder / "real", scene.folder / "fork"
     scene.stop()
     shutil.copytree(scene.store, real)
-    tree = ServerTree(scene.store)
-    with tree.book.change() as db:
+    store = ServerStore(scene.store)
+    with store.database.change() as db:
         db.execute("DELETE FROM model")
-    tree.book.close()
+    store.database.close()
     knowing = retrained(scene, salt)
     shutil.copytree(scene.store, fork)
     shutil.rmtree(scene.store)
@@ -86,15 +86,15 @@ def test_a_ledger_without_the_request_for_the_auditor_alone(scene: Scene, monkey
 
 def test_a_shard_that_its_site_signed_for_an_older_request(scene: Scene) -> None:
     """Both are in the ledger, and both carry a good signature: the site salts each anew, so an old one shows."""
-    old, kept = scene.tree.shard("north"), scene.folder / "kept"
+    old, kept = scene.server_store.shard("north"), scene.folder / "kept"
     shutil.copy(scene.store / "shards" / old.file, kept)
     scene.forget()
     assert scene.audit().checked.exact
-    tree = scene.tree
+    store = scene.server_store
     said = Statement("", "", "", {}, salt=old.salt.hex(), codebook=old.codebook, outputs=old.outputs)
-    with tree.staging(kept) as staged:
-        tree.accept("north", staged, open_shard(staged), said, signed=old.signed)
-    tree.book.close()
+    with store.staging(kept) as staged:
+        store.accept("north", staged, open_shard(staged), said, signed=old.signed)
+    store.database.close()
     scene.train()
     found = scene.audit()
     outcomes = {one.what: (one.outcome, one.detail) for one in found.checked.checks}
@@ -118,12 +118,12 @@ def forged(scene: Scene, alter: Alter, *epochs: int) -> None:
             shown.append(alter(states[-1]) if epoch in epochs else states[-1])
         for epoch, state in enumerate(shown):
             on_state(epoch, state)
-        return Trained(weights_in(inputs, states[-1]), (0.0,) * EPOCHS), tuple(inputs.labels)
+        return TrainedServerHalf(weights_in(inputs, states[-1]), (0.0,) * EPOCHS), tuple(inputs.labels)
 
-    tree = ServerTree(scene.store)
-    with tree.book.change() as db:
+    store = ServerStore(scene.store)
+    with store.database.change() as db:
         db.execute("DELETE FROM model")
-    tree.book.close()
+    store.database.close()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Server, "compute", compute)
         scene.train()
@@ -152,19 +152,19 @@ def test_a_transcript_that_is_consistent_and_false(scene: Scene, alter: Alter, e
 
 def test_a_shard_signed_with_a_key_that_the_server_made_for_a_site(scene: Scene) -> None:
     """The ledger shows it; that the key is not the site's takes the site's own word."""
-    tree, own, salt = scene.tree, SigningKey.generate(), b"n" * 32
-    record = tree.shard("south")
-    run = tree.book.meta("run")
-    with tree.book.change() as db:
+    store, own, salt = scene.server_store, SigningKey.generate(), b"n" * 32
+    record = store.shard("south")
+    run = store.database.meta("run")
+    with store.database.change() as db:
         ledger.append(db, {"kind": "key-dropped", "client": "north", "operator": "ops", "reason": "lost"})
         ledger.append(db, {"kind": "joined", "client": "north", "key": own.public.raw.hex()})
     committed = shard_commitment(salt, record.digest)
     said = ShardStatement(run, "north", 99, record.digest, committed, "", 0, (), "now", own.public.raw.hex())
     kept = shutil.copy(scene.store / "shards" / record.file, scene.folder / "kept")
-    with tree.staging(kept) as staged:
+    with store.staging(kept) as staged:
         statement = Statement("", "", "", {}, salt=salt.hex())
-        tree.accept("north", staged, open_shard(staged), statement, signed=json.dumps(said.sign(own)))
-    tree.book.close()
+        store.accept("north", staged, open_shard(staged), statement, signed=json.dumps(said.sign(own)))
+    store.database.close()
     scene.train()
     found = scene.audit()
     assert found.checked.exact and "the operator dropped the key before it" in str(found.checked.checks)

@@ -138,7 +138,7 @@ def joined(place: Place, sites: Path, url: str, rows: dict[str, Table]) -> None:
         np.savez(sites / f"{name}.npz", inputs=rows[name][0], labels=np.array(rows[name][1]))
         text = SITE.replace("MODEL", MODEL).replace("NAME", name).replace("URL", url)
         (sites / f"{name}.toml").write_text(text, encoding="utf-8")
-        command = [place.python, "-c", COMMAND, "join", f"{name}.toml", "--home", name]
+        command = [place.python, "-c", COMMAND, "join", f"{name}.toml", "--site", name]
         running.append(subprocess.Popen(command, cwd=sites, env=place.environment, stdout=subprocess.DEVNULL))
     assert [process.wait(120) for process in running] == [0, 0]
 
@@ -150,7 +150,7 @@ def test_an_audit_by_another_user_in_another_process(place: Place) -> None:
     running = Running(server)
     try:
         joined(place, sites, running.url, data())
-        settled(server / "store").book.close()
+        settled(server / "store").database.close()
         ticket = place.call(0, sites, "forget", "north", "--class", "bird")["ticket"]
         credentials(place, auditor, running.certs, running.url)
         closed = [server / "store", server / "store" / "server.db", sites / "north", sites / "north.npz", running.certs]

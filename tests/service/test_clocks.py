@@ -15,12 +15,12 @@ from service.conftest import COMMITTED, said, shard
 from service.processes import Running
 from service.serving import link_of
 from splitwiper.errors import BusyError, NotFoundError
-from splitwiper.service.access import Rates
+from splitwiper.service.access import RateLimiter
+from splitwiper.service.database import service_database
 from splitwiper.service.identity import Trust
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.shared_book import service_book
 from splitwiper.service.uploads import Uploads
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.wire import Request
 
 YEAR = 365 * 86_400.0
@@ -43,7 +43,7 @@ def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 @JUMPS
 def test_in_the_middle_of_an_upload(seconds: float, url: str, certs: Path, run, jump, tmp_path: Path) -> None:
     """A shard that was acknowledged stays; one that is under way is taken, without beginning again."""
-    link, tree = link_of(url, certs, "north"), ServerTree(run.path / "server")
+    link, store = link_of(url, certs, "north"), ServerStore(run.path / "server")
     link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 4), said())
     link.upload("north", shard(tmp_path / "a", 5), said())
     once, calls = link._once, list[str]()
@@ -53,23 +53,23 @@ def test_in_the_middle_of_an_upload(seconds: float, url: str, certs: Path, run, 
         if method == "PATCH":
             jump(seconds)
             link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 7), said())  # gives up what is overdue
-            assert [s.rows for s in tree.shards()] == [5, 7]
+            assert [s.rows for s in store.shards()] == [5, 7]
         return once(method, place, **how)
 
     link._once = jumping
     link.upload("north", shard(tmp_path / "b", 6), said())
-    assert [s.rows for s in tree.shards()] == [6, 7]
+    assert [s.rows for s in store.shards()] == [6, 7]
     assert calls.count("POST /v1/uploads") == 1 and len(calls) == 3, calls
 
 
 @pytest.fixture
 def uploads(tmp_path: Path) -> Callable[[], Uploads]:
     """A server process's uploads; the next call makes those of its successor. Its clock is at ``uploads.now`` hours."""
-    book = service_book(tmp_path)
-    book.create({})
+    database = service_database(tmp_path)
+    database.create({})
 
     def process() -> Uploads:
-        return Uploads(tmp_path / "uploads", book, ServiceConfig(patience=24.0), lambda: 3600.0 * process.now)
+        return Uploads(tmp_path / "uploads", database, ServiceConfig(patience=24.0), lambda: 3600.0 * process.now)
 
     process.now = 1000.0
     return process
@@ -143,7 +143,7 @@ def test_between_asking_and_settling(seconds: float, url: str, certs: Path, run,
 
 
 def test_rates_do_not_look_at_the_clock_on_the_wall(jump) -> None:
-    rates = Rates(rate=1000.0, burst=1)
+    rates = RateLimiter(rate=1000.0, burst=1)
     for seconds in (0.0, YEAR, -YEAR):
         jump(seconds)
         rates.take("north")
@@ -167,13 +167,13 @@ def test_certificates_have_their_time(certs: Path) -> None:
 
 def test_a_server_that_lost_its_store_stops(tmp_path: Path) -> None:
     """It was suspended for so long that another one took the store over; there are not two of them then."""
-    from splitwiper.store.book import Book
+    from splitwiper.store.database import Database
 
-    running, book = Running(tmp_path), Book(tmp_path / "store" / "service.db", "")
+    running, database = Running(tmp_path), Database(tmp_path / "store" / "service.db", "")
     os.kill(running.process.pid, signal.SIGSTOP)
     for left in reversed(range(20)):
         try:
-            with book.change() as db:
+            with database.change() as db:
                 db.execute("UPDATE lease SET since = -1e6, expires = 1")
             break
         except BusyError:  # it was suspended in the middle of a change of its own
@@ -181,7 +181,7 @@ def test_a_server_that_lost_its_store_stops(tmp_path: Path) -> None:
             os.kill(running.process.pid, signal.SIGCONT)
             time.sleep(0.1)
             os.kill(running.process.pid, signal.SIGSTOP)
-    with book.lease("serving"):
+    with database.lease("serving"):
         os.kill(running.process.pid, signal.SIGCONT)
         assert running.process.wait(30) != 0
     running.process.stdout.close()

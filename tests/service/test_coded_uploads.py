@@ -15,7 +15,7 @@ from service.conftest import announced, finished, said, shard
 from service.processes import Running, data, settled
 from service.serving import link_of
 from splitwiper.errors import DataError
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.wire.transfer import Decoder, compressed
 
 ZSTD = {"Content-Encoding": "zstd"}
@@ -29,23 +29,23 @@ def test_a_shard_arrives_byte_for_byte_in_fewer_bytes(url: str, certs: Path, run
     path = shard(tmp_path / "s", 3000)
     link = link_of(url, certs, "north", transfer="zstd")
     accepted = link.upload("north", path, said())
-    tree = ServerTree(run.path / "server")
-    record = tree.shard("north")
+    store = ServerStore(run.path / "server")
+    record = store.shard("north")
     assert accepted.digest == record.digest and record.rows == 3000
-    assert (tree.root / "shards" / record.file).read_bytes() == path.read_bytes()
+    assert (store.root / "shards" / record.file).read_bytes() == path.read_bytes()
     assert 0 < link.travelled < path.stat().st_size / 10
     plain = link_of(url, certs, "south")
     assert plain.upload("south", path, said()).digest == accepted.digest and plain.travelled == path.stat().st_size
 
 
 def test_it_is_charged_with_what_travelled(url: str, certs: Path, run, tmp_path: Path, monkeypatch) -> None:
-    charged, accept = list[int](), ServerTree.accept
+    charged, accept = list[int](), ServerStore.accept
 
-    def accepting(tree: ServerTree, *given: object, **named: object) -> object:
+    def accepting(store: ServerStore, *given: object, **named: object) -> object:
         charged.append(named["travelled"])
-        return accept(tree, *given, **named)
+        return accept(store, *given, **named)
 
-    monkeypatch.setattr(ServerTree, "accept", accepting)
+    monkeypatch.setattr(ServerStore, "accept", accepting)
     link = link_of(url, certs, "north", transfer="zstd")
     link.upload("north", shard(tmp_path / "s", 3000), said())
     assert charged == [link.travelled]
@@ -83,7 +83,7 @@ def test_a_line_that_breaks_in_a_stream(url: str, certs: Path, run, tmp_path: Pa
 
     link._once = breaks
     assert link.upload("north", path, said()).generation == 1 and broken
-    assert ServerTree(run.path / "server").shard("north").rows == 20_000
+    assert ServerStore(run.path / "server").shard("north").rows == 20_000
 
 
 def test_a_bomb_fills_no_more_than_was_announced(url: str, http, run, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_window_that_takes_much_memory_is_refused() -> None:
 
 
 def test_a_home_sends_as_its_settings_say(server: Running, tmp_path: Path) -> None:
-    with closing(server.home("north", transfer="zstd")) as north:
+    with closing(server.site("north", transfer="zstd")) as north:
         north.learn(data()["north"])
         (record,) = settled(tmp_path / "store").shards()
         assert 0 < north.link.travelled < (tmp_path / "store" / "shards" / record.file).stat().st_size

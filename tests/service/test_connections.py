@@ -20,21 +20,24 @@ import warm
 from service.processes import ENVIRONMENT, SERVER
 from service.serving import certificates, connected, in_thread, link_of, serving
 from splitwiper.errors import ConfigError
-from splitwiper.service.access import Gate
+from splitwiper.service.access import Authenticator
 from splitwiper.service.api import Service
 from splitwiper.service.identity import Trust, client_context
-from splitwiper.service.listening import HttpServer, Limits, listen
+from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.logs import JsonLines, RateLimit
 from splitwiper.service.settings import ServiceConfig
 
-FEW = Limits(connections=6, each=3, handshakes=4, seconds=1.0)
+FEW = ConnectionLimits(connections=6, each=3, handshakes=4, seconds=1.0)
 
 
 @pytest.fixture
 def limited(run, certs: Path) -> Iterator[str]:
     """A service that takes few connections."""
     service = Service(
-        run.path / "server", run.halves.server, ServiceConfig(signed=False), Gate(trust=Trust(certs / "server"))
+        run.path / "server",
+        run.halves.server,
+        ServiceConfig(signed=False),
+        Authenticator(trust=Trust(certs / "server")),
     )
     with serving(service, certs, limits=FEW) as url:
         yield url
@@ -155,7 +158,10 @@ def test_a_socket_that_cannot_be_accepted_is_tried_again(
 
     monkeypatch.setattr(socket.socket, "accept", sometimes)
     service = Service(
-        run.path / "server", run.halves.server, ServiceConfig(signed=False), Gate(trust=Trust(certs / "server"))
+        run.path / "server",
+        run.halves.server,
+        ServiceConfig(signed=False),
+        Authenticator(trust=Trust(certs / "server")),
     )
     with serving(service, certs) as url:
         assert link_of(url, certs, "north").tickets("north") == ()
@@ -195,7 +201,7 @@ def test_a_name_with_several_addresses() -> None:
             await send({"type": "http.response.start", "status": 204, "headers": []})
             await send({"type": "http.response.body"})
 
-    server = HttpServer(app, sockets, Limits(), secured=None)
+    server = HttpServer(app, sockets, ConnectionLimits(), secured=None)
     with in_thread(server):
         for one in sockets:
             host = one.getsockname()[0]

@@ -17,7 +17,7 @@ from service.scene import EPOCHS, Scene
 from splitwiper.config import ClientConfig, to_toml
 from splitwiper.errors import ConfigError, CorruptError
 from splitwiper.service import logs, running
-from splitwiper.service.home import Home
+from splitwiper.service.site import Site
 from splitwiper.service.storing import open_store, read_server
 
 MODEL = f"""
@@ -52,7 +52,7 @@ def test_sites(scene: Scene, tmp_path: Path, certs: Path) -> None:
     (ticket,) = (one.id for one in scene.north.requests())
     np.savez(rows, inputs=scene.rows["north"][0], labels=scene.rows["north"][1])
     commands = {
-        "predict": ("predict", work, "north", rows, "--at-home"),
+        "predict": ("predict", work, "north", rows, "--local"),
         "verify": ("verify", work),
         "certificate": ("certificate", work, ticket),
         "head": ("head", work),
@@ -67,7 +67,7 @@ def test_sites(scene: Scene, tmp_path: Path, certs: Path) -> None:
     told = f'name = "north"\nurl = "{scene.url}"\ncerts = "{certs / "clients" / "north"}"\ndata = "rows.npz"\n'
     (tmp_path / "north.toml").write_text(f"{told}spot_check = 1.0\n{MODEL}[client]\n{own}", encoding="utf-8")
     changing = {
-        "join": ("join", tmp_path / "north.toml", "--home", work, "--patience", 0),
+        "join": ("join", tmp_path / "north.toml", "--site", work, "--patience", 0),
         "forget": ("forget", work, "--class", "cat", "--patience", 0),
     }
     assert troubles(site, work, changing, DAMAGES[::2]) == []
@@ -100,6 +100,6 @@ def test_no_new_store_is_made_over_the_rest_of_another(scene: Scene, tmp_path: P
 
 def test_a_sites_own_file_is_named(scene: Scene, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "north", tmp_path / "work")
-    (tmp_path / "work" / "home.toml").write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"work/home.toml: name is missing. Restore the file from a backup"):
-        Home(tmp_path / "work")
+    (tmp_path / "work" / "site.toml").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"work/site.toml: name is missing. Restore the file from a backup"):
+        Site(tmp_path / "work")

@@ -23,9 +23,9 @@ from splitwiper.errors import DataError, DiskFullError
 from splitwiper.server import Server
 from splitwiper.service import appending
 from splitwiper.service.appending import append
-from splitwiper.service.home.own_key import OwnKey
 from splitwiper.service.identity import client_context
-from splitwiper.store import ServerTree, files, pieces
+from splitwiper.service.site.own_key import OwnKey
+from splitwiper.store import ServerStore, files, pieces
 from splitwiper.store.files import file_digest
 from splitwiper.store.pieces import Passing
 
@@ -39,18 +39,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def taken(root: Path, path: Path) -> None:
-    """The server has the file, and its book says what is in it."""
-    tree = ServerTree(root)
-    record = tree.shard("north")
+    """The server has the file, and its database says what is in it."""
+    store = ServerStore(root)
+    record = store.shard("north")
     assert record.digest == file_digest(path)
-    tree.open(record)
+    store.open(record)
 
 
 def test_killed_in_mid_piece(tmp_path: Path) -> None:
     path, server = shard(tmp_path / "s", 90_000), Running(tmp_path, signed=False)
     data, stop = path.read_bytes(), threading.Event()
     context = client_context(server.certs / "clients" / "north")
-    own = OwnKey(tmp_path, ServerTree(tmp_path / "store").book.meta("run") or "")
+    own = OwnKey(tmp_path, ServerStore(tmp_path / "store").database.meta("run") or "")
     link_of(server.url, server.certs, "north", signer=own).register("north")
     begin = announced(path, signed=own.sign_shard("north", file_digest(path), said(), serial=1))
 
@@ -121,7 +121,7 @@ def test_a_client_that_lies_about_the_digest(url: str, http, run, tmp_path: Path
     north.patch(place, content=path.read_bytes(), headers={"Upload-Offset": "0"})
     told = north.post(f"{place}/finish", json=finished(other))
     assert told.status_code == 422 and "its digest differs" in told.json()["message"]
-    assert ServerTree(run.path / "server").shard("north") is None
+    assert ServerStore(run.path / "server").shard("north") is None
     assert list((run.path / "server" / "uploads").iterdir()) == []
 
 
@@ -196,7 +196,7 @@ def test_a_system_that_takes_less_than_it_is_given(tmp_path: Path, monkeypatch, 
 
 
 def test_a_copy_is_digested_itself(run, tmp_path: Path) -> None:
-    path, server = shard(tmp_path / "s"), Server(ServerTree(run.path / "server"), run.halves.server)
+    path, server = shard(tmp_path / "s"), Server(ServerStore(run.path / "server"), run.halves.server)
     (tmp_path / "link").symlink_to(path)  # it is copied, not given a second name
     assert server.upload("north", tmp_path / "link", said(), digest="0" * 64).digest == file_digest(path)
-    server.tree.book.close()
+    server.store.database.close()

@@ -20,14 +20,14 @@ from service.certificate.test_command import call
 from service.scene import EPOCHS, Scene, found
 from splitwiper.errors import ForkError, MismatchError
 from splitwiper.server import Server
-from splitwiper.service.api import proving
-from splitwiper.service.certificate import Head, Pins, SigningKey, certify, check, read_public
+from splitwiper.service.api import certificates
+from splitwiper.service.certificate import Pins, SigningKey, TreeHead, certify, check, read_public
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.certifying import certified
-from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.home.verifying import fingerprint_of, verify_site
+from splitwiper.service.site.own_key import OwnKey
+from splitwiper.service.site.verifying import fingerprint_of, verify_site
 from splitwiper.service.verifying import verify_both, verify_store
-from splitwiper.store import ServerTree, tickets
+from splitwiper.store import ServerStore, tickets
 from splitwiper.wire import Scores, Statement, Ticket, open_shard
 
 
@@ -66,7 +66,7 @@ def test_an_honest_server_passes_every_check_and_becomes_exact_once_recomputed(s
     for trusted in ([], [own], key, [SigningKey(bytes(32)).public]):  # keys that are not given do not count
         assert check(envelope, scene.keys(), attesters=trusted).outcome == "holds"
     # whoever has both folders needs nobody
-    receipt = scene.tree.receipt(ticket)
+    receipt = scene.server_store.receipt(ticket)
     assert (
         verify_store(scene.store).exact and verify_both(scene.store, partial(verify_site, scene.north))(receipt).exact
     )
@@ -75,7 +75,9 @@ def test_an_honest_server_passes_every_check_and_becomes_exact_once_recomputed(s
 def test_an_old_certificate_for_a_new_ticket(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = scene.forget(), scene.forget()
     assert scene.certificate(first).checked.holds  # late, and still right
-    monkeypatch.setattr(proving, "certified", lambda tree, cases, _, days: certified(tree, cases, first, days=days))
+    monkeypatch.setattr(
+        certificates, "certified", lambda store, cases, _, days: certified(store, cases, first, days=days)
+    )
     proof = scene.certificate(second)
     assert found(proof)["asked"] == found(proof)["own request"] == "mismatch"
     assert check(proof.envelope, scene.keys()).holds  # by itself it is a true one: only the requester can tell
@@ -84,11 +86,11 @@ def test_an_old_certificate_for_a_new_ticket(scene: Scene, monkeypatch: pytest.M
 def test_a_certificate_signed_by_a_stranger(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     ticket = scene.forget()
 
-    def forged(tree: ServerTree, cases: Any, which: str, days: float) -> dict[str, Any]:
-        kept_at(tree, which).unlink(missing_ok=True)
-        return certify(tree, which, SigningKey(b"x" * 32), request=cases.find(which).signed)
+    def forged(store: ServerStore, cases: Any, which: str, days: float) -> dict[str, Any]:
+        kept_at(store, which).unlink(missing_ok=True)
+        return certify(store, which, SigningKey(b"x" * 32), request=cases.find(which).signed)
 
-    monkeypatch.setattr(proving, "certified", forged)
+    monkeypatch.setattr(certificates, "certified", forged)
     proof = scene.certificate(ticket)
     assert found(proof) == {"signature": "mismatch"} and proof.checked.outcome == "mismatch"
 
@@ -108,25 +110,25 @@ def test_one_model_certified_another_in_use(scene: Scene, monkeypatch: pytest.Mo
 
 
 def test_another_model_is_handed_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticket, weights = scene.forget(), ServerTree.weights
-    old = {name: tensor + 1.0 for name, tensor in scene.tree.weights(scene.tree.model()).items()}
-    monkeypatch.setattr(ServerTree, "weights", lambda *_: old)
+    ticket, weights = scene.forget(), ServerStore.weights
+    old = {name: tensor + 1.0 for name, tensor in scene.server_store.weights(scene.server_store.model()).items()}
+    monkeypatch.setattr(ServerStore, "weights", lambda *_: old)
     assert found(scene.certificate(ticket))["model"] == "mismatch"
     with pytest.raises(MismatchError, match="not the one it commits to"):
-        scene.north.predict("north", scene.rows["north"][0], at_home=True)
-    monkeypatch.setattr(ServerTree, "weights", weights)
+        scene.north.predict("north", scene.rows["north"][0], local=True)
+    monkeypatch.setattr(ServerStore, "weights", weights)
     # with a fresh commitment to match, it is not in the ledger
-    model = ServerTree.model
-    monkeypatch.setattr(ServerTree, "model", lambda self: dataclasses.replace(model(self), salt=b"n" * 32))
+    model = ServerStore.model
+    monkeypatch.setattr(ServerStore, "model", lambda self: dataclasses.replace(model(self), salt=b"n" * 32))
     with pytest.raises(MismatchError, match="not the newest of its ledger"):
         scene.south.predict("south", scene.rows["south"][0])
 
 
 def test_a_shard_that_its_site_did_not_sign(scene: Scene) -> None:
-    tree, record = scene.tree, scene.tree.shard("north")
+    store, record = scene.server_store, scene.server_store.shard("north")
     signed = json.loads(record.signed)
-    for altered in ({**signed, "signatures": json.loads(scene.tree.shard("south").signed)["signatures"]}, None):
-        with tree.book.change() as db:
+    for altered in ({**signed, "signatures": json.loads(scene.server_store.shard("south").signed)["signatures"]}, None):
+        with store.database.change() as db:
             text = json.dumps(altered) if altered else None
             db.execute("UPDATE shards SET signed = ? WHERE client = 'north'", (text,))
         outcomes = {one.what: one.outcome for one in scene.audit().checked.checks}
@@ -138,19 +140,19 @@ def test_a_site_that_the_server_made_up(scene: Scene) -> None:
     """Registered and signed for by the server itself, with another site's shard: only keys from outside show it."""
     folder, ghost = scene.folder / "keys", SigningKey.generate()
     folder.mkdir()
-    for home in (scene.north, scene.south):
-        (folder / f"{home.config.name}.pem").write_bytes(home.own_key.public.pem())
+    for site in (scene.north, scene.south):
+        (folder / f"{site.config.name}.pem").write_bytes(site.own_key.public.pem())
     known = {one.what: one.outcome for one in scene.audit(sites="keys").checked.checks}
     assert "sites" not in known and known["server half"] == "exact"
-    tree, record, salt = scene.tree, scene.tree.shard("north"), b"g" * 32
-    tree.register_key("ghost", ghost.public.raw.hex())
+    store, record, salt = scene.server_store, scene.server_store.shard("north"), b"g" * 32
+    store.register_key("ghost", ghost.public.raw.hex())
     said = Statement("", "", "", {}, salt=salt.hex())
-    own = OwnKey(scene.folder / "nowhere", tree.book.meta("run"))
+    own = OwnKey(scene.folder / "nowhere", store.database.meta("run"))
     own.key = lambda: ghost
     signed = json.dumps(own.sign_shard("ghost", record.digest, said, serial=1))
     shutil.copy(scene.store / "shards" / record.file, scene.folder / "copy")
-    with tree.staging(scene.folder / "copy") as staged:
-        tree.accept("ghost", staged, open_shard(staged), said, signed=signed)
+    with store.staging(scene.folder / "copy") as staged:
+        store.accept("ghost", staged, open_shard(staged), said, signed=signed)
     scene.train()
     seen = {one.what: (one.outcome, one.detail) for one in scene.audit(sites="keys").checked.checks}
     assert seen["shard of ghost"][0] == "unverifiable" and "no public key of this site" in seen["shard of ghost"][1]
@@ -184,7 +186,7 @@ def test_a_ledger_that_is_not_the_one_of_the_last_audit(scene: Scene) -> None:
     pins = Pins(scene.folder / "audit" / "heads")
     seen = pins.newest()
     assert seen is not None and pins.signed(seen) is not None
-    for other, words in ((Head(seen.size + 5, "ab" * 32), "rolled back"), (Head(1, "ab" * 32), "forked")):
+    for other, words in ((TreeHead(seen.size + 5, "ab" * 32), "rolled back"), (TreeHead(1, "ab" * 32), "forked")):
         shutil.rmtree(pins.folder)
         pins.keep(other)
         with pytest.raises(ForkError, match=words):

@@ -17,7 +17,7 @@ from service.disks import Disk
 from service.processes import Running, answers, data
 from service.serving import link_of
 from splitwiper.errors import BusyError, DiskFullError, FailingError
-from splitwiper.store import ServerTree, files
+from splitwiper.store import ServerStore, files
 from splitwiper.wire import Request
 
 # --- a real small disk -------------------------------------------------------------------------------------------
@@ -51,13 +51,13 @@ def logged(folder: Path, words: str) -> bool:
 
 
 def test_a_server_whose_disk_is_full_says_so_and_recovers(server: Running, disk: Disk, tmp_path: Path) -> None:
-    rows, tree = data(), ServerTree(disk.folder / "store")
-    with closing(server.home("north")) as north:
+    rows, server_store = data(), ServerStore(disk.folder / "store")
+    with closing(server.site("north")) as north:
         north.link._tries = 1
         disk.fill()
         with pytest.raises((FailingError, BusyError), match="no room"):
             north.learn(rows["north"])
-        assert tree.shards() == () and tree.clients() == {}
+        assert server_store.shards() == () and server_store.clients() == {}
         disk.empty()
         north.learn(rows["north"])
         before = answers(north, rows["north"][0])
@@ -75,41 +75,41 @@ def test_a_server_whose_disk_is_full_says_so_and_recovers(server: Running, disk:
         north.settle(patience=20)
         assert north.await_receipt(ticket, patience=60).exact
         assert "bird" not in answers(north, rows["north"][0])
-        assert [s.rows for s in tree.shards()] == [20]
+        assert [s.rows for s in server_store.shards()] == [20]
 
 
 def test_a_disk_that_fills_up_while_training_is_tried_again(server: Running, disk: Disk, tmp_path: Path) -> None:
-    rows, tree = data(), ServerTree(disk.folder / "store")
-    with closing(server.home("north")) as north:
+    rows, server_store = data(), ServerStore(disk.folder / "store")
+    with closing(server.site("north")) as north:
         north.learn(rows["north"])
-        waited(tree.model)
+        waited(server_store.model)
         assert server.kill_worker()  # another one comes in a moment, and finds the disk full
-        with closing(server.home("south")) as south:
+        with closing(server.site("south")) as south:
             south.learn(rows["south"])
         disk.fill()
-        waited(lambda: logged(tmp_path, "no room left") or tree.is_current())
+        waited(lambda: logged(tmp_path, "no room left") or server_store.is_current())
         disk.empty()
-        waited(lambda: tree.is_current() and tree.model())
+        waited(lambda: server_store.is_current() and server_store.model())
         assert answers(north, rows["north"][0][:3])
-        assert [s.client for s in tree.shards()] == ["north", "south"]
+        assert [s.client for s in server_store.shards()] == ["north", "south"]
 
 
 def test_a_clients_disk_is_full_while_it_forgets(tmp_path: Path, disk: Disk) -> None:
     running = Running(tmp_path)
     try:
         rows = data()
-        with closing(running.home("north", folder=disk.folder / "home")) as north:
+        with closing(running.site("north", folder=disk.folder / "site")) as north:
             north.learn(rows["north"])
             disk.fill()
             with pytest.raises(DiskFullError, match="make room"):
                 north.forget(classes=["bird"])
-            assert not north.client.tree.suppressed() and not north.client.tree.requests("open", "sent", "done")
+            assert not north.client.store.suppressed() and not north.client.store.requests("open", "sent", "done")
             disk.empty()
             ticket = north.forget(classes=["bird"])
             disk.fill()
             with pytest.raises(DiskFullError, match="make room"):
                 north.settle(patience=0)
-            assert len(north.client.tree.suppressed()) == 10  # they stay forgotten
+            assert len(north.client.store.suppressed()) == 10  # they stay forgotten
             disk.empty()
             north.settle(patience=20)
             assert north.await_receipt(ticket, patience=60).exact
@@ -146,14 +146,14 @@ def test_an_upload_at_every_step(url: str, certs: Path, run, http, tmp_path: Pat
         full = Full(root, number)
         with files.watch(full), suppress(FailingError, BusyError):
             link.upload("north", path, said())
-        tree = ServerTree(root)
-        assert tree.shard("north").rows in (5 + number, 6 + number) or number == 1, full.hit
-        tree.open(tree.shard("north"))  # what counts is whole
+        server_store = ServerStore(root)
+        assert server_store.shard("north").rows in (5 + number, 6 + number) or number == 1, full.hit
+        server_store.open(server_store.shard("north"))  # what counts is whole
         if not full.hit:
             break
         steps.add(full.hit)
         link.upload("north", path, said())
-        assert ServerTree(root).shard("north").rows == 6 + number, full.hit
+        assert ServerStore(root).shard("north").rows == 6 + number, full.hit
         assert list((root / "uploads").iterdir()) == [], full.hit
         assert len(list((root / "shards").iterdir())) == 1 and list((root / "incoming").iterdir()) == []
     assert not full.hit and number > 5 and steps >= {"append", "commit", "link"}, (number, steps)

@@ -13,7 +13,7 @@ import torch
 from federation.runs import three
 from service.serving import connected, link_of
 from splitwiper.errors import QuotaError
-from splitwiper.service.access import Held
+from splitwiper.service.access import MemoryQuota
 from splitwiper.service.api import app, receiving
 
 MEMORY = 1 << 17
@@ -93,7 +93,7 @@ def test_what_comes_fast_enough_has_its_time(scarce: str, certs: Path) -> None:
 
 
 def test_a_client_takes_no_more_than_is_left_for_others() -> None:
-    held = Held(1000)
+    held = MemoryQuota(1000)
     with held.keeping("north") as first, held.keeping("north") as second, held.keeping("south") as other:
         first.take(300)
         second.take(200)  # half of it all
@@ -110,7 +110,7 @@ def test_a_client_takes_no_more_than_is_left_for_others() -> None:
 
 
 def test_many_that_hold_what_they_may_leave_room() -> None:
-    held = Held(1 << 20)
+    held = MemoryQuota(1 << 20)
     for number in range(12):
         share = (1 << 20) >> (number + 1)
         held.take(f"c{number}", share)

@@ -15,7 +15,7 @@ from service.scene import Scene
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.certificate import Attestation, Envelope, PublicKey, SigningKey, check
 from splitwiper.service.certificate.attestation import MOST
-from splitwiper.service.home.verifying import fingerprint_of
+from splitwiper.service.site.verifying import fingerprint_of
 
 
 @pytest.fixture(scope="module")

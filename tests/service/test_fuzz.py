@@ -17,7 +17,7 @@ import pytest
 from service.conftest import shard
 from service.fuzzing import Calls, damaged, resident, sent
 from splitwiper import __version__
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 RESULTS = Path(__file__).parents[2] / "results" / "soak" / "fuzz.jsonl"
 GROWTH = 60 << 20
@@ -61,7 +61,7 @@ def fuzzed(url: str, http, run, folder: Path, *, calls: int, shards: int, seed: 
     assert found["memory grown by bytes"] < GROWTH
     assert north.get("/healthz").status_code == 200
     assert sent(north, good, folder / "fine")[-1] == 200
-    assert ServerTree(run.path / "server").shard("north").rows == 6
+    assert ServerStore(run.path / "server").shard("north").rows == 6
     return dict(found)
 
 

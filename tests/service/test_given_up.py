@@ -13,17 +13,17 @@ import pytest
 
 from service.processes import Running, settled
 from service.serving import link_of
-from service.talking import PARTITION, SECRET, homes, together, wards
+from service.talking import PARTITION, SECRET, sites, together, wards
 from splitwiper import Label
 from splitwiper.errors import AbsentClientError, DataError
 from splitwiper.masking.consensus import Participant
+from splitwiper.masking.negotiation import Negotiation
 from splitwiper.masking.sealing import GroupKey
-from splitwiper.masking.talk import Talk
-from splitwiper.service.home.agreeing import Gathering
-from splitwiper.service.home.link import HttpsLink
-from splitwiper.service.shared_book import service_book
-from splitwiper.service.talks import Talks
-from splitwiper.store import ServerTree
+from splitwiper.service.database import service_database
+from splitwiper.service.negotiations import Negotiations
+from splitwiper.service.site.agreeing import Gathering
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.store import ServerStore
 from splitwiper.wire import lock_of
 
 KEY = GroupKey.of(SECRET, federation="f")
@@ -31,7 +31,7 @@ YEAR = 365 * 24.0
 
 
 def bodies(store: Path, topic: str = "labels/1") -> list[bytes]:
-    return [message.body for message in ServerTree(store).posted(topic)]
+    return [message.body for message in ServerStore(store).posted(topic)]
 
 
 def is_stored(store: Path, words: list[bytes]) -> bool:
@@ -42,11 +42,11 @@ def is_stored(store: Path, words: list[bytes]) -> bool:
 
 def test_a_talk_that_is_given_up_is_erased_at_once(server: Running, tmp_path: Path) -> None:
     rows, store, all_three = wards(), tmp_path / "store", ("north", "south", "west")
-    with homes(server, ("north", "south"), invitation=SECRET) as here:
+    with sites(server, ("north", "south"), invitation=SECRET) as here:
         north, south = here.values()
-        for home in (north, south):
+        for site in (north, south):
             with pytest.raises(AbsentClientError):
-                home.learn(rows[home.config.name], gathering=Gathering(members=all_three, patience=0))
+                site.learn(rows[site.config.name], gathering=Gathering(members=all_three, patience=0))
         words = bodies(store)
         assert len(words) >= 2 and is_stored(store, words)
         with pytest.raises(AbsentClientError, match="waits for 'north'"):  # west never comes
@@ -55,40 +55,40 @@ def test_a_talk_that_is_given_up_is_erased_at_once(server: Running, tmp_path: Pa
         assert not is_stored(store, words)  # north's too, which has not come again yet
         together({"north": north, "south": south}, rows)
         assert all(bodies(store, "labels/2"))
-        book = north.client.group.codebook()
-        assert book.version == 2
-    with closing(server.home("west", masking=PARTITION, invitation=SECRET)) as west:  # it does come
+        codebook = north.client.group.codebook()
+        assert codebook.version == 2
+    with closing(server.site("west", masking=PARTITION, invitation=SECRET)) as west:  # it does come
         with pytest.raises(DataError, match="'scarlatina' is not in the codebook"):
             west.learn(rows["west"])
         x, y = rows["west"]
         west.learn((x[y == "influenza"], y[y == "influenza"]))
-        assert west.client.group.codebook() == book
+        assert west.client.group.codebook() == codebook
     assert [shard.client for shard in settled(store).shards()] == ["north", "south", "west"]
 
 
 def test_a_talk_in_which_nobody_spoke_still_leads_to_the_next(server: Running, tmp_path: Path) -> None:
     rows, store = wards(), tmp_path / "store"
-    with homes(server, ("north",), invitation=SECRET) as here:
+    with sites(server, ("north",), invitation=SECRET) as here:
         north = here["north"]
         for members, anew in (("south",), False), (("east",), True), (("south",), True):
             with pytest.raises(AbsentClientError):
                 north.learn(rows["north"], gathering=Gathering(members=members, anew=anew, patience=0))
     assert [len(bodies(store, f"labels/{number}")) for number in (1, 2, 3)] == [2, 1, 1]  # east would have begun
-    with closing(service_book(store)) as book:
-        ended = {row["topic"]: row["ended"] for row in book.read("SELECT * FROM talks")}
+    with closing(service_database(store)) as database:
+        ended = {row["topic"]: row["ended"] for row in database.read("SELECT * FROM talks")}
     assert ended == {"labels/1": 1, "labels/2": 1, "labels/3": 0}
 
 
-# --- without homes: who talks has labels, a key and a link -----------------------------------------------------
+# --- without sites: who talks has labels, a key and a link -----------------------------------------------------
 
 
 def person(name: str, *labels: str) -> Participant:
     return Participant(name, {Label("", label) for label in labels}, PARTITION, Random(name))
 
 
-def talked(url: str, certs: Path, *names: str, words: int = 100) -> dict[str, Talk]:
+def talked(url: str, certs: Path, *names: str, words: int = 100) -> dict[str, Negotiation]:
     """Let clients talk until so many words were said, or all agree."""
-    talks = {name: Talk(link_of(url, certs, name), KEY, 1, strict=False) for name in names}
+    talks = {name: Negotiation(link_of(url, certs, name), KEY, 1, strict=False) for name in names}
     people = {name: person(name, "measles", name) for name in names}
     while not any(talk.consensus for talk in talks.values()):
         for name, talk in talks.items():
@@ -110,7 +110,7 @@ def test_strangers_erase_their_own_words_alone(url: str, certs: Path, run) -> No
         west.ended("labels/1", proof)
     assert bodies(store) == [*said, b"", said[0]]
     west.ended("labels/7", own)
-    late = Talk(west, KEY, 1, strict=False)
+    late = Negotiation(west, KEY, 1, strict=False)
     late.listen()
     assert late.words == 3 and set(late.unread) == {"west"}
     west.ended("labels/1", talk.proof)  # one of the group can
@@ -147,28 +147,28 @@ def test_an_idle_server_erases_what_nobody_goes_on_with(serve, certs: Path, run)
     link.ended("labels/1")
     time.sleep(2.9)
     assert [bool(body) for body in bodies(store)] == [False] * 3 + [True] * (len(bodies(store)) - 3)
-    late = Talk(link_of(url, certs, "west"), KEY, 1, strict=False)
+    late = Negotiation(link_of(url, certs, "west"), KEY, 1, strict=False)
     late.listen()
     assert late.consensus == again["south"].consensus
 
 
 @pytest.fixture
-def board(run, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Talks]:
+def board(run, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Negotiations]:
     """A server process's talks; the next call makes those of its successor. Clocks are at so many hours."""
     store = run.path / "server"
-    book, real = service_book(store), time.time()
-    book.create({})
+    database, real = service_database(store), time.time()
+    database.create({})
 
-    def process() -> Talks:
-        return Talks(book, ServerTree(store), 24.0, lambda: 3600 * process.now)
+    def process() -> Negotiations:
+        return Negotiations(database, ServerStore(store), 24.0, lambda: 3600 * process.now)
 
-    process.now, process.wall, process.book, process.tree = 0.0, 0.0, book, ServerTree(store)
+    process.now, process.wall, process.database, process.store = 0.0, 0.0, database, ServerStore(store)
     monkeypatch.setattr(time, "time", lambda: real + 3600 * process.wall)
     return process
 
 
 def post(board, topic: str, place: int = 0) -> None:
-    board.tree.post("north", topic, place, b"word", shared=True)
+    board.store.post("north", topic, place, b"word", shared=True)
 
 
 def test_old_talks_go_by_the_clock_that_nobody_sets(board) -> None:
@@ -178,20 +178,20 @@ def test_old_talks_go_by_the_clock_that_nobody_sets(board) -> None:
         here.spoken(topic)
     here.ended("labels/2")
     board.now, board.wall = 20.0, YEAR
-    here.expire(board.tree)
+    here.expire(board.store)
     here.listened("labels/3")
     here.listened("labels/4")  # there is none
-    assert board.tree.topics() == {"labels/1", "labels/2", "labels/3"}
+    assert board.store.topics() == {"labels/1", "labels/2", "labels/3"}
     board.now = 24.1
-    here.expire(board.tree)
-    assert board.tree.topics() == {"labels/2", "labels/3"}
+    here.expire(board.store)
+    assert board.store.topics() == {"labels/2", "labels/3"}
     board.now = 44.1
-    here.expire(board.tree)
-    assert board.tree.topics() == {"labels/2"}
+    here.expire(board.store)
+    assert board.store.topics() == {"labels/2"}
     post(board, "labels/1", 1)  # begun anew
     here.spoken("labels/1")
-    here.expire(board.tree)
-    assert board.tree.topics() == {"labels/1", "labels/2"}
+    here.expire(board.store)
+    assert board.store.topics() == {"labels/1", "labels/2"}
 
 
 def test_old_talks_go_after_a_restart_as_well(board) -> None:
@@ -201,23 +201,23 @@ def test_old_talks_go_after_a_restart_as_well(board) -> None:
     post(board, "labels/2")  # and the server was killed before it took note
     board.now, board.wall = -500.0, 23.0  # another machine's clock, a day later
     here = board()
-    here.expire(board.tree)
-    assert board.tree.topics() == {"labels/1", "labels/2"}
+    here.expire(board.store)
+    assert board.store.topics() == {"labels/1", "labels/2"}
     board.now, board.wall = -486.9, 36.1
-    here.expire(board.tree)
-    assert board.tree.topics() == {"labels/2"}
+    here.expire(board.store)
+    assert board.store.topics() == {"labels/2"}
     board.now = -475.0
-    here.expire(board.tree)
-    assert board.tree.topics() == set()
+    here.expire(board.store)
+    assert board.store.topics() == set()
 
 
 def test_what_was_agreed_on_with_an_older_server_stays(board) -> None:
-    with board.book.change() as db:
+    with board.database.change() as db:
         db.execute("DROP TABLE talks")
     post(board, "labels/1")
     here = board()
     for now in (0.0, 1000.0):
         board.now = board.wall = now
-        here.expire(board.tree)
-        board().expire(board.tree)
-    assert board.tree.topics() == {"labels/1"}
+        here.expire(board.store)
+        board().expire(board.store)
+    assert board.store.topics() == {"labels/1"}

@@ -15,12 +15,12 @@ from service.conftest import COMMITTED, said, shard
 from service.serving import link_of
 from splitwiper.errors import ForkError, UnreachableError
 from splitwiper.service.calls.guard import LedgerGuard
-from splitwiper.service.certificate import Envelope, Head, Keyring, Log, PublicKey, SignedHead, SigningKey
+from splitwiper.service.certificate import Envelope, Keyring, Log, PublicKey, SignedHead, SigningKey, TreeHead
 from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.succession import succeed
-from splitwiper.service.home.link import HttpsLink
-from splitwiper.store import ServerTree, ledger
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Request
 
 
@@ -52,20 +52,20 @@ def between() -> Tampering:
 
 
 @pytest.fixture
-def tree(run) -> ServerTree:
-    return ServerTree(run.path / "server")
+def store(run) -> ServerStore:
+    return ServerStore(run.path / "server")
 
 
 @pytest.fixture
-def site(serve, between: Tampering, certs: Path, tree: ServerTree, tmp_path: Path) -> HttpsLink:
+def site(serve, between: Tampering, certs: Path, store: ServerStore, tmp_path: Path) -> HttpsLink:
     """North's link, with a guard and nothing pinned yet."""
     url = serve(wrap=between.wrap)
-    guard = LedgerGuard(tmp_path / "north", tree.book.meta("run"), tmp_path)
+    guard = LedgerGuard(tmp_path / "north", store.database.meta("run"), tmp_path)
     return link_of(url, certs, "north", guard=guard, tries=1)
 
 
-def grow(tree: ServerTree, entries: int = 1) -> None:
-    with tree.book.change() as db:
+def grow(store: ServerStore, entries: int = 1) -> None:
+    with store.database.change() as db:
         for _ in range(entries):
             ledger.append(db, {"kind": "shard", "client": "nobody"})
 
@@ -74,7 +74,7 @@ def shown(answer: httpx.Response) -> SignedHead:
     return SignedHead.from_header(answer.headers[HEAD])
 
 
-def test_every_answer_to_somebody_known(serve, http, tree: ServerTree) -> None:
+def test_every_answer_to_somebody_known(serve, http, store: ServerStore) -> None:
     url = serve(rate=1.0, burst=9)
     north, ops = http(url), http(url, "ops", "operators")
     answers = [
@@ -90,32 +90,35 @@ def test_every_answer_to_somebody_known(serve, http, tree: ServerTree) -> None:
         (north.get("/v1/requests"), 429),
         (ops.get("/v1/status"), 200),
     ]
-    public, federation = Keyring.of(tree).public(), tree.book.meta("run")
+    public, federation = Keyring.of(store).public(), store.database.meta("run")
     for answer, status in answers:
         assert answer.status_code == status, answer.text
         head = shown(answer)
         assert head.envelope.signers(public) and head.federation == federation
-        assert head.head == Log.of(tree).head()
+        assert head.head == Log.of(store).head()
         assert PROOF not in answer.headers
     assert len({answer.headers[HEAD] for answer, _ in answers}) == 1, "signed once for one state of the ledger"
     for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
         assert HEAD not in ops.get(path).headers
 
 
-def test_the_head_covers_what_the_answer_tells_of(site: HttpsLink, tree: ServerTree, tmp_path: Path) -> None:
+def test_the_head_covers_what_the_answer_tells_of(site: HttpsLink, store: ServerStore, tmp_path: Path) -> None:
     answers = list[httpx.Response]()
     site._http.event_hooks["response"] = [answers.append]
     site.upload("north", shard(tmp_path / "s"), said())
     finished = shown(answers[-1])
     assert answers[-1].url.path.endswith("/finish")
-    assert finished.head.size == len(ledger.entries(tree.book)) and ledger.entries(tree.book)[-1]["kind"] == "shard"
+    assert (
+        finished.head.size == len(ledger.entries(store.database))
+        and ledger.entries(store.database)[-1]["kind"] == "shard"
+    )
     site.submit(Request("t1", "north", "class", COMMITTED))
     assert shown(answers[-1]).head.size > finished.head.size
 
 
-def test_proofs_for_every_pair_of_sizes(serve, http, tree: ServerTree) -> None:
+def test_proofs_for_every_pair_of_sizes(serve, http, store: ServerStore) -> None:
     north = http(serve())
-    heads: dict[int, Head] = {}
+    heads: dict[int, TreeHead] = {}
     for _ in range(9):
         now = shown(north.get("/v1/federation")).head
         heads[now.size] = now
@@ -127,14 +130,14 @@ def test_proofs_for_every_pair_of_sizes(serve, http, tree: ServerTree) -> None:
                 if old.size <= new.size:
                     proof = north.get("/v1/ledger/consistency", params={"old": old.size, "new": new.size}).json()
                     assert follows(old, new, proof)
-        grow(tree)
+        grow(store)
     for odd in (str(now.size + 5), "-1", "x", "9" * 40, "0"):
         answer = north.get("/v1/federation", headers={SIZE: odd})
         assert answer.status_code == 200 and PROOF not in answer.headers and HEAD in answer.headers
 
 
 def test_a_site_pins_and_checks_each_head_once(
-    site: HttpsLink, tree: ServerTree, monkeypatch: pytest.MonkeyPatch
+    site: HttpsLink, store: ServerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked, real = list[bytes](), PublicKey.verifies
 
@@ -148,12 +151,12 @@ def test_a_site_pins_and_checks_each_head_once(
         site.tickets("north")
     assert checked == []
     for _ in range(20):
-        grow(tree)
+        grow(store)
         site.tickets("north")
     assert len(checked) == 20
     pins = site._guard.pins
-    assert pins.newest() == Log.of(tree).head() and len(pins.heads()) == 16
-    assert pins.signed(pins.newest()).envelope.signers(Keyring.of(tree).public())
+    assert pins.newest() == Log.of(store).head() and len(pins.heads()) == 16
+    assert pins.signed(pins.newest()).envelope.signers(Keyring.of(store).public())
 
 
 def changed_payload(headers: dict[bytes, bytes], old: bytes, new: bytes) -> None:
@@ -164,25 +167,25 @@ def changed_payload(headers: dict[bytes, bytes], old: bytes, new: bytes) -> None
 
 
 def _header(envelope: Envelope) -> bytes:
-    return SignedHead("", Head(0, ""), "", "", envelope).to_header().encode()
+    return SignedHead("", TreeHead(0, ""), "", "", envelope).to_header().encode()
 
 
-def test_heads_that_are_refused(site: HttpsLink, between: Tampering, tree: ServerTree, tmp_path: Path) -> None:
-    name, key = HEAD.lower().encode(), Keyring.of(tree).key()
+def test_heads_that_are_refused(site: HttpsLink, between: Tampering, store: ServerStore, tmp_path: Path) -> None:
+    name, key = HEAD.lower().encode(), Keyring.of(store).key()
     site.tickets("north")
     replayed = dict[bytes, bytes]()
     between.change = lambda headers: replayed.update({n: v for n, v in headers.items() if n.startswith(b"ledger-")})
     site.tickets("north")
-    grow(tree, 3)
+    grow(store, 3)
     between.change = lambda headers: None
     site.tickets("north")
     before = site._guard.pins.newest()
     root = before.root.encode()
 
-    def signed(by: SigningKey, federation: str, head: Head) -> bytes:
+    def signed(by: SigningKey, federation: str, head: TreeHead) -> bytes:
         return SignedHead.sign(federation, head, "2030-01-01", by).to_header().encode()
 
-    federation = tree.book.meta("run")
+    federation = store.database.meta("run")
     cases: dict[str, Callable[[dict[bytes, bytes]], Any]] = {
         "without the signed head": lambda h: h.pop(name),
         "cannot be read": lambda h: h.update({name: b"nonsense"}),
@@ -190,8 +193,8 @@ def test_heads_that_are_refused(site: HttpsLink, between: Tampering, tree: Serve
         "signed by no key": lambda h: h.update({name: signed(SigningKey.generate(), federation, before)}),
         "another federation": lambda h: h.update({name: signed(key, "elsewhere", before)}),
         "rolled back": lambda h: h.update(replayed),
-        "forked": lambda h: h.update({name: signed(key, federation, Head(before.size, "0" * 64))}),
-        "not the beginning": lambda h: h.update({name: signed(key, federation, Head(before.size + 1, "0" * 64))}),
+        "forked": lambda h: h.update({name: signed(key, federation, TreeHead(before.size, "0" * 64))}),
+        "not the beginning": lambda h: h.update({name: signed(key, federation, TreeHead(before.size + 1, "0" * 64))}),
     }
     for words, change in cases.items():
         between.change = change
@@ -206,14 +209,14 @@ def test_heads_that_are_refused(site: HttpsLink, between: Tampering, tree: Serve
     assert site.tickets("north") == ()  # the real server is believed as before
 
 
-def test_nothing_is_sent_before_the_first_look(site: HttpsLink, between: Tampering, tree: ServerTree) -> None:
+def test_nothing_is_sent_before_the_first_look(site: HttpsLink, between: Tampering, store: ServerStore) -> None:
     site.tickets("north")
     again = link_again(site)
     between.change = lambda headers: headers.pop(HEAD.lower().encode())
     between.calls.clear()
     with pytest.raises(ForkError, match="without the signed head"):
         again.submit(Request("t1", "north", "class", COMMITTED))
-    assert between.calls == ["GET /v1/ledger/head"] and tree.tickets() == ()
+    assert between.calls == ["GET /v1/ledger/head"] and store.tickets() == ()
 
 
 def link_again(site: HttpsLink) -> HttpsLink:
@@ -238,9 +241,9 @@ def test_errors_on_the_way_are_not_the_servers(site: HttpsLink, certs: Path, run
             other.tickets("north")
 
 
-def test_a_rotated_key_is_followed_and_another_is_not(site: HttpsLink, tree: ServerTree) -> None:
+def test_a_rotated_key_is_followed_and_another_is_not(site: HttpsLink, store: ServerStore) -> None:
     site.tickets("north")
-    ring = Keyring.of(tree)
+    ring = Keyring.of(store)
     ring.rotate()
     site.tickets("north")
     assert set(site._guard.server_keys.read()) == set(ring.public()) and len(ring.public()) == 2
@@ -251,16 +254,16 @@ def test_a_rotated_key_is_followed_and_another_is_not(site: HttpsLink, tree: Ser
     assert site._guard.pins.newest() == before
 
 
-def test_a_thief_of_a_revoked_key_is_refused(site: HttpsLink, between: Tampering, tree: ServerTree) -> None:
+def test_a_thief_of_a_revoked_key_is_refused(site: HttpsLink, between: Tampering, store: ServerStore) -> None:
     site.tickets("north")
-    ring, name, federation = Keyring.of(tree), HEAD.lower().encode(), tree.book.meta("run")
+    ring, name, federation = Keyring.of(store), HEAD.lower().encode(), store.database.meta("run")
     stolen = ring.key()
-    ring.revoke(tree, stolen.public, reason="a stolen laptop")
+    ring.revoke(store, stolen.public, reason="a stolen laptop")
     site.tickets("north")  # signed by the key after it, which is followed, and so is the revocation
     keys = site._guard.server_keys.read()
     assert keys.good == (ring.key().public,) and keys.revoked[stolen.public.id].reason == "a stolen laptop"
-    head, thief = Log.of(tree).head(), SigningKey.generate()
-    successor = tree.root / "signing" / "succession" / "thief.json"
+    head, thief = Log.of(store).head(), SigningKey.generate()
+    successor = store.root / "signing" / "succession" / "thief.json"
     successor.write_bytes(json.dumps(succeed(stolen, thief.public)).encode())
     for by, words in ((stolen, r"by a key that was revoked at .*\(a stolen laptop\)"), (thief, "by no key")):
         forged = SignedHead.sign(federation, head, "2030-01-01", by).to_header().encode()
@@ -270,12 +273,12 @@ def test_a_thief_of_a_revoked_key_is_refused(site: HttpsLink, between: Tampering
     assert site._guard.server_keys.read().good == keys.good
 
 
-def test_a_server_that_cannot_sign_says_so(site: HttpsLink, tree: ServerTree, http) -> None:
+def test_a_server_that_cannot_sign_says_so(site: HttpsLink, store: ServerStore, http) -> None:
     """A key that others can read is not used: clients go on trying, and operators still see how things stand."""
     site.tickets("north")
-    private = tree.root / "signing" / "private.pem"
+    private = store.root / "signing" / "private.pem"
     private.chmod(0o640)
-    grow(tree)
+    grow(store)
     site.tickets("north")  # the running server has it in memory
     private.touch()
     with pytest.raises(UnreachableError, match="500 without the head"):
@@ -286,13 +289,13 @@ def test_a_server_that_cannot_sign_says_so(site: HttpsLink, tree: ServerTree, ht
     site.tickets("north")
 
 
-def test_an_empty_folder_of_keys_locks_nobody_out(site: HttpsLink, tree: ServerTree) -> None:
+def test_an_empty_folder_of_keys_locks_nobody_out(site: HttpsLink, store: ServerStore) -> None:
     site._guard.server_keys.folder.mkdir(parents=True)  # killed between making it and writing to it
     site.tickets("north")
-    assert site._guard.server_keys.read().keys == Keyring.of(tree).public()
+    assert site._guard.server_keys.read().keys == Keyring.of(store).public()
 
 
-def test_two_processes_of_one_site(site: HttpsLink, certs: Path, between: Tampering, tree: ServerTree) -> None:
+def test_two_processes_of_one_site(site: HttpsLink, certs: Path, between: Tampering, store: ServerStore) -> None:
     """One of them pins while an answer to the other is under way: that is no rollback."""
     site.tickets("north")
     other = link_of(
@@ -306,10 +309,10 @@ def test_two_processes_of_one_site(site: HttpsLink, certs: Path, between: Tamper
     def meanwhile(answer: httpx.Response) -> None:
         if not nested:
             nested.append(True)
-            grow(tree, 3)
+            grow(store, 3)
             other.tickets("north")
 
-    grow(tree)
+    grow(store)
     site._http.event_hooks["response"] = [meanwhile]
     site.tickets("north")
-    assert nested and site._guard.pins.newest() == Log.of(tree).head()
+    assert nested and site._guard.pins.newest() == Log.of(store).head()

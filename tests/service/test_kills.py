@@ -28,7 +28,7 @@ from splitwiper import Config, Federation, ServerConfig, __version__
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import RequestError
 from splitwiper.seeding import state_digest
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 RESULTS = Path(__file__).parents[2] / "results" / "soak" / "service.jsonl"
 LABELS = {"north": ("bird", "cat", "dog"), "south": ("cat", "dog"), "west": ("cat", "eel")}
@@ -44,13 +44,13 @@ def carry_out(server: Running, operation: dict[str, Any]) -> None:
     """One operation of a client, to its end; it may be repeated."""
     torch.set_num_threads(1)
     name = operation["client"]
-    with closing(server.home(name)) as home:
+    with closing(server.site(name)) as site:
         if operation["do"] == "learn":
-            home.learn(part(name, operation["part"]))
+            site.learn(part(name, operation["part"]))
             return
         with suppress(RequestError):  # the one before was killed after it had suppressed them
-            home.forget(classes=[operation["class"]])
-        home.settle(patience=60)
+            site.forget(classes=[operation["class"]])
+        site.settle(patience=60)
 
 
 def plan(draw: random.Random) -> list[dict[str, Any]]:
@@ -106,16 +106,16 @@ def run_through(folder: Path, kills: int, seed: int) -> dict[str, Any]:
             if child.exitcode == 0:
                 break
         done.append(operation)
-    tree, end = ServerTree(folder / "store"), time.monotonic() + 120
-    while not tree.is_current() or tree.model() is None:
+    store, end = ServerStore(folder / "store"), time.monotonic() + 120
+    while not store.is_current() or store.model() is None:
         assert time.monotonic() < end, "the worker did not finish"
         time.sleep(0.1)
-    found = judged(folder, done, tree)
+    found = judged(folder, done, store)
     server.stop()
     return {**found, "kills": dict(killed), "operations": len(done), "seconds": round(time.monotonic() - began, 1)}
 
 
-def judged(folder: Path, done: list[dict[str, Any]], tree: ServerTree) -> dict[str, Any]:
+def judged(folder: Path, done: list[dict[str, Any]], store: ServerStore) -> dict[str, Any]:
     """Count what was promised, and what became of it."""
     rows, gone = left(done)
     config = Config(
@@ -126,15 +126,15 @@ def judged(folder: Path, done: list[dict[str, Any]], tree: ServerTree) -> dict[s
     )
     never = Federation(folder / "never", config=config)
     never.learn(rows)
-    other = ServerTree(folder / "never" / "server")
-    files = [path for path in [*(folder / "homes").rglob("*"), *(folder / "store").rglob("*")] if path.is_file()]
+    other = ServerStore(folder / "never" / "server")
+    files = [path for path in [*(folder / "sites").rglob("*"), *(folder / "store").rglob("*")] if path.is_file()]
     data = b"\0".join(path.read_bytes() for path in files)
     return {
-        "shards_lost": len({s.client for s in other.shards()} ^ {s.client for s in tree.shards()}),
-        "tickets_open": sum(ticket.state != "settled" for ticket in tree.tickets()),
+        "shards_lost": len({s.client for s in other.shards()} ^ {s.client for s in store.shards()}),
+        "tickets_open": sum(ticket.state != "settled" for ticket in store.tickets()),
         "rows_forgotten": len(gone),
         "forgotten_back": sum(raw in data for raw in gone),
-        "final_bits_equal": state_digest(tree.weights(tree.model())) == state_digest(other.weights(other.model())),
+        "final_bits_equal": state_digest(store.weights(store.model())) == state_digest(other.weights(other.model())),
     }
 
 

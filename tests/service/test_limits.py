@@ -22,7 +22,7 @@ from splitwiper import Federation, Label
 from splitwiper.errors import BusyError, DataError, FailingError, QuotaError
 from splitwiper.server import Server
 from splitwiper.service.pacing import Pacing
-from splitwiper.store import ServerTree, ledger, manifest_digest, tickets
+from splitwiper.store import ServerStore, ledger, manifest_digest, tickets
 from splitwiper.wire import Column, Request, Spent, Statement, write_shard
 from splitwiper.wire.transfer import compressed
 
@@ -54,15 +54,15 @@ def test_values_beyond_the_federations_bound_are_refused(serve, certs: Path, tmp
 def test_a_site_notices_before_it_sends(run: Federation, serve, certs: Path, tmp_path: Path) -> None:
     from federation.runs import three
     from splitwiper.client import Client
-    from splitwiper.store import ClientTree
+    from splitwiper.store import ClientStore
 
     run.learn({"north": three()["north"]})
     link = link_of(serve(largest_value=1e-3), certs, "north", tries=1)
-    north = Client(ClientTree(run.path / "clients" / "north"), run.halves.client, run._server.columns, link)
-    generation = run._server.tree.shard("north").generation
+    north = Client(ClientStore(run.path / "clients" / "north"), run.halves.client, run._server.columns, link)
+    generation = run._server.store.shard("north").generation
     with pytest.raises(DataError, match=r"client 'north': column 'activation' has the value .*up to 0.001"):
         north.reupload()
-    assert run._server.tree.shard("north").generation == generation
+    assert run._server.store.shard("north").generation == generation
     assert list((run.path / "server" / "uploads").iterdir()) == []
 
 
@@ -113,7 +113,7 @@ def test_only_answered_requests_of_its_own_are_charged_to_a_client(
     serve, run: Federation, certs: Path, tmp_path
 ) -> None:
     """West says that it spent a lot on tickets that are another's, or not there: no receipt repeats it."""
-    url, tree = serve(), ServerTree(run.path / "server")
+    url, server_store = serve(), ServerStore(run.path / "server")
     north, west = (link_of(url, certs, name) for name in ("north", "west"))
     north.upload("north", shard(tmp_path / "n", 9), said())
     west.upload("west", shard(tmp_path / "w", 8), said())
@@ -123,15 +123,15 @@ def test_only_answered_requests_of_its_own_are_charged_to_a_client(
         west.upload("west", shard(tmp_path / "w", 8), Statement("c", "i", "k", {}, names, lots))
     north.upload("north", shard(tmp_path / "n", 7), said("t1"))
     run._server.train()
-    receipt = tree.receipt("t1")
+    receipt = server_store.receipt("t1")
     assert receipt.others == {"contacted": 0, "bytes": 0, "seconds": 0}
     assert north.certificate("t1")["payload"]
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), -1.0, 1e300, float("inf")])
 def test_what_is_charged_stays_within_bounds(run: Federation, tmp_path: Path, seconds: float) -> None:
-    tree = ServerTree(run.path / "server")
-    with tree.book.change() as db:
+    server_store = ServerStore(run.path / "server")
+    with server_store.database.change() as db:
         for _ in range(3):
             tickets.charge(db, "north", Spent(seconds, bytes_up=1 << 62, bytes_down=-5), 1 << 62)
         row = dict(db.execute("SELECT * FROM spent").fetchone())
@@ -163,12 +163,12 @@ def test_one_client_cannot_make_training_start_over_for_ever(serve, run: Federat
     west.submit(Request("w1", "west", "class", COMMITTED))
     with pytest.raises(QuotaError):
         send("t1")
-    before = run._server.tree.shards()
+    before = run._server.store.shards()
     with pytest.raises(QuotaError, match="What it asked to forget is forgotten"):  # it may always forget
         send("w1")
-    assert [one.client for one in run._server.tree.shards()] == ["north"] != [one.client for one in before]
+    assert [one.client for one in run._server.store.shards()] == ["north"] != [one.client for one in before]
     west.submit(Request("w2", "west", "class", COMMITTED))  # nothing is left to be erased
-    assert run._server.tree.ticket("w2").state == "settled"
+    assert run._server.store.ticket("w2").state == "settled"
     with pytest.raises(BusyError, match="look at its standing"):
         send("w1")
     for named in ((), ("w2",)):
@@ -186,24 +186,24 @@ def test_one_client_cannot_make_training_start_over_for_ever(serve, run: Federat
 
 def test_requests_cannot_make_training_start_over_for_ever(serve, run: Federation, certs: Path, tmp_path) -> None:
     """West asks and answers again and again: training starts over as often as `shards` says, and once for erasing."""
-    url, tree = serve(shards=2), ServerTree(run.path / "server")
+    url, server_store = serve(shards=2), ServerStore(run.path / "server")
     north, west = (link_of(url, certs, name, tries=1) for name in ("north", "west"))
     north.upload("north", shard(tmp_path / "n", 9), said())
     west.upload("west", shard(tmp_path / "w", 9), said())
     run._server.train()
     north.submit(Request("t1", "north", "class", COMMITTED))
     north.upload("north", shard(tmp_path / "n", 7), said("t1"))
-    manifests = {manifest_digest(tree.shards())}
+    manifests = {manifest_digest(server_store.shards())}
     for number in range(6):
         west.submit(Request(f"w{number}", "west", "class", COMMITTED))
         with suppress(BusyError):
             west.upload("west", shard(tmp_path / "w", 20 + number), said(f"w{number}"))
-        manifests.add(manifest_digest(tree.shards()))
+        manifests.add(manifest_digest(server_store.shards()))
     assert len(manifests) == 1 + 2 + 1
-    settled = {ticket.id for ticket in tree.tickets("west") if ticket.state == "settled"}
+    settled = {ticket.id for ticket in server_store.tickets("west") if ticket.state == "settled"}
     assert settled == {"w3", "w4", "w5"}  # those that found nothing to erase
     assert {receipt.ticket for receipt in run._server.train()} == {"t1", "w0", "w1", "w2"}
-    assert [entry["by"] for entry in ledger.entries(tree.book) if entry.get("by")] == ["pace"]
+    assert [entry["by"] for entry in ledger.entries(server_store.database) if entry.get("by")] == ["pace"]
     assert west.upload("west", shard(tmp_path / "w", 8), said()).generation == 5
 
 
@@ -274,7 +274,7 @@ def test_an_audit_has_restless_clients_wait_and_not_for_ever() -> None:
 
 def test_uploads_leave_room_for_forgetting(run: Federation, serve, http, certs: Path, tmp_path: Path) -> None:
     """With nothing left but the reserve, only a shard that forgets rows is taken."""
-    Server(ServerTree(run.path / "server"), run.halves.server).upload("north", shard(tmp_path / "n", 9), said())
+    Server(ServerStore(run.path / "server"), run.halves.server).upload("north", shard(tmp_path / "n", 9), said())
     before, later = http(serve(reserve=0.0)), http(url := serve(reserve=1.0))
     link, path = link_of(url, certs, "north", tries=1), shard(tmp_path / "o", 8)
     begun = before.post("/v1/uploads", json=announced(path)).json()["id"]
@@ -333,7 +333,7 @@ def test_one_that_forgets_makes_others_give_way(
 ) -> None:
     """Two clients asked; one of them begins, takes the whole reserve and stalls. The other one forgets all the same."""
     store = Path(shutil.copytree(run.path / "server", small / "server"))
-    server = Server(ServerTree(store), run.halves.server)
+    server = Server(ServerStore(store), run.halves.server)
     for name in ("north", "south"):
         server.upload(name, shard(tmp_path / name, 400_000), said())  # 14 MB each
     with service_over(store, run.halves.server, certs, reserve=0.5) as url:

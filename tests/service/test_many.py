@@ -8,9 +8,9 @@ from pathlib import Path
 
 from service.conftest import said, shard
 from service.serving import certificates, service_over
-from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import client_context
-from splitwiper.store import ServerTree
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.store import ServerStore
 
 
 def test_forty_clients_join_at_once(run, tmp_path: Path) -> None:
@@ -25,4 +25,4 @@ def test_forty_clients_join_at_once(run, tmp_path: Path) -> None:
 
     with service_over(run.path / "server", run.halves.server, certs) as url, ThreadPoolExecutor(len(names)) as pool:
         assert list(pool.map(join, names)) == [1] * len(names)
-    assert len(ServerTree(run.path / "server").shards()) == len(names)
+    assert len(ServerStore(run.path / "server").shards()) == len(names)

@@ -18,7 +18,7 @@ from splitwiper.service.certificate.heads import HEAD
 from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.service.heads import Heads
 from splitwiper.service.restoring import restore
-from splitwiper.store import ServerTree, ledger
+from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Ticket
 from splitwiper.wire.commitments import shard_commitment
 
@@ -32,16 +32,16 @@ def scene(tmp_path: Path, certs: Path) -> Iterator[Scene]:
 
 def answer_as_of_now(scene: Scene, lie: pytest.MonkeyPatch, *, signs: bool = True) -> None:
     """Have the server answer for ever with the model of now, show its entry as the newest, and sign that it is."""
-    copied, seq = scene.folder / "copied", Log.of(scene.tree).newest("model")
+    copied, seq = scene.folder / "copied", Log.of(scene.server_store).newest("model")
     shutil.copytree(scene.store, copied)
-    old, model, predict, newest = ServerTree(copied), Server.model, Server.predict, Log.newest
+    old, model, predict, newest = ServerStore(copied), Server.model, Server.predict, Log.newest
 
     def of_old(method):  # type: ignore[no-untyped-def]
-        return lambda _, *given: method(Server(ServerTree(old.root), scene.halves.server), *given)
+        return lambda _, *given: method(Server(ServerStore(old.root), scene.halves.server), *given)
 
     lie.setattr(Server, "model", of_old(model))
     lie.setattr(Server, "predict", of_old(predict))
-    commitment = Log.of(scene.tree).model()
+    commitment = Log.of(scene.server_store).model()
     if signs:
         lie.setattr(Log, "model", lambda *_: commitment)
     lie.setattr(Log, "newest", lambda log, kind, **also: seq if kind == "model" else newest(log, kind, **also))
@@ -57,9 +57,9 @@ def test_the_model_from_before_is_refused_though_it_is_in_the_ledger(
         ticket = scene.forget()
         proof = scene.certificate(ticket)
         assert found(proof)["model"] == "mismatch" == found(proof)["predictions"], proof.checked.checks
-        for at_home in (False, True):
+        for local in (False, True):
             with pytest.raises(MismatchError, match="older model"):
-                scene.north.predict("north", rows, at_home=at_home)
+                scene.north.predict("north", rows, local=local)
         assert scene.south.predict("south", scene.rows["south"][0])  # which knows nothing of the request
         (told,) = [one for one in scene.audit().checked.checks if one.what == "model"]
         assert told.outcome == "mismatch" and "signed head" in told.detail
@@ -75,15 +75,15 @@ def test_who_asked_for_nothing_notices_an_old_model_by_the_signed_head(
     with monkeypatch.context() as lie:
         answer_as_of_now(scene, lie, signs=False)
         scene.forget()
-        for at_home in (False, True):
+        for local in (False, True):
             with pytest.raises(MismatchError, match="not the newest of its ledger"):
-                scene.south.predict("south", scene.rows["south"][0], at_home=at_home)
+                scene.south.predict("south", scene.rows["south"][0], local=local)
     assert scene.south.predict("south", scene.rows["south"][0])
 
 
 def test_two_heads_of_one_ledger_that_name_different_models(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     assert scene.south.predict("south", scene.rows["south"][0])
-    key, head = Keyring.of(scene.tree).key(), Log.of(scene.tree).head()
+    key, head = Keyring.of(scene.server_store).key(), Log.of(scene.server_store).head()
     forged = SignedHead.sign(scene.south.guard.federation, head, "2030-01-01", key, model="a" * 64)
     monkeypatch.setattr(Heads, "_made", lambda *_: [(HEAD.lower().encode(), forged.to_header().encode())])
     with pytest.raises(ForkError, match="name different models as its newest"):
@@ -92,13 +92,13 @@ def test_two_heads_of_one_ledger_that_name_different_models(scene: Scene, monkey
 
 def test_an_auditor_takes_no_shard_from_before_a_settled_request(scene: Scene) -> None:
     """The site signed it once: the signature alone does not show that it still stands."""
-    old = scene.tree.shard("north")
+    old = scene.server_store.shard("north")
     kept = (scene.store / "shards" / old.file).read_bytes()
-    row = tuple(scene.tree.book.one("SELECT * FROM shards WHERE client = 'north'"))
+    row = tuple(scene.server_store.database.one("SELECT * FROM shards WHERE client = 'north'"))
     scene.forget()
     assert scene.audit().checked.exact
-    tree = scene.tree
-    with tree.book.change() as db:
+    store = scene.server_store
+    with store.database.change() as db:
         db.execute("DELETE FROM shards WHERE client = 'north'")
         db.execute(f"INSERT INTO shards VALUES ({', '.join('?' * len(row))})", row)
         ledger.append(db, {"kind": "shard", "client": "north", "shard": shard_commitment(old.salt, old.digest)})
@@ -136,7 +136,7 @@ def test_a_backup_from_between_a_request_and_its_answer(scene: Scene) -> None:
 
 
 def _serial(scene: Scene) -> int:
-    return ShardStatement.read(json.loads(scene.tree.shard("north").signed)).serial
+    return ShardStatement.read(json.loads(scene.server_store.shard("north").signed)).serial
 
 
 def test_no_row_is_erased_on_the_word_of_a_server(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

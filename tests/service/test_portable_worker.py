@@ -21,8 +21,8 @@ def test_the_worker_trains_under_the_profile(tmp_path: Path) -> None:
     free = {name: value for name, value in ENVIRONMENT.items() if name not in SWITCHES}
     server = Running(tmp_path, numerics="portable", environment=free)
     try:
-        with closing(server.home("north")) as home:
-            home.learn(data()["north"])
+        with closing(server.site("north")) as site:
+            site.learn(data()["north"])
         model = settled(tmp_path / "store").model()
         assert model is not None and model.fingerprint["numerics"] == "portable 1"
     finally:

@@ -21,8 +21,8 @@ from service.serving import link_of, service_over
 from splitwiper import Federation
 from splitwiper.errors import IdentityError
 from splitwiper.server import Server
-from splitwiper.service.api import predicting
-from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.api import predictions
+from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.turns import Turns
 from splitwiper.wire.codecs import pack, ranges_in
 from splitwiper.wire.tensors import read_tensors
@@ -54,9 +54,9 @@ def test_a_codebook_is_a_word(url: str, http, tmp_path: Path) -> None:
 
 
 def test_the_bits_of_an_answer_depend_on_the_request_alone(learned, serve, certs: Path) -> None:
-    link, rows = link_of(serve(), certs, "north"), torch.rand(2 * predicting.PIECE + 44, 8)
+    link, rows = link_of(serve(), certs, "north"), torch.rand(2 * predictions.PIECE + 44, 8)
     whole = link.predict("north", {"activation": rows}).logits
-    parts = [link.predict("north", {"activation": part}).logits for part in rows.split(predicting.PIECE)]
+    parts = [link.predict("north", {"activation": part}).logits for part in rows.split(predictions.PIECE)]
     assert torch.equal(whole, torch.cat(parts))
 
 
@@ -107,7 +107,7 @@ def test_coded_activations_are_answered_and_checked(tmp_path: Path, certs: Path)
     run.learn(three())
     server = run._server
     ranges = ranges_in({"@low/activation": torch.zeros(8), "@step/activation": torch.full((8,), 0.01)})
-    rows = pack({"activation": torch.rand(predicting.PIECE + 3, 8)}, server.columns, "int8", ranges)
+    rows = pack({"activation": torch.rand(predictions.PIECE + 3, 8)}, server.columns, "int8", ranges)
     with service_over(run.path / "server", run.halves.server, certs) as url:
         there = link_of(url, certs, "north").predict("north", rows)
     assert torch.allclose(there.logits, server.predict("north", rows).logits, atol=1e-5)
@@ -155,7 +155,7 @@ def test_one_that_floods_and_others_are_served_in_turn(learned, serve, certs: Pa
     assert "north" in slow[slow.index("south") : last] and last < 60  # and not behind 96 pieces of north's
     for thread in threads:
         thread.join()
-    assert slow.count("north") == 6 * 2048 // predicting.PIECE
+    assert slow.count("north") == 6 * 2048 // predictions.PIECE
 
 
 def test_a_client_has_so_many_predictions_waiting(learned, serve, certs: Path, http, slow: list[str]) -> None:
@@ -190,12 +190,12 @@ def test_all_pieces_are_answered_by_one_model(learned, serve, http, monkeypatch:
         return dataclasses.replace(scores, model="old" if len(asked) < 3 else "new", logits=scores.logits + len(asked))
 
     monkeypatch.setattr(Server, "predict", changing)
-    rows = torch.zeros(3 * predicting.PIECE, 8)
+    rows = torch.zeros(3 * predictions.PIECE, 8)
     answer = http(serve()).post("/v1/predict", content=save({"activation": rows}))
-    assert asked == [predicting.PIECE] * 6  # two by the old one, one that shows it, and all again
+    assert asked == [predictions.PIECE] * 6  # two by the old one, one that shows it, and all again
     tensors, told = read_tensors(bytearray(answer.content))
     assert told["model"] == "new" and torch.equal(load(answer.content)["logits"], tensors["logits"])
-    first = tensors["logits"][:: predicting.PIECE, 0]
+    first = tensors["logits"][:: predictions.PIECE, 0]
     assert torch.allclose(first - first[0], torch.arange(3.0))
 
 

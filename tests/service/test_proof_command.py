@@ -15,7 +15,7 @@ from federation.runs import FEATURES
 from service.processes import Running, data, settled
 from service.scene import Scene
 from splitwiper.cli.app import app
-from splitwiper.service.api import proving
+from splitwiper.service.api import certificates
 from splitwiper.service.certifying import certified
 
 AUDITOR = f"""
@@ -47,8 +47,8 @@ def call_json(*words: object, code: int = 0) -> Any:
 def ward(tmp_path: Path) -> Iterator[Running]:
     running = Running(tmp_path)
     for name in ("north", "south"):
-        with closing(running.home(name)) as home:
-            home.learn(data()[name])
+        with closing(running.site(name)) as site:
+            site.learn(data()[name])
     settled(tmp_path / "store")
     yield running
     if running.process.poll() is None:
@@ -56,7 +56,7 @@ def ward(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_from_forgetting_to_exact(ward: Running, tmp_path: Path) -> None:
-    site, store = tmp_path / "homes" / "north", tmp_path / "store"
+    site, store = tmp_path / "sites" / "north", tmp_path / "store"
     keys = site / "north" / "server-keys"
     told = call("forget", site, "--class", "bird", "--certificate", tmp_path / "bird.json")
     assert "Forgotten at this site; the server certifies" in told and "xactly" not in told
@@ -93,7 +93,9 @@ def test_the_exit_code_is_the_certificates(tmp_path: Path, certs: Path, monkeypa
     scene = Scene(tmp_path, certs)
     first, second = scene.forget(), scene.forget()
     call("certificate", tmp_path / "north", first[:8])
-    monkeypatch.setattr(proving, "certified", lambda tree, cases, _, days: certified(tree, cases, first, days=days))
+    monkeypatch.setattr(
+        certificates, "certified", lambda server_store, cases, _, days: certified(server_store, cases, first, days=days)
+    )
     assert "certificate of something else" in call("certificate", tmp_path / "north", second, code=3)
     assert "is not accepted" in call("forget", tmp_path / "north", code=3)
     scene.close()
@@ -108,7 +110,7 @@ def test_the_exit_code_is_the_certificates(tmp_path: Path, certs: Path, monkeypa
     ],
 )
 def test_what_does_not_go_together(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
-    for name, file in (("SITE", "home.toml"), ("STORE", "server.db")):
+    for name, file in (("SITE", "site.toml"), ("STORE", "server.db")):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).touch()
     given = [tmp_path / word if word in ("SITE", "STORE") else word for word in words]

@@ -13,8 +13,8 @@ from service.conftest import COMMITTED, said, shard
 from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import UnreachableError
-from splitwiper.service.home.link import HttpsLink
-from splitwiper.store import ServerTree
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.store import ServerStore
 from splitwiper.wire import Request
 
 Call = tuple[str, str, dict[str, Any]]
@@ -39,24 +39,24 @@ def test_a_recorded_session_brings_nothing_back(tmp_path: Path) -> None:
     """Learn, forget, settle; then every call again, as it was and shuffled."""
     server = Running(tmp_path)
     try:
-        rows, tree = data(), ServerTree(tmp_path / "store")
-        with closing(server.home("north")) as north:
+        rows, store = data(), ServerStore(tmp_path / "store")
+        with closing(server.site("north")) as north:
             calls = record(north.link)
             north.learn(rows["north"])
             ticket = north.forget(classes=["bird"])
             north.settle(patience=30)
             receipt = north.await_receipt(ticket, patience=60)
-            kept, session = tree.shards(), [call for call in calls if call[0] != "GET"]
+            kept, session = store.shards(), [call for call in calls if call[0] != "GET"]
             assert [(s.rows, s.generation) for s in kept] == [(20, 2)] and len(session) >= 7
             draw = random.Random(3)
             with closing(link_of(server.url, server.certs, "north")) as again:
                 for order in (session, session[::-1], draw.sample(session, len(session))):
                     for method, url, how in order:
                         assert again._http.request(method, url, **how).status_code < 500, (method, url)
-            assert tree.shards() == kept and "bird" not in {label.name for label in tree.model().labels}
-            assert [t.state for t in tree.tickets()] == ["settled"] and north.link.receipt(ticket) == receipt
+            assert store.shards() == kept and "bird" not in {label.name for label in store.model().labels}
+            assert [t.state for t in store.tickets()] == ["settled"] and north.link.receipt(ticket) == receipt
             north.settle(patience=30)  # the client itself goes on as ever
-            assert tree.shards() == kept
+            assert store.shards() == kept
     finally:
         server.stop()
 
@@ -75,7 +75,7 @@ def test_a_piece_that_comes_twice_counts_once(url: str, certs: Path, run, tmp_pa
 
     link._once = twice
     assert link.upload("north", path, said()).generation == 1
-    assert ServerTree(run.path / "server").shard("north").rows == 50
+    assert ServerStore(run.path / "server").shard("north").rows == 50
     finish = calls[-1]
     assert link._http.request(finish[0], finish[1], **finish[2]).status_code == 404  # finished is finished
     assert link.upload("north", path, said()).generation == 1  # the same file is no new generation
@@ -83,7 +83,7 @@ def test_a_piece_that_comes_twice_counts_once(url: str, certs: Path, run, tmp_pa
 
 def test_an_old_upload_is_not_finished_after_a_newer_shard(url: str, certs: Path, run, tmp_path: Path) -> None:
     """The call that finishes an upload is held up on its way; meanwhile the client forgets."""
-    link, tree = link_of(url, certs, "north"), ServerTree(run.path / "server")
+    link, store = link_of(url, certs, "north"), ServerStore(run.path / "server")
     calls, call = list[Call](), link._call
 
     def held(method: str, place: str, **how: Any) -> httpx.Response:
@@ -100,4 +100,4 @@ def test_an_old_upload_is_not_finished_after_a_newer_shard(url: str, certs: Path
     link.upload("north", shard(tmp_path / "new", 6), said("t1"))
     ((method, place, how),) = calls
     assert link._http.request(method, place, **how).status_code == 404
-    assert tree.shard("north").rows == 6
+    assert store.shard("north").rows == 6

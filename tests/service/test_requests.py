@@ -16,13 +16,13 @@ from service.conftest import COMMITTED
 from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import DataError, IdentityError, NotFoundError
-from splitwiper.service.cases import Cases
 from splitwiper.service.certificate import Keyring, SignedRequest, SigningKey, check, followed
 from splitwiper.service.certificate.keys import read_public
 from splitwiper.service.certificate.site import Registration
-from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.shared_book import service_book
-from splitwiper.store import ServerTree
+from splitwiper.service.database import service_database
+from splitwiper.service.requests import RequestRecords
+from splitwiper.service.site.own_key import OwnKey
+from splitwiper.store import ServerStore
 from splitwiper.wire import Request
 
 KEY = SigningKey(bytes(32))
@@ -43,25 +43,25 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def cases(tmp_path: Path) -> Iterator[Cases]:
-    book = service_book(tmp_path)
-    book.create({})
-    found = Cases(book)
+def cases(tmp_path: Path) -> Iterator[RequestRecords]:
+    database = service_database(tmp_path)
+    database.create({})
+    found = RequestRecords(database)
     register(found)
     yield found
-    book.close()
+    database.close()
 
 
-def register(cases: Cases, key: SigningKey = KEY) -> None:
+def register(cases: RequestRecords, key: SigningKey = KEY) -> None:
     made = Registration("ward", "north", "2026-01-01", key.public.raw.hex())
     cases.register(made, made.sign(key))
 
 
-def receive(cases: Cases, given: dict[str, Any] | None, asked: Request = ASKED, *, must: bool = True) -> Any:
+def receive(cases: RequestRecords, given: dict[str, Any] | None, asked: Request = ASKED, *, must: bool = True) -> Any:
     return cases.receive(asked, given, federation="ward", must=must)
 
 
-def test_a_request_is_on_file_as_it_was_signed(cases: Cases) -> None:
+def test_a_request_is_on_file_as_it_was_signed(cases: RequestRecords) -> None:
     envelope = signed()
     case = receive(cases, envelope)
     assert case.signed == envelope and case == receive(cases, signed(made="2026-02-02"))  # sent again: the first stays
@@ -69,7 +69,7 @@ def test_a_request_is_on_file_as_it_was_signed(cases: Cases) -> None:
     assert SignedRequest.read(case.signed).made == "2026-01-01"
 
 
-def test_what_is_not_signed_is_refused_unless_settings_allow_it(cases: Cases) -> None:
+def test_what_is_not_signed_is_refused_unless_settings_allow_it(cases: RequestRecords) -> None:
     with pytest.raises(DataError, match="must be signed"):
         receive(cases, None)
     assert cases.find("t1") is None
@@ -86,13 +86,13 @@ def test_what_is_not_signed_is_refused_unless_settings_allow_it(cases: Cases) ->
         {"commitment": "d0" * 32},
     ],
 )
-def test_what_is_signed_must_be_what_is_asked(cases: Cases, other: dict[str, str]) -> None:
+def test_what_is_signed_must_be_what_is_asked(cases: RequestRecords, other: dict[str, str]) -> None:
     with pytest.raises(DataError, match="is not this request"):
         receive(cases, signed(**other))
     assert cases.find("t1") is None
 
 
-def test_forgeries_are_refused(cases: Cases) -> None:
+def test_forgeries_are_refused(cases: RequestRecords) -> None:
     envelope = signed()
     said = json.loads(base64.b64decode(envelope["payload"]))
     payload = json.dumps({**said, "level": "client"}, sort_keys=True, separators=(",", ":")).encode()
@@ -108,7 +108,7 @@ def test_forgeries_are_refused(cases: Cases) -> None:
     assert cases.find("t1") is None
 
 
-def test_only_the_registered_key_signs(cases: Cases) -> None:
+def test_only_the_registered_key_signs(cases: RequestRecords) -> None:
     receive(cases, signed())
     other = SigningKey(b"y" * 32)
     again = Request("t2", "north", "class", COMMITTED)
@@ -127,7 +127,7 @@ def test_only_the_registered_key_signs(cases: Cases) -> None:
     assert cases.key("north") == other.public.raw.hex()
 
 
-def test_a_ticket_is_one_clients_and_of_one_level(cases: Cases) -> None:
+def test_a_ticket_is_one_clients_and_of_one_level(cases: RequestRecords) -> None:
     receive(cases, signed())
     with pytest.raises(DataError, match="another request's"):
         receive(cases, signed(level="client"), Request("t1", "north", "client", COMMITTED))
@@ -168,16 +168,16 @@ def test_stages_a_certificate_with_the_request_and_a_rotated_key(tmp_path: Path)
     server = Running(tmp_path)
     rows = data()
     try:
-        with closing(server.home("north")) as home:
-            home.learn(rows["north"])
-            told = home.estimate()
+        with closing(server.site("north")) as site:
+            site.learn(rows["north"])
+            told = site.estimate()
             assert told is not None and set(told) == {"training_seconds", "waiting", "deadline_days"}
-            ticket = home.forget(classes=["bird"])
-            home.settle(patience=30)
-            home.await_receipt(ticket, patience=60)
-            proof = home.certificate(ticket)
+            ticket = site.forget(classes=["bird"])
+            site.settle(patience=30)
+            site.await_receipt(ticket, patience=60)
+            proof = site.certificate(ticket)
             assert {"request", "signature"} <= {one.what for one in proof.checked.checks} and proof.checked.holds
-            (one,) = home.link._call("GET", "/v1/requests").json()
+            (one,) = site.link._call("GET", "/v1/requests").json()
             assert list(one["stages"]) == ["received", "accepted", "erased", "retrained", "certified"]
             assert list(one["stages"].values()) == sorted(one["stages"].values())
             assert one["stage"] == "certified" and one["signed"] and not one["overdue"]
@@ -189,14 +189,14 @@ def test_stages_a_certificate_with_the_request_and_a_rotated_key(tmp_path: Path)
             # the operator takes another signing key: the client follows, because the old one signed it
             ring = Keyring(tmp_path / "store" / "signing")
             before, after = ring.key().public, ring.rotate().public
-            second = home.forget(classes=["cat"])
-            home.settle(patience=30)
-            home.await_receipt(second, patience=60)
-            assert home.certificate(second).checked.holds
-            keys = read_public(tmp_path / "homes" / "north" / "north" / "server-keys")
+            second = site.forget(classes=["cat"])
+            site.settle(patience=30)
+            site.await_receipt(second, patience=60)
+            assert site.certificate(second).checked.holds
+            keys = read_public(tmp_path / "sites" / "north" / "north" / "server-keys")
             assert {before, after} == set(keys)
             # an outsider with the old key alone is told that it does not know the signer
-            assert check(home.certificate(second).envelope, [before]).outcome == "mismatch"
+            assert check(site.certificate(second).envelope, [before]).outcome == "mismatch"
     finally:
         server.stop()
 
@@ -216,31 +216,31 @@ def test_only_keys_that_known_ones_signed_are_followed(tmp_path: Path) -> None:
 def test_a_certificate_must_show_the_clients_own_request(tmp_path: Path) -> None:
     server = Running(tmp_path)
     try:
-        with closing(server.home("north")) as home:
-            home.learn(data()["north"])
-            ticket = home.forget(classes=["bird"])
-            home.settle(patience=30)
-            home.await_receipt(ticket, patience=60)
-            envelope, keys = home.certificate(ticket).envelope, home.keys()
+        with closing(server.site("north")) as site:
+            site.learn(data()["north"])
+            ticket = site.forget(classes=["bird"])
+            site.settle(patience=30)
+            site.await_receipt(ticket, patience=60)
+            envelope, keys = site.certificate(ticket).envelope, site.keys()
     finally:
         server.stop()
     stranger = SigningKey(b"z" * 32).public
     found = check(envelope, keys, client_key=stranger)
     assert found.outcome == "mismatch" and "not by the client's" in found.reason
-    assert ServerTree(tmp_path / "store").ticket(ticket).erased
+    assert ServerStore(tmp_path / "store").ticket(ticket).erased
 
 
 def test_a_request_that_was_on_file_when_the_service_died_is_accepted(tmp_path: Path) -> None:
     server = Running(tmp_path)
     try:
-        with closing(server.home("north")) as home:
-            home.learn(data()["north"])
+        with closing(server.site("north")) as site:
+            site.learn(data()["north"])
         server.kill()
-        with closing(service_book(tmp_path / "store")) as book:
-            Cases(book).receive(ASKED, None, federation="", must=False)
+        with closing(service_database(tmp_path / "store")) as database:
+            RequestRecords(database).receive(ASKED, None, federation="", must=False)
         server.start()
-        with closing(server.home("north")) as home:
-            wait_for(lambda: "t1" in [ticket.id for ticket in home.link.tickets("north")])
+        with closing(server.site("north")) as site:
+            wait_for(lambda: "t1" in [ticket.id for ticket in site.link.tickets("north")])
     finally:
         server.stop()
 
@@ -249,17 +249,17 @@ def test_what_cannot_be_certified_stops_nobody(tmp_path: Path) -> None:
     """A signing key that others can read is not used; training and forgetting go on, and certificates follow."""
     server = Running(tmp_path)
     try:
-        with closing(server.home("north")) as home:
-            home.learn(data()["north"])
+        with closing(server.site("north")) as site:
+            site.learn(data()["north"])
             ring = tmp_path / "store" / "signing" / "private.pem"
             ring.chmod(0o640)
-            first = home.forget(classes=["bird"])
-            home.settle(patience=30)
-            home.await_receipt(first, patience=60)
+            first = site.forget(classes=["bird"])
+            site.settle(patience=30)
+            site.await_receipt(first, patience=60)
             assert server.kill_worker()  # the next one finds a ticket that it cannot certify
-            second = home.forget(classes=["cat"])
-            home.settle(patience=30)
-            assert home.await_receipt(second, patience=60).exact
+            second = site.forget(classes=["cat"])
+            site.settle(patience=30)
+            assert site.await_receipt(second, patience=60).exact
             ring.chmod(0o600)
             assert server.kill_worker()
             wait_for(lambda: len(list((tmp_path / "store" / "certificates").glob("*.json"))) == 2)

@@ -12,21 +12,21 @@ from service.certificate.test_command import call, call_json
 from service.processes import Running, answers, data, settled, weights
 from service.scene import Scene
 from service.serving import link_of, service_over
-from splitwiper.cli.exits import exit_code
+from splitwiper.cli.exit_codes import exit_code
 from splitwiper.errors import BusyError, ForkError, FormatError, NotFoundError, RestoredError
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Envelope, Keyring, Keys, SignedHead, SigningKey
 from splitwiper.service.certificate.restoring import read_restored, record
-from splitwiper.service.home import Home
 from splitwiper.service.restoring import restore
+from splitwiper.service.site import Site
 from splitwiper.service.verifying import verify_store
-from splitwiper.store import ServerTree, ledger
+from splitwiper.store import ServerStore, ledger
 
 
-def forgets(home: Home, name: str) -> str:
-    ticket = home.forget(classes=[name])
-    home.settle(patience=30)
-    home.await_receipt(ticket, patience=60)
+def forgets(site: Site, name: str) -> str:
+    ticket = site.forget(classes=[name])
+    site.settle(patience=30)
+    site.await_receipt(ticket, patience=60)
     return ticket
 
 
@@ -69,11 +69,11 @@ def test_a_backup_in_place_of_the_store(tmp_path: Path, certs: Path) -> None:
 def test_rolled_back_and_restored(server: Running, tmp_path: Path) -> None:
     rows, store = data(), tmp_path / "store"
     for name in ("south", "north"):
-        with closing(server.home(name)) as home:
-            home.learn(rows[name])
+        with closing(server.site(name)) as site:
+            site.learn(rows[name])
     settled(store)
     backup = server.backup(tmp_path / "backup")
-    with closing(server.home("north")) as north:
+    with closing(server.site("north")) as north:
         ticket = forgets(north, "bird")
         assert north.certificate(ticket).checked.holds
         forgotten, x = weights(settled(store).root), rows["north"][0]
@@ -84,7 +84,7 @@ def test_rolled_back_and_restored(server: Running, tmp_path: Path) -> None:
         more = (rows["north"][0] + 1, rows["north"][1])
         for use in (
             lambda: north.predict("north", x),
-            lambda: north.predict("north", x, at_home=True),
+            lambda: north.predict("north", x, local=True),
             lambda: north.settle(patience=0),
             lambda: north.learn(more),
             north.restored,
@@ -98,43 +98,43 @@ def test_rolled_back_and_restored(server: Running, tmp_path: Path) -> None:
             restore(store, "while it is served")
 
         server.stop()
-        entries = len(ledger.entries(ServerTree(store).book))
+        entries = len(ledger.entries(ServerStore(store).database))
         said = call_json("restore", store, "--reason", "the disk failed")["restored"]
         assert said["size"] == entries and said["reason"] == "the disk failed"
         server.start()
         with pytest.raises(RestoredError, match="accept-restore") as problem:
             north.predict("north", x)
         assert "the disk failed" in str(problem.value) and exit_code(problem.value) == 11
-    with closing(server.home("south")) as south:  # its pins are older than the backup
+    with closing(server.site("south")) as south:  # its pins are older than the backup
         assert answers(south, rows["south"][0][:3])
         with pytest.raises(NotFoundError, match="nothing to accept"):
             south.restored()
-    folder = tmp_path / "homes" / "north"
+    folder = tmp_path / "sites" / "north"
     heads = {path.name for path in (folder / "north" / "heads").glob("*.json")}
     assert "add --yes" in call("accept-restore", folder, code=2).stderr
     evidence = Path(call_json("accept-restore", folder, "--yes")["evidence"])
     assert {path.name for path in evidence.iterdir()} == heads
-    with closing(server.home("north")) as north:
+    with closing(server.site("north")) as north:
         north.await_receipt(ticket, patience=60)
         assert "bird" not in answers(north, x) and weights(settled(store).root) == forgotten
         assert north.certificate(ticket).checked.holds
         with pytest.raises(NotFoundError, match="nothing to accept"):
             north.restored()
-    assert "restored" in {entry["kind"] for entry in ledger.entries(ServerTree(store).book)}
+    assert "restored" in {entry["kind"] for entry in ledger.entries(ServerStore(store).database)}
 
 
 def grow(store: Path, entries: int, client: str = "nobody") -> None:
-    tree = ServerTree(store)
-    with tree.book.change() as db:
+    server_store = ServerStore(store)
+    with server_store.database.change() as db:
         for _ in range(entries):
             ledger.append(db, {"kind": "shard", "client": client})
-    tree.book.close()
+    server_store.database.close()
 
 
 def test_what_an_entry_explains(serve, run, certs: Path, tmp_path: Path) -> None:
     """A fork from before a site's pins is not excused by a backup that had more; one restored twice is."""
     store = run.path / "server"
-    guard = LedgerGuard(tmp_path / "north", ServerTree(store).book.meta("run"), tmp_path)
+    guard = LedgerGuard(tmp_path / "north", ServerStore(store).database.meta("run"), tmp_path)
     url = serve()
     link_of(url, certs, "north", guard=guard).head()  # from here on there is a key
     for name in ("forked", "once"):
@@ -173,12 +173,12 @@ def test_what_an_entry_explains(serve, run, certs: Path, tmp_path: Path) -> None
 
 def test_an_entry_that_is_not_signed_or_not_in_the_ledger(serve, run, certs: Path, tmp_path: Path) -> None:
     store = run.path / "server"
-    tree = ServerTree(store)
+    server_store = ServerStore(store)
     link = link_of(serve(), certs, "north")
     link.head()
-    record(tree, "a broken disk")
+    record(server_store, "a broken disk")
     told = link.ask("/v1/ledger/restorations")
-    (one,), head, keys = told["restorations"], SignedHead.read(told["signed"]).head, Keyring.of(tree).keys()
+    (one,), head, keys = told["restorations"], SignedHead.read(told["signed"]).head, Keyring.of(server_store).keys()
     assert read_restored(one, head, keys).reason == "a broken disk"
     entry = one["entry"]
     stranger = Envelope.sign(b"{}", [SigningKey.generate()], payload_type="x").to_dict()

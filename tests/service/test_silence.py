@@ -11,7 +11,7 @@ import pytest
 from service.conftest import said, shard
 from service.serving import connected, link_of
 from splitwiper.service.protocol import Connection
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 SILENCE = 0.8
 """Seconds; a busy machine may keep a peer that is not silent waiting for half of them. By default it is a minute."""
@@ -80,7 +80,7 @@ def test_a_line_that_is_cut_in_the_middle_of_a_piece(impatient: str, certs: Path
 
     link._once = cut
     assert link.upload("north", path, said()).generation == 1
-    assert ServerTree(run.path / "server").shard("north").rows == 3000
+    assert ServerStore(run.path / "server").shard("north").rows == 3000
     silent[0].close()
 
 
@@ -112,6 +112,6 @@ def test_frames_that_hold_nothing_are_silence(impatient: str, certs: Path) -> No
 
 
 def test_an_answer_that_takes_long_is_not_silence(impatient: str, http, monkeypatch: pytest.MonkeyPatch) -> None:
-    clients = ServerTree.clients
-    monkeypatch.setattr(ServerTree, "clients", lambda tree: (time.sleep(3 * SILENCE), clients(tree))[1])
+    clients = ServerStore.clients
+    monkeypatch.setattr(ServerStore, "clients", lambda store: (time.sleep(3 * SILENCE), clients(store))[1])
     assert http(impatient, "ops", "operators").get("/v1/status").status_code == 200

@@ -16,7 +16,7 @@ from service.scene import Scene
 from splitwiper.cli.app import app
 from splitwiper.config import ClientConfig, ModelConfig, to_toml
 from splitwiper.errors import ConfigError, InputError, UnreachableError
-from splitwiper.service.home import Home, HomeConfig, join
+from splitwiper.service.site import Site, SiteConfig, join
 
 
 def call(*words: object, code: int = 0) -> Result:
@@ -31,9 +31,9 @@ def told(result: Result) -> str:
     return " ".join(result.stderr.split())
 
 
-def site_of(scene: Scene, name: str, certs: str = "") -> HomeConfig:
+def site_of(scene: Scene, name: str, certs: str = "") -> SiteConfig:
     folder = str(scene.certs / "clients" / (certs or name))
-    return HomeConfig(name=name, url=scene.url, certs=folder, spot_check=1.0, model=ModelConfig(**MODEL))
+    return SiteConfig(name=name, url=scene.url, certs=folder, spot_check=1.0, model=ModelConfig(**MODEL))
 
 
 OWN = ClientConfig(epochs=2, batch=8, head_width=4, threads=1)
@@ -50,13 +50,13 @@ def test_a_name_that_the_certificate_does_not_state(tmp_path: Path, certs: Path)
     assert not (tmp_path / "wst").exists()
     # the certificate of a site that has joined is replaced by another client's
     other = dataclasses.replace(scene.north.config, certs=str(certs / "clients" / "south"))
-    (tmp_path / "north" / "home.toml").write_text(to_toml(other), encoding="utf-8")
+    (tmp_path / "north" / "site.toml").write_text(to_toml(other), encoding="utf-8")
     before = list(scene.calls)
-    home = Home(tmp_path / "north")
-    for act in (lambda: home.learn(scene.rows["north"]), lambda: home.settle(patience=0)):
+    site = Site(tmp_path / "north")
+    for act in (lambda: site.learn(scene.rows["north"]), lambda: site.settle(patience=0)):
         with pytest.raises(ConfigError, match="is that of client 'south'"):
             act()
-    home.close()
+    site.close()
     assert scene.calls == before  # nothing was sent
     scene.close()
 
@@ -87,10 +87,10 @@ def test_no_probabilities_are_made_up(tmp_path: Path, certs: Path) -> None:
     np.savez(tmp_path / "new.npz", inputs=x[:5])
     words = ("predict", tmp_path / "north", "north", tmp_path / "new.npz", "--proba", "--json")
     assert "most likely label alone" in told(refused := call(*words, code=2)) and refused.stdout == ""
-    assert "--at-home" in told(refused)
-    with pytest.raises(InputError, match="at_home=True"):
+    assert "--local" in told(refused)
+    with pytest.raises(InputError, match="local=True"):
         scene.north.predict_proba("north", x[:5])
-    there = json.loads(call(*words, "--at-home").stdout)
+    there = json.loads(call(*words, "--local").stdout)
     assert there["predictions"] == scene.north.predict("north", x[:5])
     assert sum(there["probabilities"][0]) == pytest.approx(1, abs=1e-5) and max(there["probabilities"][0]) < 0.999
     scene.close()
@@ -111,24 +111,24 @@ def test_rows_are_sent_once_for_labels_and_probabilities(tmp_path: Path, certs: 
 
 
 def test_an_interrupted_request_hands_its_certificate_over(server: Running, tmp_path: Path) -> None:
-    site, proof, receipt = tmp_path / "homes" / "north", tmp_path / "bird.json", tmp_path / "receipt.json"
-    home = server.home("north")
-    home.learn(data()["north"])
-    home.close()
+    folder, proof, receipt = tmp_path / "sites" / "north", tmp_path / "bird.json", tmp_path / "receipt.json"
+    site = server.site("north")
+    site.learn(data()["north"])
+    site.close()
     settled(tmp_path / "store")
-    asking = ("forget", site, "--class", "bird", "--certificate", proof, "--patience", 0)
+    asking = ("forget", folder, "--class", "bird", "--certificate", proof, "--patience", 0)
     server.stop()
     call(*asking, code=12)
     call(*asking, code=12)  # the same command goes on with its request
-    again = told(call("forget", site, "--class", "bird", "--class", "cat", "--patience", 0, code=2))
-    assert "A request is waiting already" in again and f"splitwiper forget {site}" in again
+    again = told(call("forget", folder, "--class", "bird", "--class", "cat", "--patience", 0, code=2))
+    assert "A request is waiting already" in again and f"splitwiper forget {folder}" in again
     server.start()
-    finished = call("forget", site, "--certificate", proof, "--receipt", receipt)
+    finished = call("forget", folder, "--certificate", proof, "--receipt", receipt)
     assert "Forgotten at this site" in finished.stdout and proof.exists() and receipt.exists()
     proof.unlink()  # also once the site has it
-    assert "Nothing is left" not in call("forget", site, "--certificate", proof).stdout and proof.exists()
+    assert "Nothing is left" not in call("forget", folder, "--certificate", proof).stdout and proof.exists()
     assert "Nothing is left to do" in call("forget", site).stdout
-    call("verify", proof, "--key", site / "north" / "server-keys")
+    call("verify", proof, "--key", folder / "north" / "server-keys")
 
 
 def test_joining_goes_on_when_the_server_comes_back(tmp_path: Path, certs: Path) -> None:
@@ -163,3 +163,8 @@ def test_a_request_without_rows_names_what_waits(tmp_path: Path, certs: Path) ->
     several = told(call("forget", tmp_path / "north", "--certificate", tmp_path / "c.json", code=2))
     assert "2 requests were finished" in several and "--out FILE" in several
     scene.close()
+
+
+def test_a_site_of_an_earlier_version_says_what_to_rename(tmp_path: Path) -> None:
+    (tmp_path / "home.toml").write_text("name = 'north'\n", encoding="utf-8")
+    assert "rename home.toml in it to site.toml" in told(call("forget", tmp_path, code=6))

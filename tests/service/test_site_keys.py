@@ -19,9 +19,9 @@ from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import ConfigError, DataError, FormatError, IdentityError
 from splitwiper.service.certificate import SigningKey
 from splitwiper.service.certificate.site import Registration, ShardStatement
-from splitwiper.service.home import HomeConfig, join
-from splitwiper.service.home.link import HttpsLink
-from splitwiper.service.home.own_key import OwnKey
+from splitwiper.service.site import SiteConfig, join
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.service.site.own_key import OwnKey
 from splitwiper.store import ledger
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Request, Statement
@@ -39,12 +39,12 @@ def scene(tmp_path: Path, certs: Path) -> Iterator[Scene]:
 def thief(scene: Scene, **more: object) -> HttpsLink:
     """Somebody with north's TLS key and a key of its own."""
     (scene.folder / "thief").mkdir(exist_ok=True)
-    federation = scene.tree.book.meta("run") or ""
+    federation = scene.server_store.database.meta("run") or ""
     return link_of(scene.url, scene.certs, "north", signer=OwnKey(scene.folder / "thief", federation), tries=1, **more)
 
 
 def test_with_the_tls_key_alone_nothing_can_be_done_in_a_sites_name(scene: Scene, tmp_path: Path) -> None:
-    before, other = scene.tree.shards(), shard(tmp_path / "other")
+    before, other = scene.server_store.shards(), shard(tmp_path / "other")
     salted = said()
     for link in (thief(scene), link_of(scene.url, scene.certs, "north", tries=1)):
         for call in (
@@ -56,23 +56,23 @@ def test_with_the_tls_key_alone_nothing_can_be_done_in_a_sites_name(scene: Scene
                 call()
     with pytest.raises(IdentityError, match="another key"):
         thief(scene).register("north")
-    assert scene.tree.shards() == before and not scene.tree.tickets()
+    assert scene.server_store.shards() == before and not scene.server_store.tickets()
 
 
 def test_what_a_site_signed_before_cannot_be_sent_again(scene: Scene) -> None:
     """The thief has an old shard, and what the site signed about it: forgotten rows do not come back by that."""
-    record = scene.tree.shard("north")
+    record = scene.server_store.shard("north")
     old = scene.folder / "old"
     old.write_bytes((scene.store / "shards" / record.file).read_bytes())
     signed = json.loads(record.signed)
     scene.forget()
-    newest = scene.tree.shard("north")
+    newest = scene.server_store.shard("north")
     replay = link_of(scene.url, scene.certs, "north", tries=1)
     statement = {"config": "c", "initial": "i", "key": "k", "fingerprint": {}, "salt": record.salt.hex()}
     begin = {"size": old.stat().st_size, "mark": record.digest, "statement": statement, "signed": signed}
     with pytest.raises(DataError, match="was accepted before: it is an old one"):
         replay._call("POST", "/v1/uploads", json=begin)
-    assert scene.tree.shard("north") == newest
+    assert scene.server_store.shard("north") == newest
 
 
 def test_a_signature_is_for_one_shard_and_one_statement(scene: Scene, tmp_path: Path) -> None:
@@ -96,24 +96,24 @@ def test_a_signature_is_for_one_shard_and_one_statement(scene: Scene, tmp_path: 
 
 
 def test_keys_are_in_the_ledger_and_signatures_go_with_their_shards(scene: Scene) -> None:
-    entries = ledger.entries(scene.tree.book)
+    entries = ledger.entries(scene.server_store.database)
     joined = {entry["client"]: entry["key"] for entry in entries if entry["kind"] == "joined"}
-    assert joined == {home.config.name: home.own_key.public.raw.hex() for home in (scene.north, scene.south)}
-    first = scene.tree.shard("north")
+    assert joined == {site.config.name: site.own_key.public.raw.hex() for site in (scene.north, scene.south)}
+    first = scene.server_store.shard("north")
     made = ShardStatement.read(json.loads(first.signed))
     assert (made.client, made.digest, made.key) == ("north", first.digest, joined["north"])
     scene.forget()
     assert first.signed.encode() not in (scene.store / "server.db").read_bytes()
-    assert ShardStatement.read(json.loads(scene.tree.shard("north").signed)).serial > made.serial
+    assert ShardStatement.read(json.loads(scene.server_store.shard("north").signed)).serial > made.serial
 
 
 def test_the_name_is_the_certificates(scene: Scene, tmp_path: Path) -> None:
     certs = str(scene.certs / "clients" / "north")
     for name, folder in (("east", certs), ("tuv", str(scene.certs / "auditors" / "tuv"))):
-        config = HomeConfig(name=name, url=scene.url, certs=folder, model=ModelConfig(**MODEL))
+        config = SiteConfig(name=name, url=scene.url, certs=folder, model=ModelConfig(**MODEL))
         with pytest.raises(ConfigError, match="the certificate in"):
             join(tmp_path / "new", config, ClientConfig())
-    registered = OwnKey(tmp_path / "thief", scene.tree.book.meta("run") or "")
+    registered = OwnKey(tmp_path / "thief", scene.server_store.database.meta("run") or "")
     (tmp_path / "thief").mkdir()
     with pytest.raises(DataError, match="must be the one in its certificate"):
         scene.north.link._call("POST", "/v1/site-key", json=registered.register("south"))

@@ -13,7 +13,7 @@ import pytest
 from reliability.test_fencing import run_out
 from service.scene import Scene, found
 from splitwiper.errors import FencedError
-from splitwiper.service.home import Home
+from splitwiper.service.site import Site
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def uploading(scene: Scene, rows: object) -> Iterator[tuple[threading.Event, lis
 
     def learn() -> None:
         try:
-            with closing(Home(scene.folder / "north")) as home:
-                home.learn(rows)
+            with closing(Site(scene.folder / "north")) as site:
+                site.learn(rows)
         except Exception as problem:
             raised.append(problem)
 
@@ -45,17 +45,17 @@ def uploading(scene: Scene, rows: object) -> Iterator[tuple[threading.Event, lis
 def test_forgetting_does_not_wait_for_a_slow_upload(tmp_path: Path, certs: Path) -> None:
     scene = Scene(tmp_path, certs)
     x, y = scene.rows["north"]
-    with closing(Home(tmp_path / "north")) as other, uploading(scene, (x + 1, y)) as (gate, raised):
+    with closing(Site(tmp_path / "north")) as other, uploading(scene, (x + 1, y)) as (gate, raised):
         ticket = other.forget(classes=["bird"])
         assert not gate.is_set()  # the shard with these rows is still on its way
-        assert len(other.client.tree.suppressed()) == 2 * int((y == "bird").sum())
+        assert len(other.client.store.suppressed()) == 2 * int((y == "bird").sum())
     assert raised == []
     scene.north.settle(patience=30)
     scene.train()
     proof = scene.certificate(ticket)
     assert proof, proof.checked.reason
     assert found(proof)["shard before"] == found(proof)["shard after"] == "holds"
-    assert "bird" not in {str(label.name) for label in scene.tree.model().labels}
+    assert "bird" not in {str(label.name) for label in scene.server_store.model().labels}
     scene.close()
 
 
@@ -63,25 +63,25 @@ def test_a_shard_that_comes_late_is_not_taken(tmp_path: Path, certs: Path) -> No
     """One process sleeps through its lease while its shard travels; another takes over and forgets rows in it."""
     scene = Scene(tmp_path, certs)
     x, y = scene.rows["north"]
-    with closing(Home(tmp_path / "north")) as other, uploading(scene, (x + 1, y)) as (gate, raised):
+    with closing(Site(tmp_path / "north")) as other, uploading(scene, (x + 1, y)) as (gate, raised):
         run_out(tmp_path / "north" / "north" / "client.db")
         other.forget(classes=["bird"])
         other.settle(patience=30)
-        newest = scene.tree.shard("north")
+        newest = scene.server_store.shard("north")
         gate.set()
     assert [type(problem) for problem in raised] == [FencedError]
-    assert scene.tree.shard("north") == newest and newest.rows == 2 * int((y != "bird").sum())
+    assert scene.server_store.shard("north") == newest and newest.rows == 2 * int((y != "bird").sum())
     scene.train()
-    assert "bird" not in {str(label.name) for label in scene.tree.model().labels}
+    assert "bird" not in {str(label.name) for label in scene.server_store.model().labels}
     scene.close()
 
 
 def test_withdrawing_is_fenced_too(tmp_path: Path, certs: Path) -> None:
     scene = Scene(tmp_path, certs)
     client, other = scene.north.client, scene.north.client
-    with client.tree.book.lease("working"):
+    with client.store.database.lease("working"):
         run_out(tmp_path / "north" / "north" / "client.db")
-        with other.tree.book.lease("working too"), pytest.raises(FencedError):
+        with other.store.database.lease("working too"), pytest.raises(FencedError):
             client._withdraw(())
-    assert scene.tree.shard("north") is not None
+    assert scene.server_store.shard("north") is not None
     scene.close()

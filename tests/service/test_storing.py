@@ -10,7 +10,7 @@ from splitwiper import Config
 from splitwiper.errors import ConfigError, InputError
 from splitwiper.server import Server
 from splitwiper.service.storing import open_store, read_server
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 MODEL = """
 [model]
@@ -41,7 +41,7 @@ def test_between_organisations_training_keeps_a_transcript(tmp_path: Path, text:
     assert settings.config.server.transcript is transcript
     assert not Config().server.transcript  # in one process it is off
     halves = open_store(tmp_path / "store", settings)
-    assert Server(ServerTree(tmp_path / "store"), halves.server).config == settings.config.server
+    assert Server(ServerStore(tmp_path / "store"), halves.server).config == settings.config.server
     open_store(tmp_path / "store", settings)
     other = file(tmp_path, f"[server]\ntranscript = {str(not transcript).lower()}\n{MODEL}")
     with pytest.raises(InputError, match="made with other settings"):

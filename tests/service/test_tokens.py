@@ -11,16 +11,16 @@ import pytest
 from service.conftest import said, shard
 from service.serving import OPEN, in_thread, opened
 from splitwiper.errors import ConfigError, IdentityError
-from splitwiper.service.access import Gate
+from splitwiper.service.access import Authenticator
 from splitwiper.service.api import Service, create_app
 from splitwiper.service.calls.config import CallerConfig
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Log
-from splitwiper.service.home.link import HttpsLink
 from splitwiper.service.identity import Authority, Principal, Tokens
-from splitwiper.service.listening import HttpServer, Limits, listen
+from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.store import ServerTree
+from splitwiper.service.site.link import HttpsLink
+from splitwiper.store import ServerStore
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def tokens(tmp_path: Path) -> Tokens:
 @pytest.fixture
 def url(run, tokens: Tokens) -> Iterator[str]:
     """Plain HTTP, as behind a proxy on the same machine."""
-    service = Service(run.path / "server", run.halves.server, ServiceConfig(**OPEN), Gate(tokens=tokens))
-    server = HttpServer(create_app(service), listen("127.0.0.1", 0), Limits(), secured=None)
+    service = Service(run.path / "server", run.halves.server, ServiceConfig(**OPEN), Authenticator(tokens=tokens))
+    server = HttpServer(create_app(service), listen("127.0.0.1", 0), ConnectionLimits(), secured=None)
     with in_thread(server):
         yield server.url
 
@@ -54,12 +54,12 @@ def test_a_token_is_an_identity(url: str, tokens: Tokens, tmp_path: Path) -> Non
 
 
 def test_the_ledger_is_shown_and_checked(url: str, tokens: Tokens, run, tmp_path: Path) -> None:
-    tree = ServerTree(run.path / "server")
-    guard = LedgerGuard(tmp_path / "north", tree.book.meta("run"), tmp_path)
+    store = ServerStore(run.path / "server")
+    guard = LedgerGuard(tmp_path / "north", store.database.meta("run"), tmp_path)
     north = HttpsLink(url, token=tokens.add(Principal("client", "north")), tries=1, guard=guard)
     opened.append(north)
     north.upload("north", shard(tmp_path / "s"), said())
-    assert guard.pins.newest() == Log.of(tree).head()
+    assert guard.pins.newest() == Log.of(store).head()
     tokens.revoke("north")
     with pytest.raises(IdentityError, match="revoked"):  # to somebody unknown nothing is shown
         north.tickets("north")

@@ -14,7 +14,7 @@ from service.conftest import announced, finished, said, shard
 from service.serving import link_of
 from splitwiper.errors import BusyError, DataError, QuotaError
 from splitwiper.service.appending import append
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.store.pieces import Passing
 
 
@@ -37,7 +37,7 @@ def test_it_goes_on_where_it_was(url: str, http, run, tmp_path: Path) -> None:
     north.patch(place, content=data[100:], headers={"Upload-Offset": "100"})
     assert north.post(f"{place}/finish", json=finished(path)).json()["generation"] == 1
     assert incoming(run) == [] and north.get(place).status_code == 404
-    assert ServerTree(run.path / "server").shard("north").rows == 50
+    assert ServerStore(run.path / "server").shard("north").rows == 50
 
 
 def test_a_connection_that_breaks_loses_nothing_that_arrived(url: str, http, link, run, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_what_arrives_altered_is_not_taken(url: str, http, run, tmp_path: Path) 
     north.patch(place, content=bytes(data), headers={"Upload-Offset": "0"})
     told = north.post(f"{place}/finish", json=finished(path))
     assert told.status_code == 422 and "its digest differs" in told.json()["message"]
-    assert ServerTree(run.path / "server").shard("north") is None and incoming(run) == []
+    assert ServerStore(run.path / "server").shard("north") is None and incoming(run) == []
 
 
 def test_more_than_was_announced_is_refused(url: str, http, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_shard_that_cannot_be_used_is_refused(link, run, tmp_path: Path) -> No
     (tmp_path / "x").write_bytes(b"not a shard at all")
     with pytest.raises(DataError):
         link.upload("north", tmp_path / "x", said())
-    assert incoming(run) == [] and ServerTree(run.path / "server").shards() == ()
+    assert incoming(run) == [] and ServerStore(run.path / "server").shards() == ()
 
 
 def test_what_is_sent_to_an_upload_that_was_given_up_leaves_nothing(url: str, http, link, run, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_is_sent_to_an_upload_that_was_given_up_leaves_nothing(url: str, ht
 
     headers = {"Upload-Offset": "1000", "Content-Length": str(len(data) - 1000)}
     assert north.patch(place, content=slowly(), headers=headers).status_code == 404
-    assert incoming(run) == [] and ServerTree(run.path / "server").shard("north").rows == 6
+    assert incoming(run) == [] and ServerStore(run.path / "server").shard("north").rows == 6
 
 
 def test_two_servers_do_not_write_into_one_upload(tmp_path: Path) -> None:

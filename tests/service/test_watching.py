@@ -84,7 +84,7 @@ def test_the_openapi_document_describes_every_call(url: str, http) -> None:
             names.append(told["operationId"])
             wrong = [told["responses"][code]["content"] for code in told["responses"] if code >= "400"]
             assert len(wrong) >= 5 or path in ("/healthz", "/readyz"), (method, path)
-            assert all(w["application/json"]["schema"]["$ref"].endswith("/Problem") for w in wrong), (method, path)
+            assert all(w["application/json"]["schema"]["$ref"].endswith("/ProblemShape") for w in wrong), (method, path)
             right = {code: answer for code, answer in told["responses"].items() if code < "300"}
             assert right and all(code == "204" or answer.get("content") for code, answer in right.items()), path
             assert ("requestBody" in told) == (method in ("post", "put", "patch")), (method, path)
@@ -133,7 +133,7 @@ def test_what_nobody_thought_of_is_answered_and_logged(serve, http, monkeypatch,
         def broken(*_: object, problem: Exception = problem) -> None:
             raise problem
 
-        monkeypatch.setattr("splitwiper.store.ServerTree.clients", broken)
+        monkeypatch.setattr("splitwiper.store.ServerStore.clients", broken)
         told = ops.get("/v1/status")
         assert (told.status_code, told.json()["kind"]) == (status, "FailingError")
         assert "secret" not in told.text and str(problem) in caplog.text

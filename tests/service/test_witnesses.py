@@ -20,12 +20,12 @@ from splitwiper.errors import DataError, ForbiddenError, ForkError
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Keyring, SignedHead, SigningKey
 from splitwiper.service.certificate.countersigning import countersign, read_countersigned
-from splitwiper.service.certificate.log import Head
-from splitwiper.service.home import Home
-from splitwiper.service.home.own_key import OwnKey
-from splitwiper.service.home.witnessing import Witnessing
+from splitwiper.service.certificate.log import TreeHead
 from splitwiper.service.identity import client_context
-from splitwiper.store import ServerTree
+from splitwiper.service.site import Site
+from splitwiper.service.site.own_key import OwnKey
+from splitwiper.service.site.witnessing import Witnessing
+from splitwiper.store import ServerStore
 
 
 def rows_of(service: Path) -> list[tuple[Any, ...]]:
@@ -33,7 +33,7 @@ def rows_of(service: Path) -> list[tuple[Any, ...]]:
         return db.execute("SELECT * FROM witnesses").fetchall()
 
 
-class Site:
+class Peer:
     """A site without rows: its pins, its key, and its link to one of several servers."""
 
     def __init__(self, folder: Path, name: str, federation: str) -> None:
@@ -49,8 +49,8 @@ class Site:
 
 def test_a_fork_between_two_sites(serve, run, certs: Path, tmp_path: Path) -> None:
     store, fork = run.path / "server", tmp_path / "fork"
-    federation = ServerTree(store).book.meta("run")
-    north, south = (Site(tmp_path, name, federation) for name in ("north", "south"))
+    federation = ServerStore(store).database.meta("run")
+    north, south = (Peer(tmp_path, name, federation) for name in ("north", "south"))
     url = serve()
     for site in (north, south):
         site.at(url, certs).exchange()
@@ -89,17 +89,17 @@ def test_a_fork_between_two_sites(serve, run, certs: Path, tmp_path: Path) -> No
 
 def test_a_head_that_is_larger_than_the_ledger(serve, run, certs: Path, tmp_path: Path) -> None:
     """The server signed more for another site than it shows to this one."""
-    tree = ServerTree(run.path / "server")
-    south = Site(tmp_path, "south", tree.book.meta("run"))
+    server_store = ServerStore(run.path / "server")
+    south = Peer(tmp_path, "south", server_store.database.meta("run"))
     at_south = south.at(serve(), certs)
     at_south.exchange()
-    key, size = Keyring.of(tree).key(), south.guard.pins.newest().size
-    more = SignedHead.sign(south.guard.federation, Head(size + 4, "a" * 64), "2030-01-01", key)
+    key, size = Keyring.of(server_store).key(), south.guard.pins.newest().size
+    more = SignedHead.sign(south.guard.federation, TreeHead(size + 4, "a" * 64), "2030-01-01", key)
     with pytest.raises(ForkError, match="two ledgers"):
         at_south.compare(more, whose="west")
     for odd, words in (
         (SignedHead.sign("elsewhere", south.guard.pins.newest(), "t", key), "another federation"),
-        (SignedHead.sign(south.guard.federation, Head(1, "a" * 64), "t", SigningKey.generate()), "by no key"),
+        (SignedHead.sign(south.guard.federation, TreeHead(1, "a" * 64), "t", SigningKey.generate()), "by no key"),
     ):
         with pytest.raises(ForkError, match=words):
             at_south.compare(odd, whose="west")
@@ -107,8 +107,8 @@ def test_a_head_that_is_larger_than_the_ledger(serve, run, certs: Path, tmp_path
 
 
 def test_sites_that_see_one_ledger(server: Running, tmp_path: Path) -> None:
-    rows, homes = data(), tmp_path / "homes"
-    with closing(server.home("north")) as north, closing(server.home("south")) as south:
+    rows, sites = data(), tmp_path / "sites"
+    with closing(server.site("north")) as north, closing(server.site("south")) as south:
         north.learn(rows["north"])
         south.learn(rows["south"])
         assert set(south.witnessing.seen()) == {"north"} and not north.witnessing.seen()
@@ -125,19 +125,19 @@ def test_sites_that_see_one_ledger(server: Running, tmp_path: Path) -> None:
         assert set(north.witnessing.seen()) == {"south"}
         _refused(north, south)
         _changed_key(north, south, server)
-    call("head", homes / "north", "--out", tmp_path / "n.json")
-    assert "same ledger" in call("head", homes / "south", "--compare", tmp_path / "n.json").stdout.replace("\n", " ")
-    assert call_json("head", homes / "south")["sites"]["north"]["note"] == ""
+    call("head", sites / "north", "--out", tmp_path / "n.json")
+    assert "same ledger" in call("head", sites / "south", "--compare", tmp_path / "n.json").stdout.replace("\n", " ")
+    assert call_json("head", sites / "south")["sites"]["north"]["note"] == ""
     key, known = Keyring(tmp_path / "store" / "signing").key(), json.loads((tmp_path / "n.json").read_bytes())
     own = SignedHead.read(known)
-    forked = SignedHead.sign(own.federation, Head(own.head.size, "a" * 64), own.time, key)
+    forked = SignedHead.sign(own.federation, TreeHead(own.head.size, "a" * 64), own.time, key)
     (tmp_path / "fork.json").write_text(json.dumps(forked.envelope.to_dict()), encoding="utf-8")
-    told = call("head", homes / "south", "--compare", tmp_path / "fork.json", code=3).stderr.replace("\n", "")
-    (evidence,) = (homes / "south").glob("evidence-*.json")
+    told = call("head", sites / "south", "--compare", tmp_path / "fork.json", code=3).stderr.replace("\n", "")
+    (evidence,) = (sites / "south").glob("evidence-*.json")
     assert evidence.name in told
 
 
-def _refused(north: Home, south: Home) -> None:
+def _refused(north: Site, south: Site) -> None:
     """What the server does not take, and what a site does not believe."""
     head, key = north.witnessing.newest(), north.own_key.key()
     earlier = north.link.head(1)
@@ -157,7 +157,7 @@ def _refused(north: Home, south: Home) -> None:
         assert made.site == "north" and made.key == key.public.raw.hex() and found.federation == head.federation
 
 
-def _changed_key(north: Home, south: Home, server: Running) -> None:
+def _changed_key(north: Site, south: Site, server: Running) -> None:
     """Another key in the same name is refused until an operator drops the old one; other sites are told."""
 
     def drop() -> None:

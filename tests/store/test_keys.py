@@ -9,7 +9,7 @@ import pytest
 from federation.runs import halves, settings, three
 from splitwiper import Federation
 from splitwiper.errors import CorruptError, IdentityError, StoreError
-from splitwiper.service.home.own_key import FILE, OwnKey
+from splitwiper.service.site.own_key import FILE, OwnKey
 from splitwiper.store.keys import read_key
 
 

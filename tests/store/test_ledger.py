@@ -10,14 +10,14 @@ import pytest
 
 from splitwiper.errors import CorruptError
 from splitwiper.store import ledger
-from splitwiper.store.book import Book
+from splitwiper.store.database import Database
 
 ENTRIES = 6
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Book:
-    made = Book(tmp_path / "book.db", ledger.SCHEMA)
+def database(tmp_path: Path) -> Database:
+    made = Database(tmp_path / "database.db", ledger.SCHEMA)
     made.create({})
     for number in range(ENTRIES):
         with made.change() as db:
@@ -25,24 +25,24 @@ def book(tmp_path: Path) -> Book:
     return made
 
 
-def tamper(book: Book, sql: str) -> None:
+def tamper(database: Database, sql: str) -> None:
     """Change the ledger as somebody with the file in hand could."""
-    book.close()
-    with closing(sqlite3.connect(book.path, isolation_level=None)) as db:
+    database.close()
+    with closing(sqlite3.connect(database.path, isolation_level=None)) as db:
         for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             db.execute(f"DROP TRIGGER {trigger}")
         assert db.execute(sql).rowcount > 0
 
 
-def test_entries_come_back_in_order_and_chained(book: Book) -> None:
-    entries = ledger.entries(book)
+def test_entries_come_back_in_order_and_chained(database: Database) -> None:
+    entries = ledger.entries(database)
     assert [(entry["seq"], entry["number"]) for entry in entries] == [(i + 1, i) for i in range(ENTRIES)]
-    rows = book.read("SELECT * FROM ledger ORDER BY seq")
+    rows = database.read("SELECT * FROM ledger ORDER BY seq")
     assert [row["prev"] for row in rows] == [ledger.START, *(row["hash"] for row in rows[:-1])]
 
 
 def test_an_empty_ledger_holds(tmp_path: Path) -> None:
-    made = Book(tmp_path / "book.db", ledger.SCHEMA)
+    made = Database(tmp_path / "database.db", ledger.SCHEMA)
     made.create({})
     assert ledger.entries(made) == []
 
@@ -50,10 +50,10 @@ def test_an_empty_ledger_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sql", ["UPDATE ledger SET body = '{}'", "DELETE FROM ledger", "DELETE FROM ledger WHERE seq = 6"]
 )
-def test_the_database_itself_refuses_changes(book: Book, sql: str) -> None:
-    with pytest.raises(sqlite3.IntegrityError, match="only grows"), book.change() as db:
+def test_the_database_itself_refuses_changes(database: Database, sql: str) -> None:
+    with pytest.raises(sqlite3.IntegrityError, match="only grows"), database.change() as db:
         db.execute(sql)
-    assert len(ledger.entries(book)) == ENTRIES
+    assert len(ledger.entries(database)) == ENTRIES
 
 
 @pytest.mark.parametrize("seq", range(1, ENTRIES + 1))
@@ -67,71 +67,71 @@ def test_the_database_itself_refuses_changes(book: Book, sql: str) -> None:
         "seq = seq + 100",
     ],
 )
-def test_a_change_to_any_entry_is_found(book: Book, seq: int, change: str) -> None:
-    tamper(book, f"UPDATE ledger SET {change} WHERE seq = {seq}")
+def test_a_change_to_any_entry_is_found(database: Database, seq: int, change: str) -> None:
+    tamper(database, f"UPDATE ledger SET {change} WHERE seq = {seq}")
     with pytest.raises(CorruptError, match="chain breaks at entry"):
-        ledger.entries(book)
+        ledger.entries(database)
 
 
 @pytest.mark.parametrize("seq", range(1, ENTRIES))
-def test_a_removed_entry_is_found(book: Book, seq: int) -> None:
-    tamper(book, f"DELETE FROM ledger WHERE seq = {seq}")
+def test_a_removed_entry_is_found(database: Database, seq: int) -> None:
+    tamper(database, f"DELETE FROM ledger WHERE seq = {seq}")
     with pytest.raises(CorruptError, match=f"entry {seq}"):
-        ledger.entries(book)
+        ledger.entries(database)
 
 
-def test_an_inserted_entry_is_found(book: Book) -> None:
-    tamper(book, "INSERT INTO ledger SELECT 0, prev, body, hash FROM ledger WHERE seq = 1")
+def test_an_inserted_entry_is_found(database: Database) -> None:
+    tamper(database, "INSERT INTO ledger SELECT 0, prev, body, hash FROM ledger WHERE seq = 1")
     with pytest.raises(CorruptError, match="entry 1"):
-        ledger.entries(book)
+        ledger.entries(database)
 
 
-def test_swapped_entries_are_found(book: Book) -> None:
-    tamper(book, "UPDATE ledger SET seq = -seq WHERE seq IN (2, 3)")
-    tamper(book, "UPDATE ledger SET seq = 5 + seq WHERE seq IN (-2, -3)")
+def test_swapped_entries_are_found(database: Database) -> None:
+    tamper(database, "UPDATE ledger SET seq = -seq WHERE seq IN (2, 3)")
+    tamper(database, "UPDATE ledger SET seq = 5 + seq WHERE seq IN (-2, -3)")
     with pytest.raises(CorruptError, match="entry 2"):
-        ledger.entries(book)
+        ledger.entries(database)
 
 
-def test_a_rewritten_entry_with_a_fitting_hash_breaks_the_next(book: Book) -> None:
-    rows = book.read("SELECT * FROM ledger ORDER BY seq")
+def test_a_rewritten_entry_with_a_fitting_hash_breaks_the_next(database: Database) -> None:
+    rows = database.read("SELECT * FROM ledger ORDER BY seq")
     body = '{"kind":"forged"}'
     forged = ledger._hash(3, rows[2]["prev"], body)
-    tamper(book, f"UPDATE ledger SET body = '{body}', hash = '{forged}' WHERE seq = 3")
+    tamper(database, f"UPDATE ledger SET body = '{body}', hash = '{forged}' WHERE seq = 3")
     with pytest.raises(CorruptError, match="entry 4"):
-        ledger.entries(book)
+        ledger.entries(database)
 
 
 # --- indices -----------------------------------------------------------------------------------------------------
 
 
-def without_indices(book: Book) -> None:
+def without_indices(database: Database) -> None:
     """Make a database what it was before the ledger had indices."""
-    book.close()
-    with closing(sqlite3.connect(book.path)) as db:
+    database.close()
+    with closing(sqlite3.connect(database.path)) as db:
         for name in ("ledger_by_client", "ledger_by_kind"):
             db.execute(f"DROP INDEX {name}")
 
 
-def test_what_is_asked_of_the_ledger_reads_none_but_the_entries_it_is_about(book: Book) -> None:
+def test_what_is_asked_of_the_ledger_reads_none_but_the_entries_it_is_about(database: Database) -> None:
     asked: list[str] = []
-    book.db.set_trace_callback(asked.append)
-    ledger.newest(book.db, "north", ("shard", "withdrawn"))
-    ledger.has_lapsed(book.db, "north")
-    ledger.shards_since_model(book.db)
-    book.db.set_trace_callback(None)
-    plans = [tuple(row)[3] for sql in asked for row in book.db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    database.db.set_trace_callback(asked.append)
+    ledger.newest(database.db, "north", ("shard", "withdrawn"))
+    ledger.has_lapsed(database.db, "north")
+    ledger.shards_since_model(database.db)
+    database.db.set_trace_callback(None)
+    plans = [tuple(row)[3] for sql in asked for row in database.db.execute(f"EXPLAIN QUERY PLAN {sql}")]
     assert len(plans) == 5 and all(plan.startswith("SEARCH ledger USING INDEX ledger_by_") for plan in plans)
 
 
 def test_a_store_from_before_the_indices_gets_them_when_it_is_opened(tmp_path: Path) -> None:
-    made = Book(tmp_path / "book.db", ledger.SCHEMA, lambda: b"k" * 32)
+    made = Database(tmp_path / "database.db", ledger.SCHEMA, lambda: b"k" * 32)
     made.create({})
     with made.change() as db:
         ledger.append(db, {"kind": "shard", "client": "north"})
     whole = made.read("SELECT sql FROM sqlite_master ORDER BY name")
     without_indices(made)
-    again = Book(made.path, ledger.SCHEMA, lambda: b"k" * 32)
+    again = Database(made.path, ledger.SCHEMA, lambda: b"k" * 32)
     assert ledger.shards_since_model(again.db) == {"north": 1}
     assert again.read("SELECT sql FROM sqlite_master ORDER BY name") == whole
     again.check()
@@ -140,10 +140,10 @@ def test_a_store_from_before_the_indices_gets_them_when_it_is_opened(tmp_path: P
 def test_a_store_without_the_indices_holds_where_it_can_only_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Book(tmp_path / "book.db", ledger.SCHEMA, lambda: b"k" * 32)
+    made = Database(tmp_path / "database.db", ledger.SCHEMA, lambda: b"k" * 32)
     made.create({"run": "r"})
     without_indices(made)
-    monkeypatch.setattr(Book, "is_writable", lambda _: False)
+    monkeypatch.setattr(Database, "is_writable", lambda _: False)
     made.check()
     assert ledger.newest(made.db, "north", ("shard",)) is None
     made.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from splitwiper.client.fitted import Spread
+from splitwiper.client.fitted import ValueSpread
 from splitwiper.config import CODECS
 from splitwiper.errors import DataError, FormatError
 from splitwiper.wire import Column, Label, open_shard, write_shard
@@ -25,7 +25,7 @@ def drawn(shape: tuple[int, ...], rows: int = 40) -> torch.Tensor:
 def fitted(values: torch.Tensor, column: Column, codec: str) -> Ranges | None:
     if not has_ranges(column, codec):
         return None
-    spread = Spread(column)
+    spread = ValueSpread(column)
     for part in values.split(16):
         spread.add(part)
     return spread.ranges(codec)

@@ -1,5 +1,5 @@
-"""The laboratory of SplitWiper: data sets, networks, baselines, attacks, and the paper's results measured again.
+"""The SplitWiper laboratory: data sets, networks, baselines, attacks, and reproductions of the paper's results.
 
-It uses the public interfaces of `splitwiper`, which never imports it. Its commands appear in ``splitwiper --help`` once
-it is installed.
+It uses the public interfaces of `splitwiper`, which never imports it. Once it is installed, its commands appear in
+``splitwiper --help``.
 """

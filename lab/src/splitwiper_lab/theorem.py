@@ -1,12 +1,12 @@
-"""Theorem 1 in numbers: how far apart posteriors are, against the paper's e^ε.
+"""Theorem 1 in numbers: how far apart posteriors are, compared with the paper's e^ε.
 
 The proof (appendix A) starts from ``e^-ε ≤ Pr[V_t | V*_a] / Pr[V_t | V*_b] ≤ e^ε`` for any two noisy copies and any
-original, and concludes that "same original" has probabilities within e^2ε. Differential privacy bounds likelihoods, not
-posteriors, and for what ε is stated for alone. Here the posterior is computed exactly from Laplace noise of scale 1/ε
-under a uniform prior over Q originals, t at one end of the range and all others at the other:
+original, and concludes that "same original" has probabilities within e^2ε. But differential privacy bounds likelihoods,
+not posteriors, and only for the unit that ε is stated for. Here the posterior is computed exactly from Laplace noise of
+scale 1/ε under a uniform prior over Q originals, t at one end of the range and all others at the other:
 
 - one value of range 1 and Q = 2: the step holds, with equality;
-- Q > 2: odds are bounded by e^ε either way, the ratio of posteriors by e^2ε; so the step fails, for one value already;
+- Q > 2: odds are bounded by e^ε either way, the ratio of posteriors by e^2ε; so the step fails even for one value;
 - rows of d values, or means over n rows: the ratio can reach e^(d·ε) and e^(n·ε), and most draws are beyond e^ε.
 """
 
@@ -23,12 +23,12 @@ from splitwiper.errors import ConfigError
 from splitwiper.wire.columns import Array
 
 _MOST_ROWS = 150
-"""More rows in a mean overflow the Bessel function in its density."""
+"""The most rows in a mean: with more, the Bessel function in its density overflows."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
-    """One case. Ratios are natural logarithms, so the paper claims ``epsilon`` for the step and twice it for pairs."""
+class Inequality:
+    """One case. Ratios are natural logarithms: the paper claims ``epsilon`` for the step, and twice that for pairs."""
 
     case: str
     labels: int
@@ -37,10 +37,10 @@ class Check:
     reach: float
     epsilon: float
     supremum: float
-    """The largest the posteriors' ratio can be."""
+    """The largest possible ratio of posteriors."""
     median: float
     largest: float
-    """The ratio over drawn copies: a of t, b of another original."""
+    """The largest ratio over drawn copies: a of t, b of another original."""
     outside: float
     """The share of draws beyond the claimed step."""
     pairs: float
@@ -52,11 +52,11 @@ class Check:
 
 def theorem_table(
     epsilon: float, *, labels: int = 10, values: int = 64, rows: int = 100, draws: int = 2000, seed: int = 0
-) -> list[Check]:
-    """The claim's step and conclusion, case by case.
+) -> list[Inequality]:
+    """Check the claim's step and conclusion, case by case.
 
     Raises:
-        ConfigError: a number out of range.
+        ConfigError: a number is out of range.
     """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ConfigError(f"epsilon = {epsilon!r} is out of range: give a number > 0.")
@@ -79,7 +79,7 @@ def theorem_table(
 
 def _check(
     epsilon: float, case: str, labels: int, values: int, rows: int, reach: float, *, draws: int, seed: list[int]
-) -> Check:
+) -> Inequality:
     random = np.random.default_rng(seed)
     here = [_gain(random, epsilon, values, rows, reach, draws) for _ in range(2)]  # two copies of t
     other = -_gain(random, epsilon, values, rows, reach, draws)  # a copy of another original, by symmetry
@@ -87,7 +87,7 @@ def _check(
     pairs = _log_same(here[0], here[1], labels) - _log_same(here[0], other, labels)
     most = epsilon * reach * values * rows
     supremum = float(_log_posterior(np.array(most), labels) - _log_posterior(np.array(-most), labels))
-    return Check(
+    return Inequality(
         case=case,
         labels=labels,
         values=values,
@@ -105,16 +105,16 @@ def _check(
 
 
 def _gain(random: Any, epsilon: float, values: int, rows: int, reach: float, draws: int) -> Array:
-    """Log-likelihood of t less that of the others, for copies (or means of copies) of t, which lies at 0."""
+    """Draw log-likelihoods of t minus those of the others, for copies (or means of copies) of t, which is at 0."""
     total = np.zeros(draws)
     for _ in range(values):
-        sums = random.gamma(rows, size=draws) - random.gamma(rows, size=draws)  # of Laplace noise, in scales
+        sums = random.gamma(rows, size=draws) - random.gamma(rows, size=draws)  # Laplace sums, in scales
         total += _log_density(sums, rows) - _log_density(sums - rows * reach * epsilon, rows)
     return total
 
 
 def _log_density(sums: Array, rows: int) -> Array:
-    """Log-density of the sum of Laplace noise of scale 1, over rows: a Bessel function."""
+    """Return the log-density of a sum of ``rows`` draws of Laplace noise of scale 1: a Bessel function."""
     far = np.abs(sums)
     if rows == 1:
         return np.asarray(-far - math.log(2))
@@ -124,12 +124,12 @@ def _log_density(sums: Array, rows: int) -> Array:
 
 
 def _log_posterior(gain: Array, labels: int) -> Array:
-    """Log-probability of t, all other labels being equally far."""
+    """Return the log-probability of t, if all other labels are equally far."""
     return np.asarray(-np.logaddexp(0, math.log(labels - 1) - gain))
 
 
 def _log_same(one: Array, two: Array, labels: int) -> Array:
-    """Log-probability that two copies have one original: the sum over originals of the posteriors' product."""
+    """Return the log-probability that two copies have one original: the sum over originals of posteriors' products."""
     rest = [_log_posterior(gain, labels) - gain for gain in (one, two)]  # of each label but t
     return np.asarray(
         np.logaddexp(

@@ -1,4 +1,4 @@
-"""The paper's workloads: a data set divided over clients, a network, and settings that suit both, in one call."""
+"""The paper's workloads: a data set divided over clients, a network, and suitable settings, in one call."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from splitwiper_lab.datasets.divide import Divided, divided
 from splitwiper_lab.datasets.published import Part
 
 LENGTH, VOCABULARY = 64, 8192
-"""Tokens of a text and ids of words, unless the model's arguments say otherwise."""
+"""Tokens per text and number of word ids, unless the model's arguments say otherwise."""
 
 
 @dataclass(frozen=True)
-class Network:
-    """A network of `splitwiper.models`: the rows it takes, and how its halves are trained."""
+class NetworkRecipe:
+    """A network of `splitwiper.models` or `splitwiper_lab.models`: its kind of rows, and the settings of its halves."""
 
     takes: str
     """'images', 'texts' or 'tables'."""
@@ -32,7 +32,7 @@ class Network:
     shared: tuple[str, ...] = ()
 
 
-_MAPS = Network(
+_MAPS = NetworkRecipe(
     "images",
     server={"batch": 1024, "lr": 0.4, "schedule": "onecycle"},
     client={"batch": 128, "lr": 0.05, "schedule": "onecycle"},
@@ -41,18 +41,18 @@ _ADAM = {"optimizer": "adamw", "lr": 5e-4, "weight_decay": 0.01, "clip": 1.0, "s
 MODELS = {
     "vgg": _MAPS,
     "resnet18": _MAPS,
-    "mini_bert": Network(
+    "mini_bert": NetworkRecipe(
         "texts",
         server={**_ADAM, "batch": 256},
         client={**_ADAM, "batch": 128},
         shared=("attention_mask",),
     ),
-    "digits_cnn": Network("images"),
-    "mlp": Network("tables", server={"batch": 32}, client={"batch": 32, "standardise": True}),
+    "digits_cnn": NetworkRecipe("images"),
+    "mlp": NetworkRecipe("tables", server={"batch": 32}, client={"batch": 32, "standardise": True}),
 }
-"""Networks by name. What is not said is `ServerConfig`'s and `ClientConfig`'s own: 30 and 10 epochs of SGD."""
+"""Networks by name. Other settings are the defaults of `ServerConfig` and `ClientConfig`: 30 and 10 epochs of SGD."""
 EPOCHS = {"cifar100": 50}
-"""Epochs of the server half where 30 are too few (Section 5.1)."""
+"""Epochs of the server half where the default of 30 is too low (Section 5.1)."""
 MIRRORED = ("cifar10", "cifar100")
 """Sets whose images mean the same when they are mirrored: the server half is trained with `ShiftFlip`."""
 
@@ -61,17 +61,17 @@ MIRRORED = ("cifar10", "cifar100")
 class Workload:
     """Data, network and settings of an experiment.
 
-    ``Federation(path, config=work.config).learn(work.train, tasks=work.tasks)`` learns it,
+    ``Federation(path, config=work.config).learn(work.train, tasks=work.tasks)`` trains it, and
     ``unlearn(work.owner, classes=[work.forget])`` forgets the label it was divided for.
 
     Attributes:
-        train: training rows by client, as `Federation.learn` takes them.
+        train: training rows by client, in the form that `Federation.learn` accepts.
         test: test rows by client, divided as the training rows are.
-        tasks: the task of each client that has one of its own.
-        config: all settings, the model's included.
+        tasks: the tasks of clients that have their own.
+        config: all settings, including the model's.
         forget: the label to forget.
-        owner: the client that holds it.
-        shortened: texts that were longer than the model takes, and lost their end.
+        owner: the client that holds that label.
+        shortened: number of texts that exceeded the model's length and were truncated.
     """
 
     train: dict[str, Part] = field(repr=False)
@@ -107,37 +107,37 @@ def workload(
     cut: Mapping[str, Any] | None = None,
     tokenizer: str | Path | None = None,
 ) -> Workload:
-    """A data set divided over clients, with a network and settings that suit it.
+    """Divide a data set over clients, and choose a network and settings that suit it.
 
     Args:
         source: a data set by name, or two joined by ``+``; see `splitwiper_lab.datasets.divide.divided`.
-        model: one of `MODELS`, or the import path of a network of one's own, ``package.module:callable``.
+        model: one of `MODELS`, or the import path of your own network, ``package.module:callable``.
         partition: ``homogeneous``, ``overlapping``, ``disjoint`` or ``equal``.
-        clients: how many, or their names.
-        seed: the root seed; it also decides who holds what.
-        device: where both halves are trained.
-        folder: where data sets lie.
-        rows: take so many training rows only.
-        share: let the label to forget lie with several clients.
+        clients: the number of clients, or their names.
+        seed: the root seed, which also determines the partition.
+        device: the device that both halves are trained on.
+        folder: the data folder.
+        rows: use only this many training rows.
+        share: let several clients hold the label to forget.
         forget: the label to forget.
-        owner: the client that holds it.
-        server: fields of `ServerConfig` that are to differ from the recipe.
-        client: fields of `ClientConfig`, likewise.
+        owner: the client that holds that label.
+        server: fields of `ServerConfig` that override the recipe.
+        client: fields of `ClientConfig` that override the recipe.
         model_args: arguments of the network.
-        cut: fields of `ModelConfig` (``at``, ``head``, ``inputs``, ``shared``) that are to differ.
+        cut: fields of `ModelConfig` (``at``, ``head``, ``inputs``, ``shared``) to override.
         tokenizer: a ``tokenizer.json`` for texts, fixed beforehand; by default words are hashed.
 
     Raises:
         ConfigError: there is no such network, it does not take such rows, or a setting is wrong.
-        NotFoundError: the data set is not known, or not there.
+        NotFoundError: the data set is unknown or missing.
         DataError: the data set is damaged, or cannot be divided like that.
     """
-    model, network = _network(model)
+    network = _network(model)
     both = {"device": device}
     epochs = {"epochs": EPOCHS[same]} if (same := source.replace("-", "")) in EPOCHS else {}
     serving = {**network.server, **epochs, **both, **(server or {})}
     holding = {**network.client, **both, "keys": "seeded", **(client or {})}
-    serving_config = from_dict(ServerConfig, serving, where="server.")  # wrong settings are told before data is read
+    serving_config = from_dict(ServerConfig, serving, where="server.")  # report wrong settings before reading data
     holding_config = from_dict(ClientConfig, holding, where="client.")
     if "keys" not in (client or {}) and (holding_config.masking.is_on or holding_config.noise.is_on):
         holding_config = dataclasses.replace(holding_config, keys="random")  # a seeded key hides nothing
@@ -170,24 +170,31 @@ def workload(
     )
 
 
-def _network(model: str) -> tuple[str, Network]:
-    """Return a network's name, or its import path if it is somebody's own, and what is known of it."""
+def known_name(model: str) -> str:
+    """Return the short name of a network of ours, which may be given by its import path; any other path as it is."""
     short = model.removeprefix(f"{models.__name__}:").removeprefix(f"{splitwiper.models.__name__}:")
-    if short in MODELS:
-        return short, MODELS[short]
-    if ":" in short or (short != model and callable(getattr(models, short, None))):
-        return model, Network("")
-    hint = nearest(short, MODELS) or f" Known are {', '.join(MODELS)}."
-    where = f" in {models.__name__}" if short != model else ""
-    raise ConfigError(
-        f"there is no network {short!r}{where}.{hint} One of your own is named 'package.module:callable'."
-    )
+    return short if short in MODELS else model
+
+
+def _network(model: str) -> NetworkRecipe:
+    """Return what is known of a network: nothing where it is given by an import path."""
+    module, _, short = model.rpartition(":")
+    of_ours = module in (models.__name__, splitwiper.models.__name__)
+    if module and not (of_ours and not callable(getattr(models, short, None))):
+        return NetworkRecipe("")
+    if short not in MODELS or module:
+        hint = nearest(short, MODELS) or f" Known are {', '.join(MODELS)}."
+        where = f" in {module}" if module else ""
+        raise ConfigError(
+            f"there is no network {short!r}{where}.{hint} One of your own is named 'package.module:callable'."
+        )
+    return MODELS[short]
 
 
 def _encoded(
     found: Divided, args: Mapping[str, Any], tokenizer: str | Path | None
 ) -> tuple[dict[str, Part], dict[str, Part], int]:
-    """Texts as token ids, everything else as it is; and how many training and test texts were shortened."""
+    """Encode texts as token ids, and keep all else; also return how many training and test texts were truncated."""
     sizes = {"length": args.get("length", LENGTH), "vocabulary": args.get("vocabulary", VOCABULARY)}
     shortened = 0
     parts: list[dict[str, Part]] = []
@@ -204,13 +211,13 @@ def _encoded(
 
 def _model(
     model: str,
-    network: Network,
+    network: NetworkRecipe,
     train: Mapping[str, Part],
     found: Divided,
     args: Mapping[str, Any],
     cut: Mapping[str, Any],
 ) -> ModelConfig:
-    """The network for these rows; arguments that the caller gives come first."""
+    """Return the network's settings for these rows; arguments given by the caller take precedence."""
     inputs = next(iter(train.values()))[0]
     named = inputs if isinstance(inputs, Mapping) else {"x": inputs}
     shape = next(iter(named.values())).shape[1:]
@@ -238,7 +245,7 @@ def _model(
 
 
 def _described(array: Any) -> str:
-    """One row of an array, as `ModelConfig.inputs` writes it.
+    """Describe one row of an array in the form of `ModelConfig.inputs`.
 
     >>> import numpy as np
     >>> _described(np.zeros((7, 3, 32, 32), np.uint8))

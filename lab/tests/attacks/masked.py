@@ -13,7 +13,7 @@ from splitwiper.models.small import digits_cnn
 from splitwiper.server.training import TrainingInputs, train
 from splitwiper.wire import Label, Shard, open_shard, write_shard
 from splitwiper.wire.labels import in_order
-from splitwiper_lab.attacks import Seen, ServerView, Truth
+from splitwiper_lab.attacks import SeenShard, ServerView, Truth
 
 SERVER = ServerConfig(epochs=4, batch=64)
 
@@ -73,7 +73,7 @@ def masked(
     """
     view, truth = plain(fed)
     draw = np.random.default_rng(7)
-    book = draw.permutation(10 * gamma).reshape(10, gamma)  # label -> its codes
+    database = draw.permutation(10 * gamma).reshape(10, gamma)  # label -> its codes
     maps = np.stack([draw.permutation(20)[:10] for _ in range(gamma)])
     folder.mkdir()
     uploads, rows, ids = [], {}, {}
@@ -84,17 +84,17 @@ def masked(
             at = draw.permutation(np.tile(at, gamma))
             codes = np.empty(len(at), np.int64)
             for i in range(len(labels)):
-                codes[at == i] = book[labels[i]]
+                codes[at == i] = database[labels[i]]
         elif mode == "partition":
-            codes = book[labels, draw.integers(0, gamma, len(labels))]
+            codes = database[labels, draw.integers(0, gamma, len(labels))]
         elif mode == "keyed":
             codes = maps[draw.integers(0, gamma, len(labels)), labels]  # the bucket says nothing of the row
         else:
             codes = np.zeros(len(labels), np.int64)
         sent = (values[at] + draw.laplace(0, noise, values[at].shape)).astype(np.float32) if noise else values[at]
-        uploads.append(Seen(seen.client, 1, write(folder / seen.client, view, sent, codes)))
+        uploads.append(SeenShard(seen.client, 1, write(folder / seen.client, view, sent, codes)))
         rows[seen.client, 1], ids[seen.client, 1] = labels[at], at
-    known = {x: tuple(map(int, book[i])) for i, x in enumerate(truth.labels)}
+    known = {x: tuple(map(int, database[i])) for i, x in enumerate(truth.labels)}
     out = Truth(truth.labels, rows, known if mode in ("duplicate", "partition") else None, ids)
     labels = in_order(x for seen in uploads for x in seen.shard.labels)
     half = None

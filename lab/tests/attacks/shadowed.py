@@ -12,7 +12,7 @@ from torch.nn import functional
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.membership import Answers, Inputs, Model, Pair, Sample
+from splitwiper_lab.attacks.membership import Answers, Inputs, Model, ModelPair, Sample
 
 STEPS = 80
 
@@ -63,10 +63,10 @@ def some(rows: Sample, start: int, stop: int, *, only: Sequence[int] = ()) -> Sa
     return rows.take(np.array([row for row in range(start, stop) if not only or rows.labels[row].name in only]))
 
 
-def unlearning(rows: Sample, *, gone: int = 100, members: int = 300, outsiders: int = 250) -> Pair:
+def unlearning(rows: Sample, *, gone: int = 100, members: int = 300, outsiders: int = 250) -> ModelPair:
     """A target: the first rows are unlearned, by training again without them."""
     left = some(rows, gone, members)
-    return Pair(
+    return ModelPair(
         before=made(some(rows, 0, members)),
         after=made(left),
         unlearned=some(rows, 0, gone),
@@ -75,12 +75,12 @@ def unlearning(rows: Sample, *, gone: int = 100, members: int = 300, outsiders: 
     )
 
 
-def class_unlearning(rows: Sample, label: Label) -> Pair:
+def class_unlearning(rows: Sample, label: Label) -> ModelPair:
     """A target that unlearned a whole class; outsiders are of the class too."""
     here = np.array([x == label for x in rows.labels[:600]])
     inside = np.arange(600) < 350
     left = rows.take(np.flatnonzero(inside & ~here))
-    return Pair(
+    return ModelPair(
         before=made(some(rows, 0, 350)),
         after=made(left),
         unlearned=rows.take(np.flatnonzero(inside & here)),
@@ -89,7 +89,7 @@ def class_unlearning(rows: Sample, label: Label) -> Pair:
     )
 
 
-def misled(pair: Pair) -> Model:
+def misled(pair: ModelPair) -> Model:
     """A model that forgets too much: what it should know nothing of, it was taught wrong."""
     assert pair.retained is not None
     table = list(pair.before.labels)

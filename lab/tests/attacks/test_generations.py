@@ -10,12 +10,12 @@ import pytest
 
 from attacks.masked import federation, plain, rows_of, write
 from splitwiper.errors import FormatError, InputError, NotFoundError
-from splitwiper_lab.attacks import Evidence, Result, Seen, ServerView, Truth, measure, snapshot
+from splitwiper_lab.attacks import AttackResult, Evidence, SeenShard, ServerView, Truth, measure, snapshot
 from splitwiper_lab.attacks.generations import by_likeness, in_order, vanished_codes, vanished_rows
 from splitwiper_lab.attacks.measuring import row_codes
 
 
-def found(view: ServerView, truth: Truth) -> dict[str, Result]:
+def found(view: ServerView, truth: Truth) -> dict[str, AttackResult]:
     evidence = Evidence(view, quick=True)
     findings = [*vanished_codes(evidence), *vanished_rows(evidence)]
     return {f.attack: measure(f, truth, view) for f in findings}
@@ -77,7 +77,7 @@ def test_codes_that_vanish_together_belong_together(duplicate: tuple[ServerView,
     old = view.present[0]
     kept = truth.rows[old.place] != 6
     codes = row_codes(old, view)[kept]
-    new = Seen(old.client, 2, write(tmp_path / "new", view, rows_of(old.shard)[kept], codes))
+    new = SeenShard(old.client, 2, write(tmp_path / "new", view, rows_of(old.shard)[kept], codes))
     assert truth.ids is not None
     after = Truth(
         truth.labels,

@@ -27,11 +27,11 @@ from splitwiper.errors import DataError
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.membership import (
-    Claim,
     Knowledge,
+    MembershipClaim,
     Model,
+    ModelPair,
     Outcome,
-    Pair,
     Sample,
     against,
     label_only,
@@ -48,7 +48,7 @@ from splitwiper_lab.attacks.membership.loss import difficulty, losses, threshold
 from splitwiper_lab.attacks.membership.roc import Z, auc, auc_interval, placements, standard_error, tpr_at
 from splitwiper_lab.attacks.membership.two_model import features
 
-Judge = Callable[[Pair], Claim]
+Judge = Callable[[ModelPair], MembershipClaim]
 FULL = Knowledge("full", "same")
 ATTACKS = ["two models", "labels only", "loss before", "loss after"]
 
@@ -59,17 +59,17 @@ def rows() -> Sample:
 
 
 @pytest.fixture(scope="module")
-def target(rows: Sample) -> Pair:
+def target(rows: Sample) -> ModelPair:
     return unlearning(rows)
 
 
 @pytest.fixture(scope="module")
-def shadows(rows: Sample) -> list[Pair]:
+def shadows(rows: Sample) -> list[ModelPair]:
     return shadow_pairs(some(rows, 600, 1200), train, share=0.3)
 
 
 @pytest.fixture(scope="module")
-def judges(shadows: list[Pair]) -> dict[str, Judge]:
+def judges(shadows: list[ModelPair]) -> dict[str, Judge]:
     made = [two_model(shadows), label_only(shadows), loss(shadows, when="before"), loss(shadows, when="after")]
     return dict(zip(ATTACKS, made, strict=True))
 
@@ -83,7 +83,7 @@ def found(outcome: Outcome) -> bool:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_rows_known_by_heart_are_found(attack: str, judges: dict[str, Judge], target: Pair) -> None:
+def test_rows_known_by_heart_are_found(attack: str, judges: dict[str, Judge], target: ModelPair) -> None:
     if attack == "loss after":  # finds what an unlearning left: here, everything
         target = replace(target, after=target.before)
     outcome = measure(judges[attack](target), target, FULL)
@@ -95,14 +95,14 @@ def test_rows_known_by_heart_are_found(attack: str, judges: dict[str, Judge], ta
 def test_rows_never_trained_on_are_not_found(attack: str, judges: dict[str, Judge], rows: Sample) -> None:
     one, other = some(rows, 1300, 1450), some(rows, 1450, 1600)
     models = made(some(rows, 0, 300)), made(some(rows, 60, 300))
-    outcome = measure(judges[attack](Pair(*models, one, other)), Pair(*models, one, other), FULL)
+    outcome = measure(judges[attack](ModelPair(*models, one, other)), ModelPair(*models, one, other), FULL)
     assert outcome.interval[0] < 0.5 < outcome.interval[1]
     assert outcome.hit_rate == pytest.approx(outcome.false_positive_rate, abs=0.1)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_unlearning_is_compared_with_training_without_the_rows(
-    attack: str, judges: dict[str, Judge], target: Pair
+    attack: str, judges: dict[str, Judge], target: ModelPair
 ) -> None:
     never = measure(judges[attack](target), target, FULL)
 
@@ -124,7 +124,7 @@ def test_an_unlearning_is_compared_with_training_without_the_rows(
     assert verdict(misled(target)) == too_much
 
 
-def test_all_attacks_at_once_repeat_and_are_compared(rows: Sample, target: Pair) -> None:
+def test_all_attacks_at_once_repeat_and_are_compared(rows: Sample, target: ModelPair) -> None:
     shadows = shadow_pairs(some(rows, 600, 800), train, count=2, share=0.3)
     once, twice = (membership(target, shadows, reference=target.before, seed=3) for _ in range(2))
     assert [o.attack for o in once] == ATTACKS
@@ -153,7 +153,7 @@ def test_a_forgotten_class_has_no_output(rows: Sample) -> None:
     assert losses(target.after, target.candidates) == pytest.approx(-np.log(1e-12))
 
 
-def test_a_single_shadow_will_do(rows: Sample, target: Pair) -> None:
+def test_a_single_shadow_will_do(rows: Sample, target: ModelPair) -> None:
     one = shadow_pairs(some(rows, 600, 900), train, count=1, forget="part", share=0.6, labels=[Label("digits", 1)])
     assert measure(two_model(one)(target), target, FULL).auc > 0.65
     gone = shadow_pairs(some(rows, 600, 900), train, count=1, forget="class", labels=[Label("digits", 1)])
@@ -161,7 +161,7 @@ def test_a_single_shadow_will_do(rows: Sample, target: Pair) -> None:
     assert claim.notes.startswith("0%") and (claim.scores == -losses(target.before, target.candidates)).all()
 
 
-def test_some_labels_are_enough(rows: Sample, target: Pair) -> None:
+def test_some_labels_are_enough(rows: Sample, target: ModelPair) -> None:
     shadows = shadow_pairs(some(rows, 600, 1200, only=range(6)), train, count=2, share=0.3)
     outcomes = membership(target, shadows)
     assert {(o.knowledge.labels, o.knowledge.tasks) for o in outcomes} == {("partial", "same")}
@@ -170,7 +170,7 @@ def test_some_labels_are_enough(rows: Sample, target: Pair) -> None:
     assert f"the usual one for {unknown} rows" in outcomes[3].notes
 
 
-def test_another_task_is_enough(rows: Sample, target: Pair) -> None:
+def test_another_task_is_enough(rows: Sample, target: ModelPair) -> None:
     strange = shadow_pairs(some(tumours(), 0, 300), train, count=2, share=0.3)
     mixed = [*strange, *shadow_pairs(some(rows, 600, 1200, only=range(5)), train, count=2, share=0.3)]
     outcomes = membership(target, mixed)
@@ -184,7 +184,7 @@ def test_texts_are_attacked_by_replacing_tokens() -> None:
     rows = texts()
     members, left = some(rows, 0, 100), some(rows, 40, 100)
     models = (Model(*recall(part.inputs, part.labels, 0)) for part in (members, left))
-    target = Pair(*models, some(rows, 0, 40), some(rows, 100, 150), left)
+    target = ModelPair(*models, some(rows, 0, 40), some(rows, 100, 150), left)
     outcome = measure(label_only(shadow_pairs(some(rows, 200, 400), recall, share=0.4))(target), target, FULL)
     assert found(outcome) and outcome.auc > 0.85
 
@@ -192,7 +192,7 @@ def test_texts_are_attacked_by_replacing_tokens() -> None:
 # --- parts of attacks ----------------------------------------------------------------------------------------
 
 
-def test_features_do_not_depend_on_the_order_of_outputs(target: Pair) -> None:
+def test_features_do_not_depend_on_the_order_of_outputs(target: ModelPair) -> None:
     def turned(model: Model) -> Model:
         return Model(lambda asked: model.answers(asked)[:, ::-1], model.labels[::-1])
 
@@ -208,7 +208,7 @@ def test_features_of_a_known_case() -> None:
     before = Model(lambda x: np.tile([0.2, 0.7, 0.1], (len(x), 1)), [a, b, c])
     after = Model(lambda x: np.tile([1.0], (len(x), 1)), [c])
     one, other = Sample(np.zeros((1, 1)), [b]), Sample(np.ones((1, 1)), [c])
-    got = features(Pair(before, after, one, other))
+    got = features(ModelPair(before, after, one, other))
     top, then, last = [0.7, 0.2, 0.1], [0, 0, 1], [1, 0, 0]
     entropy = -(0.2 * np.log(0.2) + 0.7 * np.log(0.7) + 0.1 * np.log(0.1)) / np.log(3)
     shared = [*top, *then, 0.7, 0.2, -0.9, *last, np.sqrt(0.04 + 0.49 + 0.81), entropy, 0]
@@ -245,7 +245,7 @@ def test_noise_keeps_what_inputs_are() -> None:
         assert (noisy.columns[""] != bits.columns[""]).mean() == pytest.approx(SHARES[level], abs=0.04)
 
 
-def test_labels_only_sees_both_models(target: Pair) -> None:
+def test_labels_only_sees_both_models(target: ModelPair) -> None:
     lost = Model(lambda asked: np.ones((len(asked), 1)), [Label("digits", "none")])
     got = firmness(replace(target, after=lost), seed=0)
     right, _, before, after, change = np.split(got, [1, 2, 2 + len(LEVELS), 2 + 2 * len(LEVELS)], axis=1)
@@ -254,7 +254,7 @@ def test_labels_only_sees_both_models(target: Pair) -> None:
     assert not firmness(replace(target, before=lost), seed=0)[:, 2 : 2 + len(LEVELS)].any()
 
 
-def test_difficulty_comes_from_models_that_never_saw_the_row(shadows: list[Pair]) -> None:
+def test_difficulty_comes_from_models_that_never_saw_the_row(shadows: list[ModelPair]) -> None:
     first = shadows[0]
     rows = first.unlearned.take(np.arange(3))
     unaware = [m for s in shadows for m, trained_on in s.models if rows.digests[0] not in trained_on]
@@ -271,7 +271,7 @@ def test_the_threshold_balances_both_kinds() -> None:
     assert threshold(np.zeros(10), truth) in (0.0, 1.0)
 
 
-def test_shadows_are_drawn_as_asked(rows: Sample, shadows: list[Pair]) -> None:
+def test_shadows_are_drawn_as_asked(rows: Sample, shadows: list[ModelPair]) -> None:
     own = some(rows, 600, 1200)
     for shadow in shadows:
         assert shadow.retained is not None
@@ -360,20 +360,23 @@ def test_hits_at_a_rate_of_false_alarms() -> None:
     assert tpr_at(hits, alarms, 1.0) == 1
 
 
-def test_a_claim_is_measured_at_its_threshold(target: Pair) -> None:
+def test_a_claim_is_measured_at_its_threshold(target: ModelPair) -> None:
     scores = np.where(target.truth, 2.0, 0.0)
     scores[:25], scores[100:150] = 0, 2
-    outcome = measure(Claim("any", scores, 2.0, notes="so"), target, FULL)
+    outcome = measure(MembershipClaim("any", scores, 2.0, notes="so"), target, FULL)
     assert (outcome.hit_rate, outcome.false_positive_rate, outcome.notes) == (0.75, 0.2, "so")
     assert outcome.auc == pytest.approx(0.775)
     three = replace(target, unlearned=Sample(target.unlearned.inputs, [Label("digits", 33)] * 100))
-    assert "350 of 350 candidates have a label that only" in measure(Claim("any", scores, 2.0), three, FULL).notes
+    assert (
+        "350 of 350 candidates have a label that only"
+        in measure(MembershipClaim("any", scores, 2.0), three, FULL).notes
+    )
 
 
 # --- what is refused -----------------------------------------------------------------------------------------
 
 
-def test_shadow_rows_must_be_the_attackers_own(rows: Sample, target: Pair) -> None:
+def test_shadow_rows_must_be_the_attackers_own(rows: Sample, target: ModelPair) -> None:
     with pytest.raises(DataError, match=r"25 shadow rows are also the target's \(5 it was trained on, 20 outsiders\)"):
         refuse_overlap(target, rows.take(np.r_[75:80, 400:420, 560:580]))
     with pytest.raises(DataError, match="10 it was trained on, 0"):
@@ -392,7 +395,7 @@ def test_rows_are_told_by_content(rows: Sample) -> None:
     assert len(set(rows.digests)) == len(rows)
 
 
-def test_pairs_that_make_no_sense(rows: Sample, target: Pair) -> None:
+def test_pairs_that_make_no_sense(rows: Sample, target: ModelPair) -> None:
     none = rows.take(np.arange(0))
     with pytest.raises(DataError, match="no unlearned rows"):
         replace(target, unlearned=none)
@@ -423,13 +426,13 @@ def test_pairs_that_make_no_sense(rows: Sample, target: Pair) -> None:
         (lambda said: said + np.r_[-2, 2, np.zeros(8)], "no posteriors in 350 rows"),
     ],
 )
-def test_answers_that_are_no_posteriors(change: Callable[[Array], Array], message: str, target: Pair) -> None:
+def test_answers_that_are_no_posteriors(change: Callable[[Array], Array], message: str, target: ModelPair) -> None:
     broken = Model(lambda asked: change(target.before.answers(asked)), target.before.labels)
     with pytest.raises(DataError, match=message):
         features(replace(target, after=broken))
 
 
-def test_shadows_that_make_no_sense(rows: Sample, target: Pair, shadows: list[Pair]) -> None:
+def test_shadows_that_make_no_sense(rows: Sample, target: ModelPair, shadows: list[ModelPair]) -> None:
     own = some(rows, 600, 700)
     with pytest.raises(DataError, match="there are no shadows"):
         membership(target, [])
@@ -452,11 +455,11 @@ def test_shadows_that_make_no_sense(rows: Sample, target: Pair, shadows: list[Pa
         loss([replace(shadows[0], retained=None)], when="after")
 
 
-def test_what_cannot_be_disturbed_measured_or_compared(target: Pair) -> None:
+def test_what_cannot_be_disturbed_measured_or_compared(target: ModelPair) -> None:
     with pytest.raises(DataError, match="no input can be disturbed"):
         next(perturbed(Sample(np.zeros((3, 2), bool), [Label("", 1)] * 3), seed=0))
     with pytest.raises(DataError, match="scores for 350 candidates"):
-        measure(Claim("short", np.zeros(3), 0), target, FULL)
+        measure(MembershipClaim("short", np.zeros(3), 0), target, FULL)
     one = _outcome(np.ones(3), np.zeros(4))
     for other in (_outcome(np.ones(3), np.zeros(4), "other"), _outcome(np.ones(4), np.zeros(3))):
         with pytest.raises(DataError, match="cannot be compared"):

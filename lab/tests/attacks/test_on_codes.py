@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from splitwiper_lab.attacks import Evidence, Result, ServerView, Truth, measure
+from splitwiper_lab.attacks import AttackResult, Evidence, ServerView, Truth, measure
 from splitwiper_lab.attacks.code_means import birch_means, kmeans_means, merged_means
 from splitwiper_lab.attacks.own_model import confusion, feature_means, head_rows
 from splitwiper_lab.attacks.row_counts import counts, equal_counts, like_counts
@@ -20,12 +20,12 @@ from splitwiper_lab.attacks.suite import ON_CODES
 Known = tuple[ServerView, Truth]
 
 
-def results(attack: Callable[..., Any], known: Known, **told: Any) -> list[Result]:
+def results(attack: Callable[..., Any], known: Known, **told: Any) -> list[AttackResult]:
     view, truth = known
     return [measure(finding, truth, view) for finding in attack(Evidence(view, quick=True), **told)]
 
 
-def named(found: list[Result]) -> dict[str, Result]:
+def named(found: list[AttackResult]) -> dict[str, AttackResult]:
     return {result.attack: result for result in found}
 
 

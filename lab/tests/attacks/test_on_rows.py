@@ -13,7 +13,7 @@ import torch
 from attacks.masked import digits
 from splitwiper import Federation
 from splitwiper.errors import InputError
-from splitwiper_lab.attacks import Evidence, Pictures, Result, ServerView, Truth, inputs_of, measure
+from splitwiper_lab.attacks import AttackResult, Evidence, Pictures, ServerView, Truth, inputs_of, measure
 from splitwiper_lab.attacks.auxiliary import auxiliary, known_rows
 from splitwiper_lab.attacks.cells import merged_cells
 from splitwiper_lab.attacks.code_mixture import code_mixture, settled
@@ -25,12 +25,12 @@ from splitwiper_lab.attacks.row_clusters import row_clusters
 Known = tuple[ServerView, Truth]
 
 
-def by_name(findings: object, known: Known) -> dict[str, Result]:
+def by_name(findings: object, known: Known) -> dict[str, AttackResult]:
     view, truth = known
     return {f.attack: measure(f, truth, view) for f in findings}  # type: ignore[attr-defined]
 
 
-def recovery(result: Result) -> float:
+def recovery(result: AttackResult) -> float:
     assert result.sample_recovery is not None
     return result.sample_recovery
 

@@ -13,11 +13,11 @@ from sklearn.metrics import silhouette_score
 
 from splitwiper.errors import FormatError, InputError
 from splitwiper.wire import Label
-from splitwiper_lab.attacks import Evidence, Finding, ServerView, Truth, measure
-from splitwiper_lab.attacks.choosing import METHODS, _silhouette
+from splitwiper_lab.attacks import AttackFinding, Evidence, ServerView, Truth, measure
+from splitwiper_lab.attacks.choosing_k import METHODS, _silhouette
 from splitwiper_lab.attacks.features import pooled, reduced
 from splitwiper_lab.attacks.kmeans import kmeans
-from splitwiper_lab.attacks.merging import merge_distances, merge_points
+from splitwiper_lab.attacks.linkage import merge_distances, merge_points
 
 Known = tuple[ServerView, Truth]
 
@@ -56,8 +56,8 @@ def test_silhouettes_are_those_of_scikit_learn() -> None:
 
 def test_merging_stops_before_the_leap_and_keeps_pairs_apart() -> None:
     points, truth = blobs()
-    tree = merge_points(points.numpy())
-    assert tree.jump() == 8 and agree(tree.cut(8), truth) and tree.cut(1).max() == 0
+    store = merge_points(points.numpy())
+    assert store.jump() == 8 and agree(store.cut(8), truth) and store.cut(1).max() == 0
     assert agree(merge_distances(torch.cdist(points, points).numpy()).cut(8), truth)
     cannot = np.zeros((40, 40), bool)
     cannot[0, :] = cannot[:, 0] = True
@@ -92,11 +92,11 @@ def test_measures_of_a_claim(partition: Known) -> None:
     view, truth = partition
     right = groups(truth)
     joined = (right[0] | right[1], *right[2:])
-    result = measure(Finding("joined", joined, labels_estimated=9), truth, view)
+    result = measure(AttackFinding("joined", joined, labels_estimated=9), truth, view)
     assert (result.perfect, result.inclusive, result.labels_error) == (0.8, 1.0, -1)
     assert result.pair_f1 == pytest.approx(60 / 69)  # 30 pairs are true, 39 claimed
     torn = (right[0] - {min(right[0])}, frozenset({min(right[0])}), *right[1:])
-    result = measure(Finding("torn", torn), truth, view)
+    result = measure(AttackFinding("torn", torn), truth, view)
     assert (result.perfect, result.inclusive) == (0.9, 0.9) and result.pair_f1 == pytest.approx(56 / 58)
     assert result.sample_recovery is not None and 0.93 < result.sample_recovery < 1
 
@@ -104,13 +104,13 @@ def test_measures_of_a_claim(partition: Known) -> None:
 def test_rows_are_scored_up_to_names_without_cover_rows(partition: Known) -> None:
     view, truth = partition
     claimed = {place: 9 - labels for place, labels in truth.rows.items()}
-    assert measure(Finding("renamed", rows=claimed), truth, view).sample_recovery == 1
+    assert measure(AttackFinding("renamed", rows=claimed), truth, view).sample_recovery == 1
     covered = {place: np.where(np.arange(len(r)) % 2, r, -1) for place, r in truth.rows.items()}
     wrong = {place: np.where(np.arange(len(r)) % 2, r, 3) for place, r in truth.rows.items()}
-    assert measure(Finding("cover", rows=wrong), replace(truth, rows=covered), view).sample_recovery == 1
+    assert measure(AttackFinding("cover", rows=wrong), replace(truth, rows=covered), view).sample_recovery == 1
     unlooked = {place: np.where(np.arange(len(r)) % 2, r, -1) for place, r in truth.rows.items()}
-    assert measure(Finding("half", rows=unlooked), truth, view).sample_recovery == 1
-    assert measure(Finding("nothing"), truth, view).strength == -1
+    assert measure(AttackFinding("half", rows=unlooked), truth, view).sample_recovery == 1
+    assert measure(AttackFinding("nothing"), truth, view).strength == -1
 
 
 def test_cover_codes_are_left_out(partition: Known) -> None:
@@ -118,14 +118,14 @@ def test_cover_codes_are_left_out(partition: Known) -> None:
     assert truth.codes is not None
     fewer = {label: codes for label, codes in truth.codes.items() if label != truth.labels[0]}
     claimed = (groups(truth)[0] | groups(truth)[1], *groups(truth)[2:])
-    assert measure(Finding("cover", claimed), replace(truth, codes=fewer), view).perfect == 1
+    assert measure(AttackFinding("cover", claimed), replace(truth, codes=fewer), view).perfect == 1
 
 
 def test_a_truth_of_another_state_is_refused(partition: Known, unmasked: Known) -> None:
     view, truth = partition
     short = replace(truth, rows={place: rows[1:] for place, rows in truth.rows.items()})
     with pytest.raises(InputError, match="same state"):
-        measure(Finding("any"), short, view)
+        measure(AttackFinding("any"), short, view)
 
 
 def test_truths_are_joined_and_kept(tmp_path: Path) -> None:

@@ -61,16 +61,16 @@ def spellings(codes: np.ndarray) -> list[bytes]:
 @pytest.mark.parametrize(("name", "leaks"), [("vanilla", True), ("u-shaped", False)])
 def test_u_shaped_never_sends_a_label(name: str, leaks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """No message holds a batch's labels in any spelling, nor an integer, nor a label's name; vanilla's do."""
-    from splitwiper_lab.baselines.client import Client
+    from splitwiper_lab.baselines.client import BaselineClient
 
     batches: dict[str, list[np.ndarray]] = {}
-    send = Client.send
+    send = BaselineClient.send
 
-    def remembered(self: Client, parts: Message, gone: torch.Tensor) -> Message:
+    def remembered(self: BaselineClient, parts: Message, gone: torch.Tensor) -> Message:
         batches.setdefault(self.name, []).append(parts["@code"].numpy().copy())
         return send(self, parts, gone)
 
-    monkeypatch.setattr(Client, "send", remembered)
+    monkeypatch.setattr(BaselineClient, "send", remembered)
     data = {client: (x, [f"secret-{digit}" for digit in y]) for client, (x, y) in digits(60).items()}
     wire = Wire()
     FRAMEWORKS[name](start="scratch").learn(problem(data, epochs=1), tap=wire)
@@ -86,7 +86,7 @@ def test_u_shaped_never_sends_a_label(name: str, leaks: bool, monkeypatch: pytes
 
 
 def test_u_shaped_gradients_tell_how_many_labels_there_are() -> None:
-    """What keeping labels at home does not hide: a batch's gradients of features span one dimension fewer."""
+    """What keeping labels locally does not hide: a batch's gradients of features span one dimension fewer."""
     wire = Wire()
     FRAMEWORKS["u-shaped"](start="scratch").learn(problem(epochs=1, batch=1000), tap=wire)
     for client, messages in wire.sent.items():

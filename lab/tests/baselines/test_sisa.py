@@ -493,4 +493,6 @@ def test_tables_whose_columns_differ_cannot_be_pooled() -> None:
     with pytest.raises(DataError, match="'b' and 'a' have other columns, or in another order: they cannot be pooled"):
         sisa(mixed, shards=2, slices=1)
     trained = sisa(Problem.of(halves, Config(), {"a": (Table(names, x), y)}), shards=2, slices=1, epochs=1)
-    assert trained.predict(turned, task="") == trained.predict(x, task="")
+    assert trained.predict(turned, task="") == trained.predict(Table(names, x), task="")
+    with pytest.raises(DataError, match="an array does not say which is which"):
+        trained.predict(x, task="")

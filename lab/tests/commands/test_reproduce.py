@@ -11,7 +11,7 @@ import pytest
 from splitwiper.errors import InputError
 from splitwiper.seeding import digest
 from splitwiper.store.process import Process
-from splitwiper_lab.evaluation.reproduction import Cell, Result
+from splitwiper_lab.evaluation.reproduction import Cell, CellResult
 from splitwiper_lab.evaluation.reproduction.sources import check_same, parts
 from splitwiper_lab.evaluation.reproduction.work import scratch
 
@@ -70,7 +70,7 @@ def test_what_is_there_is_not_measured_again(
     measured: tuple[Path, str], call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, said = measured
-    monkeypatch.setattr("splitwiper_lab.evaluation.reproduction.measuring.MEASURES", {})
+    monkeypatch.setattr("splitwiper_lab.evaluation.reproduction.runner.MEASURES", {})
     again = call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", out, env={"COLUMNS": "80"}).stdout
     assert again == said
 
@@ -150,7 +150,7 @@ def test_what_a_killed_measurement_left_is_swept(tmp_path: Path, monkeypatch) ->
 
 
 def test_results_of_other_data_are_not_gone_on_with(tmp_path: Path) -> None:
-    result = Result(Cell("c", "s", 0, ""), {}, {"data": {"ag_news": [20_000, 7_600]}})
+    result = CellResult(Cell("c", "s", 0, ""), {}, {"data": {"ag_news": [20_000, 7_600]}})
     check_same([result], {"ag_news": [20_000, 7_600], "mnist": [1, 1]}, tmp_path)
     with pytest.raises(InputError, match=r"20,000 training and 7,600 test rows of ag_news, and 120,000 .* are here"):
         check_same([result], {"ag_news": [120_000, 7_600]}, tmp_path)

@@ -16,8 +16,8 @@ from splitwiper_lab.evaluation.reproduction import (
     SCALES,
     Bench,
     Cell,
+    CellResult,
     Experiment,
-    Result,
     cells,
     coverage,
     experiments,
@@ -32,8 +32,8 @@ from splitwiper_lab.evaluation.reproduction import (
 )
 from splitwiper_lab.evaluation.reproduction.checks import CHECKS
 from splitwiper_lab.evaluation.reproduction.growth import exponents
-from splitwiper_lab.evaluation.reproduction.measuring import MEASURES
 from splitwiper_lab.evaluation.reproduction.outcomes import BANDWIDTH, over_seeds
+from splitwiper_lab.evaluation.reproduction.runner import MEASURES
 from splitwiper_lab.evaluation.reproduction.work import work_of
 
 HERE = Path(__file__).parents[2] / "src" / "splitwiper_lab" / "experiments"
@@ -76,8 +76,8 @@ def write(folder: Path, text: str = SMALL, name: str = "small") -> Path:
     return folder
 
 
-def result(cell: Cell, values: dict[str, Any] | None = None) -> Result:
-    return Result(cell, values or {"seconds": [0.1], "messages": [3]}, {"commit": "abc"})
+def result(cell: Cell, values: dict[str, Any] | None = None) -> CellResult:
+    return CellResult(cell, values or {"seconds": [0.1], "messages": [3]}, {"commit": "abc"})
 
 
 # --- reading -------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def compared(tmp_path: Path) -> Experiment:
     return read_experiment(write(tmp_path, COMPARED, "compared"), "compared", "full")
 
 
-def filled(experiment: Experiment, **changed: Any) -> list[Result]:
+def filled(experiment: Experiment, **changed: Any) -> list[CellResult]:
     """Results as they should be; `changed` alters SplitWiper's."""
     out = []
     for cell in cells(experiment):

@@ -15,7 +15,7 @@ from splitwiper.errors import DataError
 from splitwiper_lab.evaluation.reproduction import (
     SCALES,
     Bench,
-    Result,
+    CellResult,
     cells,
     experiments,
     keep,
@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in SOME:
         experiment = read_experiment(FOLDER, name, "smoke")
         for cell, values in measured(experiment, cells(experiment), Bench(out)):
-            keep(out / "smoke" / f"{name}.jsonl", experiment, Result(cell, values, MADE))
+            keep(out / "smoke" / f"{name}.jsonl", experiment, CellResult(cell, values, MADE))
     return out
 
 
@@ -186,7 +186,7 @@ def test_the_papers_figures_stand_beside_ours(collected: Collected) -> None:
     values = next(dict(r.values) for r in ours if r.values["kind"] == "splitwiper")
     values["unlearned"] = {**values["unlearned"], "retained": 0.9}
     news = read_experiment(FOLDER, "effectiveness-ag-news", "full")
-    results = [Result(cell, values, MADE) for cell in cells(news) if cell.system == "γ = 1"][:1]
+    results = [CellResult(cell, values, MADE) for cell in cells(news) if cell.system == "γ = 1"][:1]
     page = whole(render(Collected("full", (Measured(news, results),))))
     assert "paper 85.82" in page.text and "+4.2" in page.text
     text = readme(news, results)

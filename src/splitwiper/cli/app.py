@@ -15,15 +15,15 @@ from splitwiper.cli.audit import audit
 from splitwiper.cli.certificate import certificate
 from splitwiper.cli.certs import certs
 from splitwiper.cli.demo import demo
-from splitwiper.cli.exits import TABLE, guarded, run_to_the_end
+from splitwiper.cli.exit_codes import TABLE, guarded, run_to_the_end
 from splitwiper.cli.head import head
 from splitwiper.cli.join import forget, group, join
 from splitwiper.cli.learn import learn
+from splitwiper.cli.output import errors, line
 from splitwiper.cli.predict import predict
 from splitwiper.cli.rekey import rekey
 from splitwiper.cli.restore import accept_restore, restore
 from splitwiper.cli.serve import serve
-from splitwiper.cli.show import errors, line
 from splitwiper.cli.status import status
 from splitwiper.cli.unlearn import receipt, settle, unlearn
 from splitwiper.cli.verify import verify

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import OUTCOMES, when_interrupted
-from splitwiper.cli.opening import look_here
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import OUTCOMES, when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import look_here
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError
 
@@ -68,7 +68,7 @@ def audit(
     with Bars(quiet=as_json) as bars, when_interrupted("An audit changes nothing: run it again."):
         found = run(settings, config.parent, out, epochs=epochs, keep=keep, progress=bars, patience=patience)
     if as_json:
-        show.emit(_plain(found))
+        output.emit(_plain(found))
     else:
         _tell(found, out / PUBLIC)
     raise typer.Exit(OUTCOMES[found.checked.outcome])
@@ -90,17 +90,17 @@ def _plain(found: Audited) -> dict[str, Any]:
 
 
 def _tell(found: Audited, key: Path) -> None:
-    out = show.output()
-    show.verdict(out, found.checked)
+    out = output.output()
+    output.verdict(out, found.checked)
     if found.of and found.epochs:
         chances = ", ".join(
-            f"{forged}: {show.percent(found.caught(forged))}" for forged in _FORGED if forged <= found.of
+            f"{forged}: {output.percent(found.caught(forged))}" for forged in _FORGED if forged <= found.of
         )
-        show.line(
+        output.line(
             out,
-            f"{len(found.epochs)} of {found.of} epochs recomputed in {show.seconds(found.seconds)}, "
-            f"{show.percent(found.share)} of the server's training. Caught if so many epochs were forged: {chances}.",
+            f"{len(found.epochs)} of {found.of} epochs recomputed in {output.seconds(found.seconds)}, "
+            f"{output.percent(found.share)} of the server's training. Caught if so many epochs were forged: {chances}.",
         )
-    show.line(out, f"Downloaded: {show.size(found.received)}.")
+    output.line(out, f"Downloaded: {output.size(found.received)}.")
     if found.attested:
-        show.line(out, f"Signed and sent. Others check it with the public key {key}.")
+        output.line(out, f"Signed and sent. Others check it with the public key {key}.")

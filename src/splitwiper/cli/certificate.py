@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import MISMATCH, OUTCOMES, when_interrupted
-from splitwiper.cli.opening import look_here, open_run
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import MISMATCH, OUTCOMES, when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import look_here, open_run
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from splitwiper.federation import Verification
     from splitwiper.service.certificate import Checked
-    from splitwiper.service.home import Certified, Home
+    from splitwiper.service.site import Certified, Site
     from splitwiper.wire import Receipt, Ticket
 
 
@@ -30,17 +30,17 @@ def write(run: Path, ticket: str, file: Path) -> None:
     """Write the certificate of a settled ticket to a file, and say what checks it."""
     from splitwiper.service.certificate import Keyring, certify_run
     from splitwiper.service.certificate.issuing import to_bytes
-    from splitwiper.store import ServerTree, files
+    from splitwiper.store import ServerStore, files
 
     made = certify_run(run, ticket)
     files.write_bytes(file, to_bytes(made))
-    ring = Keyring.of(ServerTree(run / "server"))
+    ring = Keyring.of(ServerStore(run / "server"))
     public = {key.id: key for key in ring.public()}
     hints = [signature["keyid"] for signature in reversed(made["signatures"])]  # the present key first
     paths = [ring.path_of(public[hint]) for hint in hints if hint in public]
-    show.line(show.output(), f"Certificate: {file}")
-    show.line(show.output(), f"Public key: {', '.join(map(str, paths))}")
-    show.line(show.output(), f"Check it: splitwiper verify {file} --key {paths[0] if paths else 'PUB'}")
+    output.line(output.output(), f"Certificate: {file}")
+    output.line(output.output(), f"Public key: {', '.join(map(str, paths))}")
+    output.line(output.output(), f"Check it: splitwiper verify {file} --key {paths[0] if paths else 'PUB'}")
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def verify(file: Path, against: Against, *, as_json: bool) -> NoReturn:
     if values.get("kind") == KIND:
         proved = check_evidence(values, read_keys(against.keys))
         if as_json:
-            show.emit({"evidence": file, "outcome": proved.outcome, "reason": proved.reason, "checks": proved.checks})
+            output.emit({"evidence": file, "outcome": proved.outcome, "reason": proved.reason, "checks": proved.checks})
         else:
-            show.verdict(show.output(), proved)
+            output.verdict(output.output(), proved)
         raise typer.Exit(OUTCOMES[proved.outcome])
     if {"ticket", "others", "context"} <= values.keys():
         raise InputError(f"{file} is a receipt, which takes its run: splitwiper verify RUN {file}.")
@@ -76,7 +76,7 @@ def verify(file: Path, against: Against, *, as_json: bool) -> NoReturn:
     run = against.run
     if as_json:
         said = found.certificate
-        show.emit(
+        output.emit(
             {
                 "certificate": file,
                 "run": run,
@@ -91,32 +91,32 @@ def verify(file: Path, against: Against, *, as_json: bool) -> NoReturn:
             }
         )
     else:
-        show.verdict(show.output(), found)
+        output.verdict(output.output(), found)
         for text in found.certificate.get("says", {}).get("does_not_prove", []) if found.holds else []:
-            show.line(show.output(), f"Note: {text}")
+            output.line(output.output(), f"Note: {text}")
     raise typer.Exit(OUTCOMES[found.outcome])
 
 
 def _checked(data: bytes, against: Against, bars: Bars) -> Checked:
     from splitwiper.service.certificate import check, check_with_store, read_keys, read_public
-    from splitwiper.store import ServerTree
+    from splitwiper.store import ServerStore
 
     trusted = read_keys(against.keys)
     attesters = [key for path in against.attesters for key in read_public(path)]
     verify: Callable[[Receipt], Verification]
     if against.run is not None:
-        verify, tree = open_run(against.run, bars).verify, ServerTree(against.run / "server")
+        verify, server_store = open_run(against.run, bars).verify, ServerStore(against.run / "server")
     elif against.store is not None:
-        from splitwiper.service.home import Home
-        from splitwiper.service.home.verifying import verify_site
+        from splitwiper.service.site import Site
+        from splitwiper.service.site.verifying import verify_site
         from splitwiper.service.verifying import verify_both
 
         look_here()
-        site = partial(verify_site, Home(against.site, bars)) if against.site is not None else None
-        verify, tree = verify_both(against.store, site), ServerTree(against.store)
+        site = partial(verify_site, Site(against.site, bars)) if against.site is not None else None
+        verify, server_store = verify_both(against.store, site), ServerStore(against.store)
     else:
         return check(data, trusted, attesters=attesters)
-    return check_with_store(data, tree, verify, trusted=trusted if against.keys else None, attesters=attesters)
+    return check_with_store(data, server_store, verify, trusted=trusted if against.keys else None, attesters=attesters)
 
 
 def certificate(
@@ -140,13 +140,13 @@ def certificate(
       splitwiper certificate sites/north
       splitwiper certificate sites/north 841c3c7d --out bird.json
     """
-    from splitwiper.service.home import Home
+    from splitwiper.service.site import Site
 
     if out is not None and ticket is None:
         raise InputError(f"--out goes with a ticket: 'splitwiper certificate {site}' lists them.")
     look_here()
     with Bars(quiet=as_json) as bars, when_interrupted("Nothing is changed: run it again."):
-        opened = Home(site, bars)
+        opened = Site(site, bars)
         try:
             listed = opened.requests()
             if ticket is None:
@@ -160,21 +160,21 @@ def certificate(
         write_certificate(out, proof)
     if as_json:
         found = proof.checked
-        show.emit({"ticket": chosen, "outcome": found.outcome, "reason": found.reason, "checks": found.checks})
+        output.emit({"ticket": chosen, "outcome": found.outcome, "reason": found.reason, "checks": found.checks})
     else:
-        show.verdict(show.output(), proof.checked)
+        output.verdict(output.output(), proof.checked)
     leave([proof])
 
 
-def _list(opened: Home, listed: Sequence[Ticket], *, as_json: bool) -> None:
+def _list(opened: Site, listed: Sequence[Ticket], *, as_json: bool) -> None:
     kept = {one.id: opened.kept_certificate(one.id) for one in listed}
     if as_json:
-        show.emit({"tickets": [{**dataclasses.asdict(one), "kept": kept[one.id].exists()} for one in listed]})
+        output.emit({"tickets": [{**dataclasses.asdict(one), "kept": kept[one.id].exists()} for one in listed]})
         return
     rows = [
         (one.id, one.level, one.state, one.settled or "–", "kept" if kept[one.id].exists() else "–") for one in listed
     ]
-    show.output().print(show.table(("ticket", "level", "state", "settled", "certificate"), rows))
+    output.output().print(output.table(("ticket", "level", "state", "settled", "certificate"), rows))
 
 
 def _chosen(listed: Sequence[Ticket], text: str) -> str:
@@ -197,27 +197,27 @@ def write_certificate(path: Path, proof: Certified) -> None:
 
 def tell_certificate(ticket: str, proof: Certified) -> None:
     """Say what became of a request: as much as somebody checked, and who did."""
-    found, out = proof.checked, show.output()
+    found, out = proof.checked, output.output()
     if not found.holds:
-        show.line(out, f"Forgotten at this site. The server's certificate of ticket {ticket[:8]} is not accepted.")
+        output.line(out, f"Forgotten at this site. The server's certificate of ticket {ticket[:8]} is not accepted.")
     elif not found.certificate["before"]["shard"] and not found.certificate["after"]["shard"]:
         told = "Forgotten at this site; the server certifies that it held nothing of this site"
-        show.line(out, f"{told}. Ticket {ticket[:8]} is settled.")
+        output.line(out, f"{told}. Ticket {ticket[:8]} is settled.")
     elif not found.certificate["exact"]:
-        show.line(out, f"Forgotten, not exactly: the server starts warm. Ticket {ticket[:8]} is settled.")
+        output.line(out, f"Forgotten, not exactly: the server starts warm. Ticket {ticket[:8]} is settled.")
     elif found.exact:
         told = next(check.detail for check in found.checks if check.outcome == "exact")
-        show.line(out, f"Forgotten, exactly. Ticket {ticket[:8]} is settled. Recomputed: {told}.")
+        output.line(out, f"Forgotten, exactly. Ticket {ticket[:8]} is settled. Recomputed: {told}.")
     else:
-        show.line(
+        output.line(
             out,
             f"Forgotten at this site; the server certifies that it has retrained without the rows. Ticket {ticket[:8]} "
             "is settled.",
         )
-    show.line(out, f"Certificate: {found.outcome}; {found.reason}.")
+    output.line(out, f"Certificate: {found.outcome}; {found.reason}.")
     for check in found.checks:
         if check.outcome == "unchecked":
-            show.line(out, f"Not checked: {check.what}: {check.detail}.")
+            output.line(out, f"Not checked: {check.what}: {check.detail}.")
 
 
 def leave(proofs: Iterable[Certified]) -> None:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 from splitwiper.cli.certs_change import Hosts, Place, revoke, rotate
 from splitwiper.cli.certs_show import issued_of, print_all, tell_issued, token_of
 from splitwiper.cli.certs_signing import signing
-from splitwiper.cli.exits import guarded
+from splitwiper.cli.exit_codes import guarded
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError
 
@@ -46,19 +46,19 @@ def init(
     made = Authority.create(folder, name, hosts or (), days=days, server_days=server_days)
     listed = made.listed()
     if as_json:
-        show.emit({"folder": folder, "name": made.name, "certificates": [issued_of(made, one) for one in listed]})
+        output.emit({"folder": folder, "name": made.name, "certificates": [issued_of(made, one) for one in listed]})
         return
-    out = show.output()
+    out = output.output()
     print_all(made, listed)
     out.print()
-    show.line(
+    output.line(
         out, f"{folder / 'authority'} has the CA's key: keep it here, and a backup where nobody else can read it."
     )
     if hosts:
-        show.line(out, f"{folder / 'server'} goes to the server.")
+        output.line(out, f"{folder / 'server'} goes to the server.")
     else:
-        show.line(out, f"'splitwiper certs server {folder} --host HOST' makes the server's certificate.")
-    show.line(out, f"'splitwiper certs client {folder} NAME' makes a client's.")
+        output.line(out, f"'splitwiper certs server {folder} --host HOST' makes the server's certificate.")
+    output.line(out, f"'splitwiper certs client {folder} NAME' makes a client's.")
 
 
 def client(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
@@ -149,11 +149,13 @@ def token(
     text = tokens.add(Principal(check_kind(kind), name), expires)
     (new,) = (one for one in tokens.listed() if one.id == text.split("_")[1])
     if as_json:
-        show.emit({"folder": folder, "token": text} | token_of(new))
+        output.emit({"folder": folder, "token": text} | token_of(new))
         return
     typer.echo(text)
     until = "for ever" if expires is None else f"until {expires:%Y-%m-%d}"
-    show.line(show.errors(), f"Good {until}, and not shown again. 'splitwiper certs revoke {folder} {new.id}' ends it.")
+    output.line(
+        output.errors(), f"Good {until}, and not shown again. 'splitwiper certs revoke {folder} {new.id}' ends it."
+    )
 
 
 def list_(folder: Place, as_json: Json = False) -> None:
@@ -172,7 +174,7 @@ def list_(folder: Place, as_json: Json = False) -> None:
     listed, tokens = made.listed(), Tokens(folder / SERVER).listed()
     if as_json:
         rows = [issued_of(made, one) for one in listed]
-        show.emit(
+        output.emit(
             {"folder": folder, "name": made.name, "certificates": rows, "tokens": [token_of(one) for one in tokens]}
         )
     else:

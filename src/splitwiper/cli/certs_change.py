@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 from splitwiper.cli.certs_show import issued_of, print_all, tell_issued, token_of
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError, NotFoundError
@@ -59,15 +59,15 @@ def revoke(folder: Place, which: Which, kind: KindOf = None, as_json: Json = Fal
         raise missing
     if as_json:
         rows = [issued_of(made, one) for one in gone]
-        show.emit({"folder": folder, "certificates": rows, "tokens": [token_of(one) for one in ended]})
+        output.emit({"folder": folder, "certificates": rows, "tokens": [token_of(one) for one in ended]})
         return
-    out = show.output()
+    out = output.output()
     print_all(made, gone, ended)
     out.print()
     if gone:
-        show.line(out, f"Copy {folder / SERVER / 'revoked.pem'} to the server if its folder is elsewhere.")
+        output.line(out, f"Copy {folder / SERVER / 'revoked.pem'} to the server if its folder is elsewhere.")
     if ended:
-        show.line(out, f"Copy {folder / SERVER / 'tokens.jsonl'} to the server if its folder is elsewhere.")
+        output.line(out, f"Copy {folder / SERVER / 'tokens.jsonl'} to the server if its folder is elsewhere.")
 
 
 def rotate(
@@ -115,7 +115,7 @@ def rotate(
         tell_issued(made, new, as_json=as_json)
         if not as_json and new.kind != "server":
             lists = f"{folder / 'server' / 'revoked.pem'} and superseded.pem beside it"
-            show.line(show.output(), f"Copy {lists} to the server if its folder is elsewhere.")
+            output.line(output.output(), f"Copy {lists} to the server if its folder is elsewhere.")
 
 
 def _check(which: str | None, authority: bool, *, finish: bool, force: bool, more: bool) -> None:
@@ -147,10 +147,10 @@ def _or(days: int | None, usual: int) -> int:
 def _finish(made: Authority, *, force: bool, as_json: bool) -> None:
     old = made.retire_authorities(force=force)
     if as_json:
-        show.emit({"folder": made.folder, "certificates": [issued_of(made, one) for one in old]})
+        output.emit({"folder": made.folder, "certificates": [issued_of(made, one) for one in old]})
     elif old:
         print_all(made, old)
-        show.output().print()
-        show.line(show.output(), f"Hand out {made.folder / 'server' / 'ca.pem'} to the server and all clients.")
+        output.output().print()
+        output.line(output.output(), f"Hand out {made.folder / 'server' / 'ca.pem'} to the server and all clients.")
     else:
-        show.line(show.output(), "There is no old CA: nothing to do.")
+        output.line(output.output(), "There is no old CA: nothing to do.")

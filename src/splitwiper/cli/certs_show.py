@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 
 if TYPE_CHECKING:
     from splitwiper.service.identity import Authority, Issued, Token
@@ -54,7 +54,7 @@ def print_all(made: Authority, issued: Sequence[Issued], tokens: Sequence[Token]
     """Tables of certificates and of tokens, where there are any."""
     from splitwiper.service.identity.records import utc_now
 
-    out, now = show.output(), utc_now()
+    out, now = output.output(), utc_now()
     if issued:
         rows = [
             (
@@ -66,7 +66,7 @@ def print_all(made: Authority, issued: Sequence[Issued], tokens: Sequence[Token]
             )
             for one in issued
         ]
-        out.print(show.table(("kind", "name or hosts", "state", "until", "serial"), rows))
+        out.print(output.table(("kind", "name or hosts", "state", "until", "serial"), rows))
     if issued and tokens:
         out.print()
     if tokens:
@@ -74,24 +74,24 @@ def print_all(made: Authority, issued: Sequence[Issued], tokens: Sequence[Token]
             (one.kind, one.name, _state(one.state(now)), f"{one.expires:%Y-%m-%d}" if one.expires else "–", one.id)
             for one in tokens
         ]
-        out.print(show.table(("token of", "name", "state", "until", "id"), rows))
+        out.print(output.table(("token of", "name", "state", "until", "id"), rows))
 
 
 def tell_issued(made: Authority, one: Issued, *, as_json: bool) -> None:
     """A new certificate, and where it goes."""
     if as_json:
-        show.emit(issued_of(made, one))
+        output.emit(issued_of(made, one))
         return
-    out, place = show.output(), made.folder_of(one)
+    out, place = output.output(), made.folder_of(one)
     print_all(made, [one])
     out.print()
     if one.kind == "authority":
-        show.line(out, f"Hand out {made.folder / 'server' / 'ca.pem'} to the server and all clients.")
-        show.line(out, f"{made.folder / 'server' / 'revoked.pem'} goes to the server, too.")
+        output.line(out, f"Hand out {made.folder / 'server' / 'ca.pem'} to the server and all clients.")
+        output.line(out, f"{made.folder / 'server' / 'revoked.pem'} goes to the server, too.")
     elif one.kind == "server":
-        show.line(out, f"{place} goes to the server.")
+        output.line(out, f"{place} goes to the server.")
     else:
-        show.line(out, f"{place} goes to the {one.kind}, by a way that nobody else can read. Delete it here then.")
+        output.line(out, f"{place} goes to the {one.kind}, by a way that nobody else can read. Delete it here then.")
 
 
 def _state(state: str) -> Text:

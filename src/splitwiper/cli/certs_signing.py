@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError, NotFoundError
 
@@ -55,7 +55,7 @@ def signing(
       splitwiper certs signing store --revoke 5f0c2a91 --reason stolen --from 214
     """
     from splitwiper.service.certificate import Keyring
-    from splitwiper.store import ServerTree
+    from splitwiper.store import ServerStore
 
     if not (store / "server.db").exists():
         raise NotFoundError(f"there is no server's store in {store}. Check the path.")
@@ -63,7 +63,7 @@ def signing(
     if revoke:
         if rotate or not reason.strip() or not reason.isprintable() or len(reason) > _LONGEST:
             raise InputError(f"--revoke takes --reason TEXT, of one line and {_LONGEST} characters, and no --rotate.")
-        ring.revoke(ServerTree(store), _named(ring, revoke), reason=reason.strip(), size=since)
+        ring.revoke(ServerStore(store), _named(ring, revoke), reason=reason.strip(), size=since)
     elif reason or since is not None:
         raise InputError("--reason and --from go with --revoke.")
     current = (ring.rotate() if rotate else ring.key()).public
@@ -78,12 +78,14 @@ def signing(
         for key in ring.public()
     ]
     if as_json:
-        show.emit({"store": store, "keys": keys})
+        output.emit({"store": store, "keys": keys})
         return
     rows = [(str(one["key"])[:16], _state(one), str(one["file"])) for one in keys]
-    show.output().print(show.table(("key", "", "public half, for outsiders"), rows))
+    output.output().print(output.table(("key", "", "public half, for outsiders"), rows))
     if revoke:
-        show.line(show.output(), f"Give outsiders {store / 'signing' / 'revoked'} too: it says what no longer counts.")
+        output.line(
+            output.output(), f"Give outsiders {store / 'signing' / 'revoked'} too: it says what no longer counts."
+        )
 
 
 def _state(key: dict[str, Any]) -> str:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import OUTCOMES, when_interrupted
-from splitwiper.cli.opening import open_run
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import OUTCOMES, when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import open_run
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
-    from splitwiper.cli.story import Forgetting
+    from splitwiper.cli.demo_run import DemoResult
     from splitwiper.config import Config
 
 CLIENTS = ("north", "south", "east", "west", "centre")
@@ -44,7 +44,7 @@ def demo(
     began = time.perf_counter()
     folder = _fresh(run)
     with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts anew, in another folder."):
-        from splitwiper.cli.story import forget_class, write_story
+        from splitwiper.cli.demo_run import forget_class, write_story
 
         told = forget_class(
             open_run(folder, bars, _config(seed)), clients=CLIENTS, owner=OWNER, name=FORGOTTEN, seed=seed
@@ -52,7 +52,7 @@ def demo(
         report = write_story(folder / "report.html", told)
     found = _result(told, folder, report, time.perf_counter() - began)
     if as_json:
-        show.emit(found)
+        output.emit(found)
     else:
         _print(told, found)
     raise typer.Exit(OUTCOMES[told.verification.outcome])
@@ -87,7 +87,7 @@ def _config(seed: int) -> Config:
     )
 
 
-def _result(told: Forgetting, folder: Path, report: Path, elapsed: float) -> dict[str, Any]:
+def _result(told: DemoResult, folder: Path, report: Path, elapsed: float) -> dict[str, Any]:
     mine, others = told.unlearn[OWNER], [spent for name, spent in told.unlearn.items() if name != OWNER]
     return {
         "run": folder,
@@ -121,24 +121,24 @@ def _result(told: Forgetting, folder: Path, report: Path, elapsed: float) -> dic
     }
 
 
-def _print(told: Forgetting, found: dict[str, Any]) -> None:
-    out = show.output()
-    show.line(
+def _print(told: DemoResult, found: dict[str, Any]) -> None:
+    out = output.output()
+    output.line(
         out,
         f"{len(CLIENTS)} clients learned handwritten digits together. Only {OWNER} held any {FORGOTTEN!r}; it then "
-        f"forgot that class ({show.plural(found['forgotten_rows'], 'row')}).",
+        f"forgot that class ({output.plural(found['forgotten_rows'], 'row')}).",
     )
     out.print()
     out.print(
-        show.table(
+        output.table(
             ("test accuracy", ">before", ">after"),
             (
                 (
                     f"forgotten: {FORGOTTEN}",
-                    show.percent(told.before.forgotten),
-                    show.percent(told.after.forgotten),
+                    output.percent(told.before.forgotten),
+                    output.percent(told.after.forgotten),
                 ),
-                ("retained: all others", show.percent(told.before.retained), show.percent(told.after.retained)),
+                ("retained: all others", output.percent(told.before.retained), output.percent(told.after.retained)),
             ),
         )
     )
@@ -149,21 +149,28 @@ def _print(told: Forgetting, found: dict[str, Any]) -> None:
         rows.append(
             (
                 name,
-                show.count(told.rows_after[name]),
-                show.seconds(learned.seconds),
-                show.size(learned.bytes_up + learned.bytes_down),
-                show.seconds(spent.seconds),
-                show.size(spent.bytes_up + spent.bytes_down),
+                output.count(told.rows_after[name]),
+                output.seconds(learned.seconds),
+                output.size(learned.bytes_up + learned.bytes_down),
+                output.seconds(spent.seconds),
+                output.size(spent.bytes_up + spent.bytes_down),
             )
         )
     server = (told.learned.server_seconds, told.receipt.server_seconds)
     rows.append(
-        ("server", show.count(sum(told.rows_after.values())), show.seconds(server[0]), "", show.seconds(server[1]), "")
+        (
+            "server",
+            output.count(sum(told.rows_after.values())),
+            output.seconds(server[0]),
+            "",
+            output.seconds(server[1]),
+            "",
+        )
     )
-    out.print(show.table(("spent by", ">rows left", ">to learn", ">sent", ">to forget", ">sent"), rows, last="total"))
+    out.print(output.table(("spent by", ">rows left", ">to learn", ">sent", ">to forget", ">sent"), rows, last="total"))
     out.print()
-    show.verdict(out, told.verification)
+    output.verdict(out, told.verification)
     out.print()
-    show.line(out, f"Report:  {found['report']}")
-    show.line(out, f"Run:     {found['run']} (look at it: splitwiper status {found['run']})")
-    show.line(out, f"Took     {show.seconds(found['seconds_total'])}.")
+    output.line(out, f"Report:  {found['report']}")
+    output.line(out, f"Run:     {found['run']} (look at it: splitwiper status {found['run']})")
+    output.line(out, f"Took     {output.seconds(found['seconds_total'])}.")

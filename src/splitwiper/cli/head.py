@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.join import HomeFolder
-from splitwiper.cli.opening import look_here
+from splitwiper.cli import output
+from splitwiper.cli.join import SiteFolder
+from splitwiper.cli.runs import look_here
 from splitwiper.cli.unlearn import Json
 
 
 def head(
-    site: HomeFolder,
+    site: SiteFolder,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the signed head here, for other sites.")
     ] = None,
@@ -37,11 +37,11 @@ def head(
     from splitwiper.service.certificate import SignedHead
     from splitwiper.service.certificate.canonical import dumps
     from splitwiper.service.certificate.envelope import Envelope
-    from splitwiper.service.home import Home
+    from splitwiper.service.site import Site
     from splitwiper.store import files
 
     look_here()
-    opened = Home(site)
+    opened = Site(site)
     try:
         if compare is not None:
             other = SignedHead.read(Envelope.load(compare))
@@ -53,13 +53,13 @@ def head(
         files.write_bytes(out, dumps(newest.envelope.to_dict()) + b"\n")
     if as_json:
         told = {"site": site, "federation": newest.federation, **newest.head.to_dict(), "time": newest.time}
-        show.emit({**told, "signed": newest.envelope.to_dict(), "sites": seen, "compared": compare})
+        output.emit({**told, "signed": newest.envelope.to_dict(), "sites": seen, "compared": compare})
         return
-    show.line(show.output(), f"{newest.head}, signed {newest.time}.")
+    output.line(output.output(), f"{newest.head}, signed {newest.time}.")
     if compare is not None:
-        show.line(show.output(), f"{compare} is of the same ledger: {other.head}.")
+        output.line(output.output(), f"{compare} is of the same ledger: {other.head}.")
     if out is not None:
-        show.line(show.output(), f"Written to {out}.")
+        output.line(output.output(), f"Written to {out}.")
     rows = [(name, str(one.size), one.countersigned, one.note) for name, one in sorted(seen.items())]
     if rows:
-        show.output().print(show.table(("site", ">entries", "last countersigned", ""), rows))
+        output.output().print(output.table(("site", ">entries", "last countersigned", ""), rows))

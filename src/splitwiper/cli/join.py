@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 from splitwiper.cli.certificate import leave, tell_certificate, write_certificate
-from splitwiper.cli.exits import when_interrupted
-from splitwiper.cli.opening import look_here
+from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import look_here
 from splitwiper.cli.unlearn import Classes, Everything, Json, ReceiptFile, Samples, Yes, confirm
 from splitwiper.errors import ConfigError, InputError, NotFoundError, RequestError, nearest
 
 if TYPE_CHECKING:
     from splitwiper.config import ClientConfig
-    from splitwiper.service.home import Certified, Home, HomeConfig
+    from splitwiper.service.site import Certified, Site, SiteConfig
 
-HomeFolder = Annotated[Path, typer.Argument(metavar="SITE", help="The client's own folder.", show_default=False)]
+SiteFolder = Annotated[Path, typer.Argument(metavar="SITE", help="The client's own folder.", show_default=False)]
 _AGAIN = "Nothing acknowledged is lost: run the same command again and it goes on from there."
 
 
 def join(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The client's TOML file.", show_default=False)],
-    home: Annotated[Path, typer.Option("--home", metavar="DIR", help="The client's own folder; made if not there.")],
+    site: Annotated[Path, typer.Option("--site", metavar="DIR", help="The client's own folder; made if not there.")],
     group: Annotated[
         Path | None,
         typer.Option(
@@ -48,7 +48,7 @@ def join(
 ) -> None:
     """Join a server, pre-train on one's own rows, and send activations once.
 
-    Data, half and keys stay in the home folder. Learning the same rows again
+    Data, half and keys stay in the site folder. Learning the same rows again
     changes nothing; an upload that was interrupted goes on where it was.
 
     Where labels are hidden, clients first agree on them. Each has the group's key,
@@ -65,13 +65,13 @@ def join(
       [client]                             # epochs, slices, codec…
 
     Example:
-      splitwiper join north.toml --home sites/north
-      splitwiper join north.toml --home sites/north --group ward.key --with south
+      splitwiper join north.toml --site sites/north
+      splitwiper join north.toml --site sites/north --group ward.key --with south
     """
     from splitwiper.data.files import read_data
-    from splitwiper.service.home import join as make
-    from splitwiper.service.home.agreeing import Gathering
-    from splitwiper.service.home.invited import read_secret
+    from splitwiper.service.site import join as make
+    from splitwiper.service.site.agreeing import Gathering
+    from splitwiper.service.site.invited import read_secret
 
     look_here()
     gathering = Gathering(members=members or (), anew=anew, patience=patience, told=_told)
@@ -81,24 +81,24 @@ def join(
     with Bars(quiet=as_json) as bars, when_interrupted(_AGAIN):
         bars("reading data", 0, 1)
         rows = read_data(config.parent / files["data"], label=files.get("label") or None)
-        opened = make(home, settings, client, invitation=secret, progress=bars)
+        opened = make(site, settings, client, invitation=secret, progress=bars)
         try:
             added = opened.learn(rows, gathering=gathering, patience=patience, told=_trying_again(patience))
         finally:
             opened.close()
     if as_json:
-        show.emit({"home": home, "name": settings.name, "url": settings.url, "added": added})
+        output.emit({"site": site, "name": settings.name, "url": settings.url, "added": added})
         return
-    rows_told = f"learned from {show.plural(added.new, 'row')}"
+    rows_told = f"learned from {output.plural(added.new, 'row')}"
     if added.new == 0:
         rows_told = "no new rows"
     if added.refused:
-        rows_told += f"; {show.plural(added.refused, 'row')} refused, because forgotten rows stay forgotten"
-    show.line(show.output(), f"{settings.name} has joined {settings.url}: {rows_told}.")
+        rows_told += f"; {output.plural(added.refused, 'row')} refused, because forgotten rows stay forgotten"
+    output.line(output.output(), f"{settings.name} has joined {settings.url}: {rows_told}.")
 
 
 def _told(text: str) -> None:
-    show.line(show.errors(), text)
+    output.line(output.errors(), text)
 
 
 def _trying_again(patience: float) -> Callable[[str], None]:
@@ -117,14 +117,14 @@ def group(
     Example:
       splitwiper group ward.group
     """
-    from splitwiper.service.home.invited import make_secret
+    from splitwiper.service.site.invited import make_secret
 
     make_secret(file)
-    show.line(show.output(), f"{file} has the group's key. Give it to the other clients, and never to the server.")
+    output.line(output.output(), f"{file} has the group's key. Give it to the other clients, and never to the server.")
 
 
 def forget(
-    home: HomeFolder,
+    site: SiteFolder,
     classes: Classes = None,
     samples: Samples = None,
     everything: Everything = False,
@@ -150,16 +150,16 @@ def forget(
       splitwiper forget sites/north --class bird --certificate bird.json
       splitwiper forget sites/north
     """
-    from splitwiper.service.home import Home, resuming
+    from splitwiper.service.site import Site, resuming
 
     look_here()
     if sum((bool(classes), bool(samples), everything)) > 1:
         raise InputError("name one thing to forget: --class, --sample or --everything.")
     if everything and not yes:
-        confirm(f"All that was ever sent from {home} will be forgotten. This cannot be undone.")
-    advice = f"What was suppressed stays suppressed: 'splitwiper forget {home}' finishes the request."
+        confirm(f"All that was ever sent from {site} will be forgotten. This cannot be undone.")
+    advice = f"What was suppressed stays suppressed: 'splitwiper forget {site}' finishes the request."
     with Bars(quiet=as_json) as bars, when_interrupted(advice):
-        opened = Home(home, bars)
+        opened = Site(site, bars)
         ticket, estimate = "", None
         try:
             if classes or samples or everything:
@@ -178,38 +178,38 @@ def forget(
         finally:
             opened.close()
     if trouble:
-        show.line(show.errors(), f"Note: {trouble}")
+        output.line(output.errors(), f"Note: {trouble}")
     if found is not None and receipt is not None:
         found.save(receipt)
     if ticket and certificate is not None:
         write_certificate(certificate, proofs[ticket])
     if as_json:
-        told: dict[str, Any] = {"home": home, "ticket": ticket, "estimate": estimate, "trouble": trouble}
+        told: dict[str, Any] = {"site": site, "ticket": ticket, "estimate": estimate, "trouble": trouble}
         told["certificates"] = {one: proof.checked.outcome for one, proof in proofs.items()}
         if found and ticket:
             told |= {"receipt": found.to_dict(), "certificate": proofs[ticket].checked.outcome}
             told["checks"] = proofs[ticket].checked.checks
-        show.emit(told)
+        output.emit(told)
     else:
         for one, proof in proofs.items():
             tell_certificate(one, proof)
         if not proofs:
-            show.line(show.output(), "Nothing is left to do.")
+            output.line(output.output(), "Nothing is left to do.")
         elif certificate is not None:
-            keys = home / opened.config.name / "server-keys"
-            show.line(show.output(), f"Check it: splitwiper verify {certificate} --key {keys}")
+            keys = site / opened.config.name / "server-keys"
+            output.line(output.output(), f"Check it: splitwiper verify {certificate} --key {keys}")
     resuming.finish(opened)  # all that was asked for is delivered: the next call is a new one
     leave(proofs.values())
 
 
-def _asked(opened: Home, classes: list[str | int] | None, samples: list[int] | None, everything: bool) -> str:
+def _asked(opened: Site, classes: list[str | int] | None, samples: list[int] | None, everything: bool) -> str:
     """Suppress rows and make the request, or find the one that an interrupted run of this command made."""
-    from splitwiper.service.home import resuming
+    from splitwiper.service.site import resuming
 
     try:
         return resuming.forget(opened, classes=classes, samples=samples, everything=everything)
     except RequestError as problem:
-        waiting = opened.client.tree.requests("open", "sent")
+        waiting = opened.client.store.requests("open", "sent")
         if not waiting:
             raise
         raise RequestError(
@@ -218,19 +218,19 @@ def _asked(opened: Home, classes: list[str | int] | None, samples: list[int] | N
         ) from problem
 
 
-def _proofs(opened: Home, ticket: str, patience: float) -> dict[str, Certified]:
+def _proofs(opened: Site, ticket: str, patience: float) -> dict[str, Certified]:
     """The certificate of a request; without one, of all settled requests that the site has no certificate of yet."""
     if ticket:
         opened.await_receipt(ticket, patience=patience)
         return {ticket: opened.certificate(ticket)}
     settled = {one.id for one in opened.requests() if one.state == "settled"}
-    for one in opened.client.tree.requests("open", "sent", "done"):  # the site's own list: a server may lose some
+    for one in opened.client.store.requests("open", "sent", "done"):  # the site's own list: a server may lose some
         if one["ticket"] not in settled:
             opened.await_receipt(one["ticket"], patience=patience)
     return opened.certificates(missing=True)
 
 
-def _one_finished(opened: Home, proofs: Mapping[str, Certified]) -> str:
+def _one_finished(opened: Site, proofs: Mapping[str, Certified]) -> str:
     """The request whose receipt and certificate are wanted where none was named: the one that was finished just now.
 
     Raises:
@@ -254,29 +254,29 @@ def _one_finished(opened: Home, proofs: Mapping[str, Certified]) -> str:
 def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
     """Say what is asked of the server, before it is asked."""
     if estimate is None:
-        show.line(show.errors(), "The server does not say now what it costs: it is asked all the same.")
+        output.line(output.errors(), "The server does not say now what it costs: it is asked all the same.")
         return
     seconds = estimate["training_seconds"]
-    took = f"which took {show.seconds(seconds)} last" if seconds is not None else "for the first time"
-    waiting = f", together with {show.plural(estimate['waiting'], 'waiting request')}" if estimate["waiting"] else ""
-    show.line(
-        show.errors(),
+    took = f"which took {output.seconds(seconds)} last" if seconds is not None else "for the first time"
+    waiting = f", together with {output.plural(estimate['waiting'], 'waiting request')}" if estimate["waiting"] else ""
+    output.line(
+        output.errors(),
         f"The server re-trains{waiting}, {took}. No other client is contacted. It is due within "
         f"{estimate['deadline_days']:g} days.",
     )
 
 
-def _named(home: Home, classes: list[str] | None) -> list[str | int] | None:
+def _named(site: Site, classes: list[str] | None) -> list[str | int] | None:
     """Classes as rows are labelled: integers where labels are."""
     if not classes:
         return None
-    held = {str(label.name): label.name for label in home.client.labels()}
+    held = {str(label.name): label.name for label in site.client.labels()}
     return [held.get(name, name) for name in classes]
 
 
-def _read(path: Path) -> tuple[HomeConfig, ClientConfig, Mapping[str, Any]]:
+def _read(path: Path) -> tuple[SiteConfig, ClientConfig, Mapping[str, Any]]:
     from splitwiper.config import ClientConfig, from_dict, read_toml
-    from splitwiper.service.home import HomeConfig
+    from splitwiper.service.site import SiteConfig
 
     if not path.is_file():
         raise ConfigError(f"there is no configuration file {path}.")
@@ -292,9 +292,9 @@ def _read(path: Path) -> tuple[HomeConfig, ClientConfig, Mapping[str, Any]]:
             raise ConfigError(f"{path}: {key} is missing.")
     try:
         given = {key: values[key] for key in own if key in values}
-        for key in ("certs", "token", "attesters"):  # what the home remembers must hold wherever it is opened from
+        for key in ("certs", "token", "attesters"):  # what the site remembers must hold wherever it is opened from
             if given.get(key):
                 given[key] = str((path.parent / given[key]).resolve())
-        return from_dict(HomeConfig, given), from_dict(ClientConfig, values.get("client", {}), where="client."), values
+        return from_dict(SiteConfig, given), from_dict(ClientConfig, values.get("client", {}), where="client."), values
     except ConfigError as problem:
         raise ConfigError(f"{path}: {problem}") from problem

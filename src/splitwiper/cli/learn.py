@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.opening import open_run
+from splitwiper.cli import output
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.rekey import agreed, agreement_of
+from splitwiper.cli.runs import open_run
 from splitwiper.errors import InputError, NotFoundError, SplitWiperError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def learn(
         "texts_shortened": settings.shortened,
     }
     if as_json:
-        show.emit(found)
+        output.emit(found)
     else:
         _print(found, learned, scores)
 
@@ -95,10 +95,10 @@ def _warn(settings: Settings) -> None:
     """Say that a server which sees all rows at once hardly learns."""
     rows, batch = sum(len(labels) for _, labels in settings.train.values()), settings.config.server.batch
     if batch >= rows:
-        show.line(
-            show.errors(),
-            f"note: server.batch = {show.count(batch)} takes all {show.plural(rows, 'training row')} at once: one step "
-            "per epoch; lower server.batch.",
+        output.line(
+            output.errors(),
+            f"note: server.batch = {output.count(batch)} takes all {output.plural(rows, 'training row')} at once: one "
+            "step per epoch; lower server.batch.",
         )
 
 
@@ -169,37 +169,40 @@ def _result(run: Path, learned: Learned, scores: Mapping[str, Score | None], sta
 
 
 def _print(found: Mapping[str, Any], learned: Learned, scores: Mapping[str, Score | None]) -> None:
-    out = show.output()
+    out = output.output()
     rows = []
     for name, added in learned.added.items():
         spent, score = learned.spent[name], scores.get(name)
-        cells = [name, show.count(added.new), show.count(added.held), show.count(added.refused)]
-        cells += [show.seconds(spent.seconds), show.size(spent.bytes_up + spent.bytes_down)]
-        rows.append(cells + [show.percent(score.accuracy) if score else "–"] * bool(scores))
+        cells = [name, output.count(added.new), output.count(added.held), output.count(added.refused)]
+        cells += [output.seconds(spent.seconds), output.size(spent.bytes_up + spent.bytes_down)]
+        rows.append(cells + [output.percent(score.accuracy) if score else "–"] * bool(scores))
     columns = ("client", ">new rows", ">held", ">refused", ">time", ">sent", ">accuracy")
-    out.print(show.table(columns if scores else columns[:-1], rows))
+    out.print(output.table(columns if scores else columns[:-1], rows))
     out.print()
     if scores:
-        show.line(out, f"Accuracy on all test rows: {show.percent(_overall(scores))}.")
+        output.line(out, f"Accuracy on all test rows: {output.percent(_overall(scores))}.")
     if unknown := found["test_rows_of_unknown_labels"]:
-        show.line(
-            out, f"{show.plural(unknown, 'test row')} of labels that nobody holds, say forgotten ones, count as wrong."
+        output.line(
+            out,
+            f"{output.plural(unknown, 'test row')} of labels that nobody holds, say forgotten ones, count as wrong.",
         )
     if shortened := found["texts_shortened"]:
-        show.line(out, f"{show.plural(shortened, 'text')} had more tokens than the model takes, and lost their ends.")
+        output.line(
+            out, f"{output.plural(shortened, 'text')} had more tokens than the model takes, and lost their ends."
+        )
     if agreement := learned.agreement:
-        show.line(out, agreed(agreement))
+        output.line(out, agreed(agreement))
     if learned.losses:
-        epochs = show.plural(len(learned.losses), "epoch")
-        show.line(
+        epochs = output.plural(len(learned.losses), "epoch")
+        output.line(
             out,
-            f"The server trained {epochs} in {show.seconds(learned.server_seconds)}; the loss fell to "
+            f"The server trained {epochs} in {output.seconds(learned.server_seconds)}; the loss fell to "
             f"{learned.losses[-1]:.3g}.",
         )
     else:
-        show.line(out, "Nothing new: the model was already trained on exactly these rows.")
+        output.line(out, "Nothing new: the model was already trained on exactly these rows.")
     if learned.receipts:
-        show.line(out, f"{show.plural(len(learned.receipts), 'open request')} settled on the way.")
+        output.line(out, f"{output.plural(len(learned.receipts), 'open request')} settled on the way.")
     if any(added.refused for added in learned.added.values()):
-        show.line(out, "Refused rows were forgotten earlier and stay forgotten.")
-    show.line(out, f"Run: {found['run']}")
+        output.line(out, "Refused rows were forgotten earlier and stay forgotten.")
+    output.line(out, f"Run: {found['run']}")

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import when_interrupted
-from splitwiper.cli.opening import look_here, open_run
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import look_here, open_run
 from splitwiper.cli.unlearn import Json, Run
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
     from splitwiper.data.files import Inputs
     from splitwiper.federation import Federation
-    from splitwiper.service.home import Home
+    from splitwiper.service.site import Site
 
-    Predicting = Federation | Home
+    Predicting = Federation | Site
 
 ROWS = 4096
 """Rows predicted between two steps of the progress bar; a multiple of the batch rows are embedded in."""
@@ -40,8 +40,8 @@ def predict(
     run: Run,
     client: Annotated[str, typer.Argument(metavar="CLIENT", help="Whose half to use.")],
     inputs: Annotated[Path, typer.Argument(metavar="INPUTS", help="An .npz file (array inputs) or a .csv file.")],
-    at_home: Annotated[
-        bool, typer.Option("--at-home", help="Fetch the server half and compute here: nothing about the rows is sent.")
+    local: Annotated[
+        bool, typer.Option("--local", help="Fetch the server half and compute here: nothing about the rows is sent.")
     ] = False,
     proba: Annotated[bool, typer.Option("--proba", help="Give probabilities too.")] = False,
     label: Annotated[
@@ -77,31 +77,31 @@ def predict(
         ends.callback(getattr(federation, "close", lambda: None))  # a site has a connection
         bars("reading data", 0, 0)
         found = _predict(
-            federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba, at_home=at_home
+            federation, client, _read(federation, inputs, label, tokenizer), bars, proba=proba, local=local
         )
     if unchecked := getattr(getattr(federation, "watch", None), "unchecked", ""):
-        show.line(show.errors(), f"Not checked which model answers: {unchecked}.")
+        output.line(output.errors(), f"Not checked which model answers: {unchecked}.")
     if out is not None:
         from splitwiper.store import files
 
-        text = show.to_json(found) + "\n" if out.suffix.lower() == ".json" else _csv(found)
+        text = output.to_json(found) + "\n" if out.suffix.lower() == ".json" else _csv(found)
         files.write_bytes(out, text.encode())
     if as_json:
-        show.emit(found)
+        output.emit(found)
     elif out is not None:
-        show.line(show.output(), f"{show.plural(len(found['predictions']), 'prediction')} written to {out}.")
+        output.line(output.output(), f"{output.plural(len(found['predictions']), 'prediction')} written to {out}.")
     else:
-        show.output().print(_table(found))
+        output.output().print(_table(found))
 
 
 def _opened(run: Path, bars: Bars) -> Predicting:
-    """A run's federation, or a client's home with its server elsewhere."""
-    if not (run / "home.toml").exists():
+    """A run's federation, or a client's site with its server elsewhere."""
+    if not (run / "site.toml").exists():
         return open_run(run, bars)
-    from splitwiper.service.home import Home
+    from splitwiper.service.site import Site
 
     look_here()
-    return Home(run, bars)
+    return Site(run, bars)
 
 
 def _read(federation: Predicting, file: Path, label: str | None, tokenizer: Path | None) -> Inputs:
@@ -142,7 +142,7 @@ def _default_of(factory: str, parameter: str) -> Any:
 
 
 def _predict(
-    federation: Predicting, client: str, inputs: Inputs, bars: Bars, *, proba: bool, at_home: bool
+    federation: Predicting, client: str, inputs: Inputs, bars: Bars, *, proba: bool, local: bool
 ) -> dict[str, Any]:
     count = min(len(array) for array in inputs.values()) if isinstance(inputs, dict) else len(inputs)
     predictions: list[str | int] = []
@@ -152,10 +152,10 @@ def _predict(
         part = slice(start, start + ROWS)
         rows = {name: array[part] for name, array in inputs.items()} if isinstance(inputs, dict) else inputs[part]
         if proba:
-            both = federation.predict_both(client, rows, at_home=at_home)
+            both = federation.predict_both(client, rows, local=local)
             predictions, probabilities = predictions + both.names, probabilities + both.probabilities.tolist()
         else:
-            predictions += federation.predict(client, rows, at_home=at_home)
+            predictions += federation.predict(client, rows, local=local)
     found: dict[str, Any] = {"run": federation.path, "client": client, "predictions": predictions}
     if proba:
         found |= {"labels": [label._asdict() for label in federation.labels], "probabilities": probabilities}
@@ -181,15 +181,15 @@ def _csv(found: Mapping[str, Any]) -> str:
 
 def _table(found: Mapping[str, Any]) -> Any:
     if "labels" not in found:
-        return show.table((">row", "prediction"), ((str(n), str(p)) for n, p in enumerate(found["predictions"])))
+        return output.table((">row", "prediction"), ((str(n), str(p)) for n, p in enumerate(found["predictions"])))
     names = _headings(found)
     rows = (
         (str(number), str(prediction), _likely(names, found["probabilities"][number]))
         for number, prediction in enumerate(found["predictions"])
     )
-    return show.table((">row", "prediction", "most likely"), rows)
+    return output.table((">row", "prediction", "most likely"), rows)
 
 
 def _likely(names: Sequence[str], shares: Sequence[float]) -> str:
     best = sorted(range(len(names)), key=lambda i: -shares[i])[:MOST]
-    return ", ".join(f"{names[i]} {show.percent(shares[i])}" for i in best)
+    return ", ".join(f"{names[i]} {output.percent(shares[i])}" for i in best)

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from splitwiper.cli.show import errors
+from splitwiper.cli.output import errors
 
 
 class Bars:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import when_interrupted
-from splitwiper.cli.opening import open_run
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import open_run
 from splitwiper.cli.unlearn import Json, Run
 from splitwiper.errors import ConfigError
 
@@ -35,9 +35,9 @@ def rekey(
     Example:
       splitwiper rekey runs/ward --label rubella
     """
-    if (run / "home.toml").exists():
+    if (run / "site.toml").exists():
         raise ConfigError(
-            f"{run} is a client's home, and over a network codes do not change: it takes every client at once. Name "
+            f"{run} is a client's site, and over a network codes do not change: it takes every client at once. Name "
             "labels that may come in client.labels when you join; for others make a new store, which all clients join."
         )
     with Bars(quiet=as_json) as bars, when_interrupted(f"Finish it with 'splitwiper settle {run}'."):
@@ -47,16 +47,16 @@ def rekey(
         agreement = federation.rekey(names, task=task)
         state = federation.status().model
     if as_json:
-        show.emit({"run": run, "model": state, "agreement": agreement_of(agreement)})
+        output.emit({"run": run, "model": state, "agreement": agreement_of(agreement)})
     else:
-        show.line(show.output(), f"{agreed(agreement)} The model of {run} is {state}.")
+        output.line(output.output(), f"{agreed(agreement)} The model of {run} is {state}.")
 
 
 def agreed(agreement: Agreement) -> str:
     """What it took, in one sentence."""
     return (
-        f"{show.plural(len(agreement.clients), 'client')} agreed on labels in {show.seconds(agreement.seconds)}, with "
-        f"{show.plural(agreement.messages, 'sealed message')}."
+        f"{output.plural(len(agreement.clients), 'client')} agreed on labels in {output.seconds(agreement.seconds)}, "
+        f"with {output.plural(agreement.messages, 'sealed message')}."
     )
 
 

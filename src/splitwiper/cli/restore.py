@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import INTERRUPTED
-from splitwiper.cli.join import HomeFolder
-from splitwiper.cli.opening import look_here
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import INTERRUPTED
+from splitwiper.cli.join import SiteFolder
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import look_here
 from splitwiper.cli.unlearn import Json, on_terminal
 from splitwiper.errors import InputError
 
@@ -39,17 +39,17 @@ def restore(
         raise InputError(f"--reason is one line of at most {_LONGEST} characters that sites are shown.")
     made = record(store, reason.strip())
     if as_json:
-        show.emit({"store": store, "restored": made})
+        output.emit({"store": store, "restored": made})
         return
-    show.line(show.output(), f"On record: restored from a backup whose ledger had {made.size} entries.")
-    show.line(
-        show.output(),
+    output.line(output.output(), f"On record: restored from a backup whose ledger had {made.size} entries.")
+    output.line(
+        output.output(),
         "Start the server. Sites that know more run 'splitwiper accept-restore', and ask again for what is lost.",
     )
 
 
 def accept_restore(
-    site: HomeFolder,
+    site: SiteFolder,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going on.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -62,16 +62,16 @@ def accept_restore(
     Example:
       splitwiper accept-restore sites/north
     """
-    from splitwiper.service.home import Home
+    from splitwiper.service.site import Site
 
     look_here()
     with Bars(quiet=as_json) as bars:
-        opened = Home(site, bars)
+        opened = Site(site, bars)
         try:
             found, known = opened.restored(), opened.guard.pins.newest()
-            show.line(show.errors(), f"The operator restored a backup on {found.time}: {found.reason}")
-            show.line(
-                show.errors(),
+            output.line(output.errors(), f"The operator restored a backup on {found.time}: {found.reason}")
+            output.line(
+                output.errors(),
                 f"Its ledger had {found.size} entries, and this site has seen {known}. What was forgotten in between "
                 "is known to the server again until the sites concerned have accepted this.",
             )
@@ -81,15 +81,15 @@ def accept_restore(
         finally:
             opened.close()
     if as_json:
-        show.emit({"site": site, "restored": found, "evidence": kept})
+        output.emit({"site": site, "restored": found, "evidence": kept})
         return
-    show.line(show.output(), f"Accepted. The heads of the ledger before are in {kept}.")
-    show.line(show.output(), f"'splitwiper forget {site}' finishes requests that are still open.")
+    output.line(output.output(), f"Accepted. The heads of the ledger before are in {kept}.")
+    output.line(output.output(), f"'splitwiper forget {site}' finishes requests that are still open.")
 
 
 def _confirm() -> None:
     if not on_terminal():
         raise InputError("this needs a person's consent: add --yes to go on without being asked.")
     if not typer.confirm("Go on with this server?", err=True):
-        show.line(show.errors(), "Nothing was changed.")
+        output.line(output.errors(), "Nothing was changed.")
         raise typer.Exit(INTERRUPTED)

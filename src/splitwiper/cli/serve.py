@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.opening import look_here
+from splitwiper.cli import output
+from splitwiper.cli.runs import look_here
 
 Store = Annotated[Path, typer.Option("--store", metavar="DIR", help="The server's folder; made on the first start.")]
 
@@ -43,4 +43,4 @@ def serve(
     own = dataclasses.replace(own, host=host or own.host, port=own.port if port is None else port)
     settings = dataclasses.replace(settings, service=own)
     to_stderr()
-    run(store, settings, config=config, ready=lambda url: show.line(show.output(), f"Serving {url}"))
+    run(store, settings, config=config, ready=lambda url: output.line(output.output(), f"Serving {url}"))

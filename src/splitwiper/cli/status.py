@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 from splitwiper.cli.unlearn import Json, Run
 from splitwiper.errors import AbsentClientError, NotFoundError, nearest
 from splitwiper.formats import counted
 
 if TYPE_CHECKING:
-    from splitwiper.federation import Status
+    from splitwiper.federation import RunStatus
 
 MODEL = {
     "current": "trained on the present shards",
@@ -44,23 +44,23 @@ def status(
     if client is not None:
         _rows(run, found, client, as_json=as_json)
     elif as_json:
-        show.emit(found.to_dict())
+        output.emit(found.to_dict())
     else:
         _print(found)
 
 
-def _rows(run: Path, found: Status, client: str, *, as_json: bool) -> None:
+def _rows(run: Path, found: RunStatus, client: str, *, as_json: bool) -> None:
     rows = row_labels(run, found, client)
     if as_json:
-        show.emit({"run": run, "client": client, "rows": [{"id": i, "label": label} for i, label in rows.items()]})
+        output.emit({"run": run, "client": client, "rows": [{"id": i, "label": label} for i, label in rows.items()]})
         return
-    out = show.output()
-    out.print(show.table((">id", "label"), ((str(i), str(label)) for i, label in rows.items())))
+    out = output.output()
+    out.print(output.table((">id", "label"), ((str(i), str(label)) for i, label in rows.items())))
     out.print()
-    show.line(out, f"{client} holds {show.plural(len(rows), 'row')}.")
+    output.line(out, f"{client} holds {output.plural(len(rows), 'row')}.")
 
 
-def row_labels(run: Path, found: Status, client: str) -> dict[int, str | int]:
+def row_labels(run: Path, found: RunStatus, client: str) -> dict[int, str | int]:
     """A client's row ids and their labels, read without the model.
 
     Raises:
@@ -68,55 +68,55 @@ def row_labels(run: Path, found: Status, client: str) -> dict[int, str | int]:
         AbsentClientError: its folder is not here.
         CorruptError: a file of it is damaged.
     """
-    from splitwiper.client.holdings import Holdings
+    from splitwiper.client.row_store import RowStore
     from splitwiper.config import ClientConfig, from_dict, read_toml
-    from splitwiper.store import ClientTree
+    from splitwiper.store import ClientStore
 
     known = {c.name: c for c in found.clients}
     if client not in known:
         raise NotFoundError(f"there is no client {client!r} in {run}.{nearest(client, known)}")
     if not known[client].folder:
         raise AbsentClientError(f"the folder of client {client!r} is not here; its rows live there alone.")
-    tree = ClientTree(run / "clients" / client)
-    return Holdings(tree, from_dict(ClientConfig, read_toml(tree.root / "config.toml"))).ids()
+    store = ClientStore(run / "clients" / client)
+    return RowStore(store, from_dict(ClientConfig, read_toml(store.root / "config.toml"))).ids()
 
 
-def _print(found: Status) -> None:
-    out = show.output()
-    show.line(out, f"Run:    {found.path}")
-    start = "" if found.exact is None else f", {show.plural(found.labels, 'code' if found.hidden else 'label')}"
+def _print(found: RunStatus) -> None:
+    out = output.output()
+    output.line(out, f"Run:    {found.path}")
+    start = "" if found.exact is None else f", {output.plural(found.labels, 'code' if found.hidden else 'label')}"
     start += ", labels are hidden" if found.hidden else ""
     start += ", by a warm start: not exact" if found.exact is False else ""
-    show.line(out, f"Model:  {MODEL[found.model]}{start}")
-    show.line(out, f"Ledger: {counted(found.ledger, 'entry', 'entries')}, head {found.head}")
+    output.line(out, f"Model:  {MODEL[found.model]}{start}")
+    output.line(out, f"Ledger: {counted(found.ledger, 'entry', 'entries')}, head {found.head}")
     if found.work:
-        show.line(out, f"Work:   {found.work}")
+        output.line(out, f"Work:   {found.work}")
     out.print()
     rows = [
         (
             c.name,
-            show.count(c.rows) if c.folder else "folder not here",
-            show.count(c.rows_on_server),
-            show.count(c.suppressed),
-            show.count(c.open_requests),
-            show.count(c.generation),
+            output.count(c.rows) if c.folder else "folder not here",
+            output.count(c.rows_on_server),
+            output.count(c.suppressed),
+            output.count(c.open_requests),
+            output.count(c.generation),
         )
         for c in found.clients
     ]
     headings = ("client", ">rows", ">on server", ">suppressed", ">open requests", ">generation")
-    out.print(show.table(headings, rows) if rows else "No client has joined yet.")
+    out.print(output.table(headings, rows) if rows else "No client has joined yet.")
     for c in found.clients:
         if c.untrainable:
-            show.line(out, f"{c.name}: the rows that are left cannot be trained on. {c.untrainable}")
+            output.line(out, f"{c.name}: the rows that are left cannot be trained on. {c.untrainable}")
         if c.work:
-            show.line(out, f"{c.name}: {c.work}")
+            output.line(out, f"{c.name}: {c.work}")
     for c in found.clients:
         if c.privacy:
-            show.line(out, f"Noise of {c.name}: {c.privacy}.")
+            output.line(out, f"Noise of {c.name}: {c.privacy}.")
     if found.tickets:
         out.print()
         out.print(
-            show.table(
+            output.table(
                 ("ticket", "client", "level", "state", "received"),
                 ((t.id[:8], t.client, t.level, t.state, t.received) for t in found.tickets),
             )
@@ -124,15 +124,15 @@ def _print(found: Status) -> None:
     if found.remains:
         out.print()
         out.print(
-            show.table(
+            output.table(
                 ("on disk", ">files", ">size", "why"),
-                ((r.what, show.count(r.count), show.size(r.size), r.why) for r in found.remains),
+                ((r.what, output.count(r.count), output.size(r.size), r.why) for r in found.remains),
             )
         )
     out.print()
     if found.todo:
-        show.line(out, f"Unfinished (splitwiper settle {found.path} does it):", style="bold yellow")
+        output.line(out, f"Unfinished (splitwiper settle {found.path} does it):", style="bold yellow")
         for what in found.todo:
-            show.line(out, f"  - {what}")
+            output.line(out, f"  - {what}")
     else:
-        show.line(out, "Nothing is unfinished.")
+        output.line(out, "Nothing is unfinished.")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import INTERRUPTED, when_interrupted
-from splitwiper.cli.opening import open_run
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import INTERRUPTED, when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import open_run
 from splitwiper.errors import BusyError, InputError, NotFoundError, RequestError
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def confirm(what: str) -> None:
     """
     if not on_terminal():
         raise InputError("--everything cannot be undone: add --yes to go on without being asked.")
-    show.line(show.errors(), what)
+    output.line(output.errors(), what)
     if not typer.confirm("Go on?", err=True):
-        show.line(show.errors(), "Nothing was forgotten.")
+        output.line(output.errors(), "Nothing was forgotten.")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -125,11 +125,11 @@ def settle(
         settled = federation.settle()
         state = federation.status().model
     if as_json:
-        show.emit({"run": run, "model": state, "receipts": [receipt.to_dict() for receipt in settled]})
+        output.emit({"run": run, "model": state, "receipts": [receipt.to_dict() for receipt in settled]})
         return
-    out = show.output()
+    out = output.output()
     if not settled:
-        show.line(out, f"No request was open; the model of {run} is {state}.")
+        output.line(out, f"No request was open; the model of {run} is {state}.")
         return
     _print_receipts(run, settled, federation.spent)
 
@@ -151,23 +151,23 @@ def receipt(
       splitwiper receipt runs/ward 1f9a27c4 --out bird.json
       splitwiper receipt runs/ward 1f9a27c4 --certificate bird.cert
     """
-    from splitwiper.store import ServerTree
+    from splitwiper.store import ServerStore
 
     if not (run / "federation.toml").exists():
         raise NotFoundError(f"there is no run in {run}. Check the path.")
-    tree = ServerTree(run / "server")
-    fitting = [t for t in tree.tickets() if t.id.startswith(ticket)]
+    store = ServerStore(run / "server")
+    fitting = [t for t in store.tickets() if t.id.startswith(ticket)]
     if len(fitting) != 1:
-        known = ", ".join(t.id[:8] for t in tree.tickets()) or "none"
+        known = ", ".join(t.id[:8] for t in store.tickets()) or "none"
         raise NotFoundError(f"{len(fitting) or 'no'} tickets in {run} begin with {ticket!r}; it has: {known}.")
-    found = _with_noise(run, tree.receipt(fitting[0].id))
+    found = _with_noise(run, store.receipt(fitting[0].id))
     if out is None and certificate is None:
-        show.emit(found.to_dict())
+        output.emit(found.to_dict())
     for file in (out, certificate):
         _check_receipt(file, submit_only=False)
     if out is not None:
         _save(found, out)
-        show.line(show.output(), f"Receipt: {out}")
+        output.line(output.output(), f"Receipt: {out}")
     if certificate is not None:
         from splitwiper.cli.certificate import write
 
@@ -180,7 +180,7 @@ def _with_noise(run: Path, found: Receipt) -> Receipt:
 
     from splitwiper.client.spending import spent
     from splitwiper.config import ClientConfig, from_dict, read_toml
-    from splitwiper.store import ClientTree, ServerTree
+    from splitwiper.store import ClientStore, ServerStore
 
     folder = run / "clients" / found.client
     if not (folder / "client.db").exists():
@@ -188,7 +188,7 @@ def _with_noise(run: Path, found: Receipt) -> Receipt:
     noise = from_dict(ClientConfig, read_toml(folder / "config.toml")).noise
     if not noise.is_on:
         return found
-    return replace(found, privacy=spent(ClientTree(folder), noise, ServerTree(run / "server").columns()).to_dict())
+    return replace(found, privacy=spent(ClientStore(folder), noise, ServerStore(run / "server").columns()).to_dict())
 
 
 def on_terminal() -> bool:
@@ -290,22 +290,22 @@ def _tell(
         found: dict[str, Any] = {"run": run, "ticket": ticket.id, "client": ticket.client, "level": ticket.level}
         found |= {"state": "settled" if mine else ticket.state, "settled": [r.ticket for r in settled]}
         found |= {"receipt": mine.to_dict() if mine else None, "receipt_file": path}
-        show.emit(found)
+        output.emit(found)
         return
     if mine is not None:
         _print_receipts(run, settled, spent, path)
         return
-    show.line(show.output(), f"Accepted: ticket {ticket.id}.")
-    show.line(show.output(), f"The rows are suppressed. Have them forgotten with: splitwiper settle {run}")
+    output.line(output.output(), f"Accepted: ticket {ticket.id}.")
+    output.line(output.output(), f"The rows are suppressed. Have them forgotten with: splitwiper settle {run}")
 
 
 def _print_receipts(
     run: Path, settled: Sequence[Receipt], costs: Mapping[str, Spent], path: Path | None = None
 ) -> None:
     """Print the receipts, and what the one re-training that answers them all cost everyone."""
-    out = show.output()
+    out = output.output()
     out.print(
-        show.table(
+        output.table(
             ("ticket", "client", "level", "re-trained from"),
             ((r.ticket, r.client, r.level, "initial weights" if r.exact else "warm: not exact") for r in settled),
         )
@@ -313,12 +313,12 @@ def _print_receipts(
     out.print()
     last = settled[-1]
     rows = [
-        (name, show.seconds(spent.seconds), show.size(spent.bytes_up + spent.bytes_down))
+        (name, output.seconds(spent.seconds), output.size(spent.bytes_up + spent.bytes_down))
         for name, spent in costs.items()
     ]
-    rows.append(("server", show.seconds(last.server_seconds), ""))
-    out.print(show.table(("spent by", ">time", ">sent"), rows, last="total"))
+    rows.append(("server", output.seconds(last.server_seconds), ""))
+    out.print(output.table(("spent by", ">time", ">sent"), rows, last="total"))
     out.print()
     if path is not None:
-        show.line(out, f"Receipt: {path}")
-    show.line(out, f"Prove it by recomputing: splitwiper verify {run} {last.ticket[:8]}")
+        output.line(out, f"Receipt: {path}")
+    output.line(out, f"Prove it by recomputing: splitwiper verify {run} {last.ticket[:8]}")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from splitwiper.cli import certificate, show
-from splitwiper.cli.exits import OUTCOMES, when_interrupted
-from splitwiper.cli.opening import look_here, open_run
+from splitwiper.cli import certificate, output
+from splitwiper.cli.exit_codes import OUTCOMES, when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import look_here, open_run
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError, NotFoundError
 
@@ -114,7 +114,7 @@ def verify(
         if not run.exists():
             raise NotFoundError(f"there is no certificate {run}.")
         raise InputError(f"--key, --attester, --run, --store and --site go with a certificate file, and {run} is none.")
-    if (run / "home.toml").exists() or (run / "server.db").exists():
+    if (run / "site.toml").exists() or (run / "server.db").exists():
         if receipt is not None:
             raise InputError(f"{run} is not a run: give its folder alone, or a certificate with --store and --site.")
         _folder(run, attest=attest, as_json=as_json)
@@ -125,7 +125,7 @@ def verify(
         chosen = _find(federation, receipt) if receipt is not None else None
         found = federation.verify(chosen, head=head)
     if as_json:
-        show.emit(
+        output.emit(
             {
                 "run": run,
                 "ticket": chosen.ticket if chosen else None,
@@ -138,39 +138,39 @@ def verify(
             }
         )
     else:
-        show.verdict(show.output(), found)
+        output.verdict(output.output(), found)
     raise typer.Exit(OUTCOMES[found.outcome])
 
 
 def _folder(folder: Path, *, attest: bool, as_json: bool) -> NoReturn:
     """Recompute a site, or a server's store, and leave with the outcome's code."""
-    from splitwiper.service.home import Home
-    from splitwiper.service.home.verifying import fingerprint_of, verify_site
+    from splitwiper.service.site import Site
+    from splitwiper.service.site.verifying import fingerprint_of, verify_site
     from splitwiper.service.verifying import verify_store
 
     look_here()
-    is_site = (folder / "home.toml").exists()
+    is_site = (folder / "site.toml").exists()
     if attest and not is_site:
         raise InputError(
             f"--attest goes with a site's folder; {folder} is a server's. Auditors use 'splitwiper audit'."
         )
     with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
-        home = Home(folder, bars) if is_site else None
-        found = verify_site(home) if home else verify_store(folder)
-        if home and attest:
+        site = Site(folder, bars) if is_site else None
+        found = verify_site(site) if site else verify_store(folder)
+        if site and attest:
             if found.outcome == "unverifiable":
                 raise NotFoundError(f"there is nothing to attest to: {found.reason}.")
-            home.attest(found.outcome, fingerprint_of(home))
-        if home:
-            home.close()
+            site.attest(found.outcome, fingerprint_of(site))
+        if site:
+            site.close()
     if as_json:
         kind = "site" if is_site else "store"
         told = {kind: folder, "exact": found.exact, "outcome": found.outcome, "reason": found.reason}
-        show.emit({**told, "checks": found.checks, "attested": attest})
+        output.emit({**told, "checks": found.checks, "attested": attest})
     else:
-        show.verdict(show.output(), found)
+        output.verdict(output.output(), found)
         if attest:
-            show.line(show.output(), "Signed, and sent to the server: certificates carry it from now on.")
+            output.line(output.output(), "Signed, and sent to the server: certificates carry it from now on.")
     raise typer.Exit(OUTCOMES[found.outcome])
 
 

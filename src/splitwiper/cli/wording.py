@@ -6,7 +6,7 @@ import re
 
 _WORDS: tuple[tuple[str, str], ...] = (
     (r"everything=True", "--everything"),
-    (r"at_home=True", "--at-home"),
+    (r"local=True", "--local"),
     (r"classes=\[…\], samples=\[…\]", "--class, --sample"),
     (r"label=", "--label "),
     (r"begin anew\.", "begin anew (--with, --anew)."),

@@ -1,4 +1,4 @@
-"""Whether rows can be learned from at all: looked at before anything is kept."""
+"""Check that rows can be learned from, before anything is stored."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from splitwiper.wire import Column
 from splitwiper.wire.columns import Array
 
 _TABLES = frozenset({"embedding", "_embedding_bag", "index", "index_select", "gather", "take", "scatter", "index_put"})
-"""Operations that fail for a value that is no place in their table."""
+"""Operations that fail for a value that is not an index into their table."""
 
 
 class _Lookups(TorchDispatchMode):
-    """Notices whether values are taken for places in a table."""
+    """Detects whether values are used as indices into a table."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -45,7 +45,7 @@ class _Lookups(TorchDispatchMode):
 
 
 def _batches(count: int, lookups: _Lookups) -> Iterator[Array]:
-    """Yield the places of rows to try: some, spread over all of them; then all, where one of those looked values up."""
+    """Yield indices of rows to try: a sample spread over all; then all, if the sample looked values up in a table."""
     yield np.array(spread(count, BATCH))
     if lookups.seen:
         for start in range(0, count, BATCH):
@@ -53,13 +53,13 @@ def _batches(count: int, lookups: _Lookups) -> Iterator[Array]:
 
 
 def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module, columns: Sequence[Column]) -> None:
-    """Refuse rows with labels outside the closed set, or that the client half cannot take.
+    """Refuse rows with labels outside the closed set, or that the client half cannot process.
 
-    Some rows are tried: whether they fit is a matter of shapes. Where the half takes values for places in a table,
+    A sample of rows is tried: whether they fit depends on shapes. If the half uses values as indices into a table,
     every row is tried.
 
     Raises:
-        DataError: naming what does not fit.
+        DataError: rows do not fit; the message says which and why.
     """
     known = set(map(as_learned, config.labels))
     for label in rows.labels:
@@ -68,7 +68,7 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
                 f"client {client!r}: label {label.name!r} is outside the known set "
                 f"{list(config.labels)}.{nearest(str(label.name), map(str, known))}"
             )
-    device = torch.device("cpu")  # where a value out of range is an error, and not the end of the process
+    device = torch.device("cpu")  # on a CPU an index out of range is an error; on a GPU it kills the process
     embedder = Embedder(copy.deepcopy(half), rows.call, Normaliser({})).to(device).eval()
 
     @contextmanager
@@ -95,10 +95,10 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
 
 
 def _tried(embedder: Embedder, rows: Rows, client: str, half: nn.Module, trial: Trial) -> dict[str, Tensor]:
-    """Embed rows to see whether it works, and return what became of the last of them.
+    """Embed rows to see whether that works, and return the boundary of the last batch.
 
     Raises:
-        DataError: the half cannot take them.
+        DataError: the half cannot process them.
     """
     lookups, boundary = _Lookups(), dict[str, Tensor]()
     with lookups:
@@ -109,7 +109,7 @@ def _tried(embedder: Embedder, rows: Rows, client: str, half: nn.Module, trial: 
                 boundary = embedder(to_device(part, torch.device("cpu")))
             except NET_FAULTS as problem:
                 if number == 0 and lookups.seen and len(rows) > len(tried):
-                    continue  # all rows are tried next, which tells where it is
+                    continue  # all rows are tried next, which finds the one that fails
                 raise DataError(
                     f"client {client!r}: the client half cannot take rows of {_shown(rows)}{_wanted(rows, half)}; "
                     f"between rows {tried[0]} and {tried[-1]} it says: {problem}."
@@ -123,7 +123,7 @@ def _shown(rows: Rows) -> str:
 
 
 def _wanted(rows: Rows, half: nn.Module) -> str:
-    """Say what rows the half was made for, where it is known and differs."""
+    """Describe the rows that the half was made for, if they are known and differ."""
     wanted = getattr(half, "row_shapes", ())
     given = [array.shape[1:] for array in rows.inputs.values()]
     if not wanted or list(wanted) == given:

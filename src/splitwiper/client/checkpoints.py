@@ -1,4 +1,4 @@
-"""Checkpoints in the client's tree."""
+"""Checkpoints in the client's store."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ import json
 from splitwiper.client.pretrain import Checkpoint
 from splitwiper.errors import CorruptError
 from splitwiper.seeding import state_digest
-from splitwiper.store import ClientTree
+from splitwiper.store import ClientStore
 from splitwiper.store.tensors import read_state
 from splitwiper.wire import Label
 
 
-class Recorder:
-    """A shelf that has nothing to offer and remembers what it was given, for comparing."""
+class CheckpointRecorder:
+    """A shelf that offers no checkpoints and records the digests of those saved, for comparison."""
 
     def __init__(self) -> None:
         self.digests: dict[int, str] = {}
 
     def load(self, number: int, key: str) -> Checkpoint | None:
-        """Nothing: everything is computed anew."""
+        """Return None, so that everything is computed from scratch."""
         return None
 
     def save(self, number: int, key: str, checkpoint: Checkpoint) -> None:
-        """Remember a checkpoint's digest."""
+        """Record a checkpoint's digest."""
         self.digests[number] = state_digest(checkpoint.state, _metadata(checkpoint))
 
 
-class TreeShelf:
-    """Where `pretrain` keeps and finds its checkpoints."""
+class StoreShelf:
+    """Stores and finds the checkpoints of `pretrain` in the client's store."""
 
-    def __init__(self, tree: ClientTree) -> None:
-        self._tree = tree
+    def __init__(self, store: ClientStore) -> None:
+        self._store = store
 
     def load(self, number: int, key: str) -> Checkpoint | None:
-        """The checkpoint after a slice; None when there is none under this key, or its file is damaged."""
-        record = self._tree.checkpoints().get(number)
+        """Return the checkpoint after a slice; None if there is none under this key, or its file is damaged."""
+        record = self._store.checkpoints().get(number)
         if record is None or record.key != key:
             return None
-        path = self._tree.root / "checkpoints" / record.file
+        path = self._store.root / "checkpoints" / record.file
         try:
             state, metadata = read_state(path, record.digest)
         except CorruptError:
@@ -46,10 +46,10 @@ class TreeShelf:
         return Checkpoint(state, tuple(Label.parse(text) for text in json.loads(metadata["labels"])))
 
     def save(self, number: int, key: str, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint."""
-        self._tree.put_checkpoint(number, key, checkpoint.state, _metadata(checkpoint))
+        """Store a checkpoint."""
+        self._store.put_checkpoint(number, key, checkpoint.state, _metadata(checkpoint))
 
 
 def _metadata(checkpoint: Checkpoint) -> dict[str, str]:
-    """What the header of a checkpoint's file says, and its digest covers."""
+    """Return the metadata of a checkpoint's file, which its digest covers."""
     return {"labels": json.dumps([label.text for label in checkpoint.labels])}

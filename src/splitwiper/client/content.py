@@ -1,4 +1,4 @@
-"""Rows by content: an HMAC addresses a row, orders it, places it in a slice, and keeps it out once forgotten.
+"""Rows by content: an HMAC addresses a row, orders it, assigns it to a slice, and keeps it out once forgotten.
 
 A row is its inputs and its label. Identical rows are one row. The HMAC's key is the client's, so neither the
 order of a shard nor a slice number tells the server anything about content.
@@ -23,7 +23,7 @@ from splitwiper.data.tables import ColumnNames, check_alike, has_order
 from splitwiper.errors import DataError
 from splitwiper.seeding import encode
 from splitwiper.store import files
-from splitwiper.store.client_tree import FileRecord
+from splitwiper.store.client_store import FileRecord
 from splitwiper.wire import Column, Label, Shard, write_shard
 from splitwiper.wire.columns import DTYPES, Array
 from splitwiper.wire.labels import in_order
@@ -32,11 +32,11 @@ MAC_COLUMN = "@mac"
 _MAC = Column(MAC_COLUMN, "U8", (32,))
 _BLOCK = 4096
 _ORDERS = 720
-"""Orders of a row's inputs that are tried: all of them, up to six inputs. More inputs are refused."""
+"""Orders of a row's inputs that are tried: all of them, up to six inputs. Rows with more inputs are refused."""
 
 
 def row_macs(rows: Rows, key: bytes) -> list[bytes]:
-    """The HMAC of every row."""
+    """Return the HMAC of every row."""
     names = sorted(rows.inputs)
     head = b"".join(encode([c.name, c.dtype, *c.shape]) for c in sorted(rows.columns, key=lambda c: c.name))
     heads = {label: head + encode([label.text]) for label in set(rows.labels)}
@@ -49,10 +49,10 @@ def row_macs(rows: Rows, key: bytes) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Form:
-    """What a client's rows looked like before all of them were forgotten.
+    """The form of a client's rows before all of them were forgotten.
 
     Attributes:
-        call: how the model took them.
+        call: how the model took its inputs.
         columns: names, dtypes and shapes of one row.
         features: the names of tables' columns.
     """
@@ -63,20 +63,20 @@ class Form:
 
     @property
     def width(self) -> int:
-        """How many values a row had."""
+        """The number of values in a row."""
         return sum(math.prod(column.shape) for column in self.columns)
 
 
 def check_comparable(rows: Rows, form: Form, whose: str) -> None:
-    """Refuse rows of which nobody could tell whether they were forgotten in an earlier form.
+    """Refuse rows if it is impossible to say whether they were forgotten in an earlier form.
 
     Args:
-        rows: what is to be taken in.
-        form: what forgotten rows looked like.
-        whose: who forgot them, for messages.
+        rows: the rows to add.
+        form: the form of the forgotten rows.
+        whose: the client that forgot them, for messages.
 
     Raises:
-        DataError: naming what to give instead.
+        DataError: they cannot be compared; the message says what to give instead.
     """
     if sum(math.prod(column.shape) for column in rows.columns) != form.width:
         return
@@ -96,13 +96,13 @@ def check_comparable(rows: Rows, form: Form, whose: str) -> None:
 
 
 def macs_in_form(rows: Rows, call: str, columns: Sequence[Column], key: bytes) -> Iterator[list[bytes | None]]:
-    """Yield the HMACs that rows would have in another form: other names, order, dtypes or shapes, or other pieces.
+    """Yield the HMACs that rows would have in another form: with other names, order, dtypes, shapes or columns.
 
-    Inputs are taken in every order where they come by keyword now and came by position then, or the reverse: only
+    Inputs are tried in every order if they come by keyword now and came by position then, or the reverse: only
     then may the same row have them in another order.
 
     Yields:
-        For each order one for each row; None where its values cannot be had in that form.
+        For each order, one HMAC per row; None for a row whose values do not fit that form.
     """
     flat = [np.ascontiguousarray(array).reshape(len(rows.labels), -1) for array in rows.inputs.values()]
     wanted = [math.prod(column.shape) for column in columns]
@@ -120,15 +120,15 @@ def macs_in_form(rows: Rows, call: str, columns: Sequence[Column], key: bytes) -
 
 
 def _cast(arrays: Sequence[Array], start: int, stop: int, dtype: Any) -> tuple[Array, Array]:
-    """Some columns of tables that lie side by side, in another dtype, and which rows have their values in it."""
+    """Cast a range of columns across adjacent tables to another dtype; also return which rows keep their values."""
     rows = len(arrays[0])
     parts, same, at = [np.empty((rows, 0), dtype)], np.ones(rows, bool), 0
     for array in arrays:
         piece = array[:, max(0, start - at) : max(0, stop - at)]
         with np.errstate(all="ignore"):
             cast = piece.astype(dtype)
-        if array.dtype.kind == cast.dtype.kind == "f":  # the rows that were forgotten may have been rounded
-            cast = cast + cast.dtype.type(0)  # to zero, and never to minus zero
+        if array.dtype.kind == cast.dtype.kind == "f":  # the forgotten rows may have been rounded
+            cast = cast + cast.dtype.type(0)  # normalises minus zero to zero
             same &= np.isfinite(cast).all(axis=1)
         else:
             with np.errstate(all="ignore"):
@@ -139,23 +139,23 @@ def _cast(arrays: Sequence[Array], start: int, stop: int, dtype: Any) -> tuple[A
 
 
 def slice_of(mac: bytes, slices: int) -> int:
-    """The slice a row lies in: a function of its content and the client's key alone."""
+    """Return the slice of a row: a function of only its content and the client's key."""
     return int.from_bytes(mac[:8], "big") % slices
 
 
 def row_id(mac: bytes) -> int:
-    """The number that addresses a row: 52 bits of its HMAC, which tell neither its position nor what was forgotten."""
+    """Return the row's id: 52 bits of its HMAC, which reveal neither its position nor what was forgotten."""
     return int.from_bytes(mac[8:15], "big") >> 4
 
 
 def sort_order(macs: Array) -> Array:
-    """The order of rows by HMAC (n × 32 bytes): the canonical order of slices and shards."""
+    """Return the order of rows by HMAC (n × 32 bytes): the canonical order of slices and shards."""
     words = np.ascontiguousarray(macs).view(">u8")
     return np.lexsort(words.T[::-1])
 
 
 def rows_digest(slices: Sequence[Shard]) -> bytes:
-    """Digest of the surviving rows: what row order and noise may depend on."""
+    """Return the digest of the surviving rows: everything that row order and noise may depend on."""
     macs = np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices])
     return hashlib.sha256(macs[sort_order(macs)].tobytes()).digest()
 
@@ -168,9 +168,9 @@ def rewrite_slice(
     without: AbstractSet[bytes] = frozenset(),
     add: tuple[Mapping[str, Array], Array, Sequence[Label]] | None = None,
 ) -> FileRecord | None:
-    """A new slice file from an old one, without some rows and with others added; None when no row is left.
+    """Write a new slice file from an old one, without some rows and with others added; None when no row is left.
 
-    Rows lie in the order of their HMACs, so the bytes depend on nothing but the rows. Memory is bounded by a block.
+    Rows are in the order of their HMACs, so the bytes depend only on the rows. Memory is bounded by a block.
     """
     sources: list[tuple[Mapping[str, Array], Array, Array, Sequence[Label]]] = []  # columns, HMACs, codes, labels
     if old is not None:

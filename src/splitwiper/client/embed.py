@@ -1,4 +1,4 @@
-"""Embedding: the frozen half's activations of every row, computed once, coded, and written as the shard."""
+"""Embedding: the frozen half's activations of every row, computed once, encoded, and written as the shard."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch import Tensor
 from splitwiper.cache import to_device
 from splitwiper.certainty import Trial, certain
 from splitwiper.client.content import rows_digest
-from splitwiper.client.fitted import Spread
+from splitwiper.client.fitted import ValueSpread
 from splitwiper.client.hiding import Survivors, plan_for
 from splitwiper.client.local_net import Embedder, features_of
-from splitwiper.client.pretrain import Recipe, thaw
+from splitwiper.client.pretrain import PretrainingInputs, thaw
 from splitwiper.errors import ResourceError
 from splitwiper.exclusive import give_way
-from splitwiper.masking.plan import Plan, plain
+from splitwiper.masking.plan import ShardPlan, plain
 from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
 from splitwiper.seeding import Stream, isolated_rng, state_digest
@@ -51,14 +51,14 @@ BATCH = 256
 
 
 def with_ranges(
-    recipe: Recipe,
+    recipe: PretrainingInputs,
     state: Mapping[str, Tensor],
     slices: Sequence[Shard],
     *,
     columns: Sequence[Column],
     on_batch: OnBatch | None = None,
 ) -> dict[str, Tensor]:
-    """A frozen state, with the ranges that its activations are coded with, fitted to the surviving rows.
+    """Return a frozen state with the ranges that encode its activations, fitted to the surviving rows.
 
     Raises:
         DataError: an activation is NaN or infinite.
@@ -66,7 +66,7 @@ def with_ranges(
     coded = [c for c in columns if has_ranges(c, recipe.config.codec)]
     if not coded:
         return dict(state)
-    spreads = {c.name: Spread(c) for c in coded}
+    spreads = {c.name: ValueSpread(c) for c in coded}
     for boundary, _ in Sending(recipe, state, slices).batches("fitting ranges", on_batch):
         with recipe.pinned():
             for name, spread in spreads.items():
@@ -83,7 +83,7 @@ def with_ranges(
 
 def embed(
     path: Path,
-    recipe: Recipe,
+    recipe: PretrainingInputs,
     state: Mapping[str, Tensor],
     slices: Sequence[Shard],
     *,
@@ -91,14 +91,14 @@ def embed(
     on_batch: OnBatch | None = None,
     largest: float = LARGEST,
 ) -> Sending:
-    """Write the shard of a client's surviving rows to a path, whole or not at all; the rest is `embed_into`'s."""
+    """Write the shard of a client's surviving rows to a path, whole or not at all; see `embed_into`."""
     with files.atomic_file(path) as file:
         return embed_into(file, recipe, state, slices, columns=columns, on_batch=on_batch, largest=largest)
 
 
 def embed_into(
     file: IO[bytes],
-    recipe: Recipe,
+    recipe: PretrainingInputs,
     state: Mapping[str, Tensor],
     slices: Sequence[Shard],
     *,
@@ -106,11 +106,11 @@ def embed_into(
     on_batch: OnBatch | None = None,
     largest: float = LARGEST,
 ) -> Sending:
-    """Write the shard of a client's surviving rows: in the order of their HMACs, or as labels are hidden.
+    """Write the shard of a client's surviving rows: in the order of their HMACs, or in the order that hides labels.
 
     Raises:
-        DataError: an activation is NaN or infinite, does not fit the cut, or is beyond ``largest`` or what the codec
-            can hold.
+        DataError: an activation is NaN or infinite, does not fit the cut, or is beyond ``largest`` or the codec's
+            range.
     """
     codec, ranges = recipe.config.codec, ranges_in(state)
     sending = Sending(recipe, state, slices)
@@ -142,23 +142,23 @@ def embed_into(
 
 
 class Sending:
-    """What a client's shard is made of: its rows by plan, and their activations."""
+    """The contents of a client's shard: its rows by plan, and their activations."""
 
-    def __init__(self, recipe: Recipe, state: Mapping[str, Tensor], slices: Sequence[Shard]) -> None:
+    def __init__(self, recipe: PretrainingInputs, state: Mapping[str, Tensor], slices: Sequence[Shard]) -> None:
         self._recipe, self._state = recipe, state
         self._rows = Survivors(slices, recipe.names)
         self._stream = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))
         self._noise = recipe.config.noise
-        # all that what is sent depends on: the same noise on other values would give their difference away
+        # the sent values depend on exactly this: the same noise on other values would reveal their difference
         frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
-        name = (rows_digest(slices), frozen, recipe.hiding.book.id if recipe.hiding else "")
+        name = (rows_digest(slices), frozen, recipe.hiding.codebook.id if recipe.hiding else "")
         self._secret = secure_stream(recipe.key, "upload", *name) if self._noise.is_on else None
         self.held = self._rows.labels
         with recipe.pinned():  # codes may follow from the rows' activations or inputs
             self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
 
     def batches(self, what: str, on_batch: OnBatch | None = None) -> Batches:
-        """Activations, as they are sent, and label indices of every row of the shard, in order."""
+        """Yield activations as they are sent, and label indices, of every row of the shard in order."""
         done = 0
         for boundary, codes in self._activations(self.plan):
             if self._secret is None:
@@ -172,7 +172,7 @@ class Sending:
                 on_batch(f"{self._recipe.name}: {what}", done, len(self.plan))
 
     def _noisy(self, boundary: Mapping[str, Tensor], codes: Array, place: ByPlace) -> dict[str, Tensor]:
-        """A batch as it may be sent."""
+        """Add noise to a batch, so that it may be sent."""
         if odd := [name for name, values in boundary.items() if not bounded(values)]:
             worst = farthest(boundary[odd[0]])  # clipping would hide it
             raise too_large(self._recipe.name, odd[0], worst, LARGEST)
@@ -181,24 +181,24 @@ class Sending:
 
     @property
     def releases(self) -> tuple[int, int]:
-        """How often a row is in the shard, at most, and the rows of the largest code."""
+        """The largest number of times a row is in the shard, and the number of rows of the largest code."""
         touched = np.concatenate([self.plan.source, self.plan.other[self.plan.other >= 0]])
         return int(np.bincount(touched).max()), int(np.bincount(self.plan.codes).max())
 
     def truth(self) -> Array:
-        """The true label of every row of the shard, as an index into the labels held; −1 for cover rows."""
+        """Return the true label of every row of the shard, as an index into the client's labels; −1 for cover rows."""
         return np.where(self.plan.other < 0, self._rows.index()[self.plan.source], -1)
 
     def sources(self) -> Array:
-        """A number for every row of the shard: that of the row it comes from, whatever generation it is in."""
+        """Return a number for every row of the shard that identifies its source row across generations."""
         return np.ascontiguousarray(self._rows.macs[self.plan.source][:, :8]).view("<i8")[:, 0]
 
     def inputs(self) -> dict[str, Array]:
-        """The inputs that the rows of the shard come from."""
+        """Return the inputs of the source rows of the shard."""
         return {name: tensor.numpy() for name, tensor in self._rows.inputs(self.plan.source).items()}
 
     def _features(self) -> Array:
-        """A few numbers for each surviving row: a fixed, random view of its activations."""
+        """Compute a few numbers for each surviving row: a fixed random projection of its activations."""
         parts: list[Tensor] = []
         view: Tensor | None = None
         for boundary, _ in self._activations(plain(np.zeros(len(self._rows), np.int64))):
@@ -209,8 +209,8 @@ class Sending:
             parts.append(flat @ view)
         return torch.cat(parts).numpy()
 
-    def _activations(self, plan: Plan) -> Batches:
-        """Activations and label indices of a plan's rows. While a batch is out, the caller has its own settings."""
+    def _activations(self, plan: ShardPlan) -> Batches:
+        """Yield activations and label indices of a plan's rows. Between batches, the caller's own settings apply."""
         recipe = self._recipe
         device = pick_device(recipe.config.device)
         with recipe.pinned():
@@ -229,15 +229,15 @@ class Sending:
 
     @contextmanager
     def _held(self, block: slice) -> Iterator[None]:
-        """Hold global state for a batch, with a stream of its own, since some halves draw even when evaluating."""
+        """Pin global state for a batch, with its own random stream, since some halves draw even when evaluating."""
         stream = dataclasses.replace(self._stream, purpose=f"{self._stream.purpose}/{block.start}")
         with self._recipe.pinned(), isolated_rng(stream), torch.no_grad():
             yield
 
     def _batch(
-        self, embedder: Embedder, device: torch.device, plan: Plan, block: slice, trial: Trial
+        self, embedder: Embedder, device: torch.device, plan: ShardPlan, block: slice, trial: Trial
     ) -> dict[str, Tensor]:
-        """Activations of a batch."""
+        """Compute the activations of a batch."""
         try:
             boundary: dict[str, Tensor] = embedder(to_device(self._rows.inputs(plan.source[block]), device))
             trial.look()
@@ -253,7 +253,7 @@ class Sending:
 
 
 def _blended(ones: Mapping[str, Tensor], others: Mapping[str, Tensor], rows: Array, share: Array) -> dict[str, Tensor]:
-    """Some rows of a batch mixed with others; what is no float stays as it is."""
+    """Blend some rows of a batch with others; tensors that are not floats stay as they are."""
     out = dict(ones)
     for name, one in ones.items():
         if one.is_floating_point():

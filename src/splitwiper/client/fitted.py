@@ -1,15 +1,15 @@
-"""Every quantity on the client that is fitted to data. Each is refitted on the surviving rows alone.
+"""Every quantity on the client that is fitted to data. Each is refitted on only the surviving rows.
 
 | quantity | fitted by | on |
 |---|---|---|
 | labels the local head and the shard know | `labels_present` | the slices a stage has seen |
 | shift and scale of the inputs | `statistics` | the slices a stage has seen |
-| ranges of integer codes | `Spread` | all surviving rows' activations |
+| ranges of integer codes | `ValueSpread` | all surviving rows' activations |
 | kinds of a label, in the mode `subclass` | `masking.modes.subclass` | all surviving rows' activations |
 | cover rows, and rows of a code (noise, reading `mean`) | `masking.plan`, row counts | all surviving rows |
 | row order, batches, steps of the schedule | `content.rows_digest`, row counts | the slices a stage has seen |
 
-Everything else that shapes training (settings, first weights, the key, the order of a table's named columns) is
+Everything else that shapes training (settings, initial weights, the key, the order of a table's named columns) is
 fixed in the context.
 """
 
@@ -27,16 +27,16 @@ from splitwiper.wire.codecs import Ranges, by_channel, channels, fit_range
 from splitwiper.wire.labels import in_order
 
 _REACH = {"int8": 12.0, "int4": 5.0}
-"""Deviations from the mean that the levels of a code reach; what lies further out is clipped."""
+"""How many deviations from the mean a code's levels reach; values beyond are clipped."""
 
 
 def labels_present(slices: Sequence[Shard]) -> tuple[Label, ...]:
-    """The labels that some row has."""
+    """Return the labels that at least one row has."""
     return in_order(label for s in slices for label in s.labels)
 
 
 def statistics(cache: Cache) -> dict[str, tuple[Tensor, ...]]:
-    """Mean and standard deviation of every float input, feature by feature; a constant feature keeps its scale."""
+    """Return mean and standard deviation of every float input, per feature; a constant feature keeps its scale."""
     out: dict[str, tuple[Tensor, ...]] = {}
     for name in cache.names:
         kind = next(cache.blocks(name, 1)).dtype
@@ -50,8 +50,8 @@ def statistics(cache: Cache) -> dict[str, tuple[Tensor, ...]]:
     return out
 
 
-class Spread:
-    """Extent, mean and deviation of every channel of a column, gathered batch by batch."""
+class ValueSpread:
+    """Range, mean and deviation of every channel of a column, accumulated batch by batch."""
 
     def __init__(self, column: Column) -> None:
         self._column = column
@@ -61,7 +61,7 @@ class Spread:
         self._high = -self._low
 
     def add(self, values: Tensor) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         table, every = by_channel(values.float(), self._column), (0, 1, 3)  # all but the channels
         wide = table.double()
         self._sums += torch.stack([wide.sum(dim=every), wide.square().sum(dim=every)]).cpu()
@@ -70,7 +70,7 @@ class Spread:
         self._count += table.numel() // table.shape[2]
 
     def ranges(self, codec: str) -> Ranges:
-        """Ranges that reach to the ends, but not so far that a few outliers cost all others their levels."""
+        """Return ranges that cover all values, but not so wide that a few outliers cost all others their precision."""
         mean, square = self._sums / self._count
         reach = _REACH[codec] * (square - mean.square()).clamp(min=0).sqrt()
         low, high = torch.maximum(self._low, (mean - reach).float()), torch.minimum(self._high, (mean + reach).float())

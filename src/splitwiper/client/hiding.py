@@ -1,4 +1,4 @@
-"""How a client hides labels: which row of the shard comes from which of its own, and under which code."""
+"""How a client hides labels: the source row of each row of the shard, and its code."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from splitwiper.client.content import MAC_COLUMN, sort_order
 from splitwiper.client.fitted import labels_present
 from splitwiper.config import Masking
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.modes import Held, Mode
-from splitwiper.masking.plan import Plan, plain, planned
+from splitwiper.masking.modes import Mode, ModeInputs
+from splitwiper.masking.plan import ShardPlan, plain, planned
 from splitwiper.seeding import mac
 from splitwiper.wire import Label, Shard
 from splitwiper.wire.columns import Array
@@ -24,20 +24,20 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class Hiding:
-    """What a client hides its labels with."""
+    """The codebook, mode and settings with which a client hides its labels."""
 
-    book: Codebook
+    codebook: Codebook
     mode: Mode
     masking: Masking
 
 
 def label_mac(key: bytes, label: Label) -> bytes:
-    """The HMAC under which a client remembers that it forgot a label."""
+    """Return the HMAC under which a client remembers that it forgot a label."""
     return mac(key, "label", label.text)
 
 
 class Survivors:
-    """A client's surviving rows in the order of their HMACs, whatever slices they lie in."""
+    """A client's surviving rows in the order of their HMACs, across all slices."""
 
     def __init__(self, slices: Sequence[Shard], names: Sequence[str]) -> None:
         self.labels = labels_present(slices)
@@ -50,20 +50,20 @@ class Survivors:
         return len(self._order)
 
     def index(self) -> Array:
-        """Each row's place in the table of labels."""
+        """Return each row's index in the table of labels."""
         codes = torch.empty(len(self), dtype=torch.int64)
         self._cache.gather(self._order, {CODE: codes})
         return codes.numpy()
 
     def inputs(self, rows: Array) -> dict[str, torch.Tensor]:
-        """The inputs of some rows."""
+        """Return the inputs of some rows."""
         parts = self._cache.buffers(len(rows))
         self._cache.gather(self._order[rows], parts)
         del parts[CODE]
         return parts
 
     def blocks(self) -> Iterator[Mapping[str, Array]]:
-        """The inputs of all rows, in blocks."""
+        """Yield the inputs of all rows, in blocks."""
         for start in range(0, len(self), _BLOCK):
             rows = np.arange(start, min(start + _BLOCK, len(self)))
             yield {name: part.numpy() for name, part in self.inputs(rows).items()}
@@ -71,19 +71,19 @@ class Survivors:
 
 def plan_for(
     survivors: Survivors, hiding: Hiding | None, key: bytes, features: Callable[[], Array]
-) -> tuple[Plan, tuple[Label, ...]]:
-    """The rows of a client's shard, and the table that their codes point into.
+) -> tuple[ShardPlan, tuple[Label, ...]]:
+    """Plan the rows of a client's shard, and return the table that their codes point into.
 
     Args:
         survivors: the client's rows.
         hiding: how labels are hidden; None sends them as they are.
-        key: the client's own.
+        key: the client's own key.
         features: computes a few numbers for each row from its activations.
     """
     if hiding is None:
         return plain(survivors.index()), survivors.labels
-    held = Held(survivors.labels, survivors.index(), survivors.macs, key, survivors.blocks, features)
-    plan = planned(held, hiding.book, hiding.mode, hiding.masking)
+    held = ModeInputs(survivors.labels, survivors.index(), survivors.macs, key, survivors.blocks, features)
+    plan = planned(held, hiding.codebook, hiding.mode, hiding.masking)
     present, place = np.unique(plan.codes, return_inverse=True)
     table = tuple(Label("", int(code)) for code in present)
-    return Plan(plan.source, plan.other, plan.share, place), table
+    return ShardPlan(plan.source, plan.other, plan.share, place), table

@@ -19,7 +19,7 @@ _SIDE = 8  # feature maps are pooled to at most this many pixels a side
 
 
 class Normaliser(nn.Module):
-    """Shift and scale of every float input, fitted on the client's surviving rows; without statistics, the identity."""
+    """Shift and scale of every float input, fitted to the client's surviving rows; without statistics, the identity."""
 
     def __init__(self, statistics: Mapping[str, tuple[Tensor, ...]]) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Normaliser(nn.Module):
             self.register_buffer(f"scale{number}", scale)
 
     def forward(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Inputs by name, normalised."""
+        """Return the inputs by name, normalised."""
         out = dict(inputs)
         for number, name in enumerate(self._names):
             out[name] = (out[name] - self.get_buffer(f"mean{number}")) / self.get_buffer(f"scale{number}")
@@ -37,7 +37,7 @@ class Normaliser(nn.Module):
 
 
 class Embedder(nn.Module):
-    """The client half as rows are stored: normalise, call the half, return the tensors that cross the cut."""
+    """The client half applied to rows as stored: normalise, call the half, return the tensors that cross the cut."""
 
     def __init__(self, half: nn.Module, call: str, normaliser: Normaliser) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Embedder(nn.Module):
         self._call = call
 
     def forward(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The cut's tensors by name."""
+        """Return the cut's tensors by name."""
         out: dict[str, Tensor] = call_with(self.body, pack(self.normaliser(inputs), self._call))
         return out
 
@@ -85,13 +85,13 @@ class LocalNet(nn.Module):
         )
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Logits over the client's labels."""
+        """Return logits over the client's labels."""
         logits: Tensor = self.out(self.hidden(features_of(self.embedder(inputs))))
         return logits
 
 
 def features_of(boundary: Mapping[str, Tensor]) -> Tensor:
-    """The cut's float tensors as one flat feature vector per row, maps pooled and sequences averaged."""
+    """Flatten the cut's float tensors to one feature vector per row; maps are pooled and sequences averaged."""
     parts = []
     for tensor in boundary.values():
         if not tensor.is_floating_point():

@@ -1,4 +1,4 @@
-"""Prediction: the frozen half's activations of new inputs, and what the server half makes of them."""
+"""Prediction: the frozen half's activations of new inputs, and the server half's answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splitwiper.cache import to_device
 from splitwiper.client.embed import BATCH
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder
-from splitwiper.client.pretrain import Recipe, thaw
+from splitwiper.client.pretrain import PretrainingInputs, thaw
 from splitwiper.data.rows import as_inputs, column_names
 from splitwiper.data.tables import ColumnNames, arranged, check_alike
 from splitwiper.errors import DataError
@@ -29,7 +29,7 @@ from splitwiper.wire.columns import DTYPES, Array
 
 
 def answers(
-    recipe: Recipe,
+    recipe: PretrainingInputs,
     state: Mapping[str, Tensor],
     inputs: Mapping[str, Array],
     columns: Sequence[Column],
@@ -37,25 +37,29 @@ def answers(
     *,
     group: int = 1,
 ) -> Scores:
-    """The server half's outputs on a client's inputs, sent to it batch by batch, with noise where it is configured.
+    """Return the server half's outputs on a client's inputs, sent in batches, with noise if configured.
 
     Args:
-        recipe: all that the client half depends on.
+        recipe: everything that the client half depends on.
         state: the frozen half.
-        inputs: what to predict on.
-        columns: what crosses the cut.
+        inputs: the inputs to predict on.
+        columns: the columns that cross the cut.
         ask: sends a batch to the server half.
-        group: rows of a typical label, for noise that is scaled to it.
+        group: the number of rows of a typical label, for noise that is scaled to it.
     """
     told = [ask(sent) for sent in _sendings(recipe, state, inputs, columns, group)]
     only = any(answer.labels_only for answer in told)
     return Scores(told[0].labels, torch.cat([a.logits for a in told]), told[0].codebook, labels_only=only)
 
 
-def answers_at_home(
-    recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array], template: ServerHalf, model: ModelCopy
+def local_scores(
+    recipe: PretrainingInputs,
+    state: Mapping[str, Tensor],
+    inputs: Mapping[str, Array],
+    template: ServerHalf,
+    model: ModelCopy,
 ) -> Scores:
-    """The same, computed here: nothing leaves the client."""
+    """Compute the same outputs on this machine: nothing leaves the client."""
     device, embedder = _frozen(recipe, state)
     half = template.loaded(model.state).to(device)
     with _pinned(recipe, device):
@@ -64,11 +68,15 @@ def answers_at_home(
 
 
 def _sendings(
-    recipe: Recipe, state: Mapping[str, Tensor], inputs: Mapping[str, Array], columns: Sequence[Column], group: int
+    recipe: PretrainingInputs,
+    state: Mapping[str, Tensor],
+    inputs: Mapping[str, Array],
+    columns: Sequence[Column],
+    group: int,
 ) -> Iterator[dict[str, Tensor]]:
-    """Activations as they are sent: noise follows from an input's content, so asking again tells nothing new.
+    """Yield activations as they are sent: noise follows from an input's content, so asking again reveals nothing new.
 
-    Nothing is pinned while a batch is out: whoever fails with it leaves this where it is.
+    Nothing is pinned while the caller has a batch, so an error there leaves no global state behind.
     """
     ranges, noise = ranges_in(state), recipe.config.noise
     secret = None
@@ -92,47 +100,47 @@ def _parts(inputs: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
         yield {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in inputs.items()}
 
 
-def _frozen(recipe: Recipe, state: Mapping[str, Tensor]) -> tuple[torch.device, Embedder]:
+def _frozen(recipe: PretrainingInputs, state: Mapping[str, Tensor]) -> tuple[torch.device, Embedder]:
     device = device_at_hand(recipe.config.device)
     with torch.inference_mode(False):
         return device, thaw(recipe, state).to(device)
 
 
 @contextmanager
-def _pinned(recipe: Recipe, device: torch.device) -> Iterator[None]:
+def _pinned(recipe: PretrainingInputs, device: torch.device) -> Iterator[None]:
     with reproducible(device, recipe.config.threads, recipe.config.numerics), torch.inference_mode():
         yield
 
 
 def unmasked(told: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, without: AbstractSet[Label]) -> Scores:
-    """Scores of labels from scores of codes.
+    """Turn scores of codes into scores of labels.
 
     Args:
-        told: the server's.
-        inputs: what they are about.
+        told: the server's scores.
+        inputs: the inputs they belong to.
         hiding: how labels are hidden.
-        without: labels that are not to be answered: they were forgotten.
+        without: forgotten labels, left out of the answer.
 
     Raises:
-        DataError: the model speaks of codes that are not in the codebook, or of another codebook.
+        DataError: the model uses codes that are not in the codebook, or another codebook.
     """
-    book = hiding.book
-    if told.codebook != book.id:
+    codebook = hiding.codebook
+    if told.codebook != codebook.id:
         raise DataError("the server's model was trained under another codebook: a rekey is unfinished; call settle.")
-    book.check_outputs(told.labels)
-    chances = hiding.mode.unmask(torch.softmax(told.logits.double(), dim=1), inputs, book)
-    labels = [label for label in book.labels if label not in without]
-    chosen = chances[:, [number for number, label in enumerate(book.labels) if label not in without]]
+    codebook.check_outputs(told.labels)
+    chances = hiding.mode.unmask(torch.softmax(told.logits.double(), dim=1), inputs, codebook)
+    labels = [label for label in codebook.labels if label not in without]
+    chosen = chances[:, [number for number, label in enumerate(codebook.labels) if label not in without]]
     logits = (chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1e-30)).clamp(min=1e-30).log().float()
     return Scores(tuple(labels), logits, labels_only=told.labels_only)
 
 
-class Form(Protocol):
-    """What rows look like."""
+class InputForm(Protocol):
+    """The form of rows."""
 
     @property
     def call(self) -> str:
-        """How the model takes them."""
+        """How the model takes its inputs."""
         ...
 
     @property
@@ -142,20 +150,20 @@ class Form(Protocol):
 
     @property
     def features(self) -> ColumnNames:
-        """The names of tables' columns, in the order that was learned from."""
+        """The names of tables' columns, in the order of the rows learned from."""
         ...
 
 
-def fitting(inputs: Any, whose: str, form: Form) -> dict[str, Array]:
-    """Inputs in the order and form that somebody learned from.
+def fitting(inputs: Any, whose: str, form: InputForm) -> dict[str, Array]:
+    """Bring inputs into the order and form of the rows learned from.
 
     Args:
-        inputs: what to predict on.
-        whose: who learned, for messages.
-        form: what the rows looked like.
+        inputs: the inputs to predict on.
+        whose: the owner of the rows, for messages.
+        form: the form of the rows.
 
     Raises:
-        DataError: naming what does not fit.
+        DataError: the inputs do not fit; the message says how.
     """
     columns = form.columns
     named, call = as_inputs(inputs, wide=any(column.dtype == "F64" for column in columns))

@@ -1,9 +1,9 @@
 """Pre-training of a client half, slice by slice (Algorithm 1, client part; Algorithm 2, steps 1 and 2).
 
-The result is a pure function of (surviving rows, client settings, root seed, client name, key, first weights). With
-S slices, stage i trains on slices 0…i from where stage i−1 ended, with a fresh optimiser, and its end is a
-checkpoint. A checkpoint's key is an HMAC of all it was computed from, so "restart from the last checkpoint that never
-saw the removed rows" is: take the last one whose key still matches.
+The result is a pure function of (surviving rows, client settings, root seed, client name, key, initial weights). With
+S slices, stage i trains on slices 0…i from the end of stage i−1, with a fresh optimiser, and ends with a
+checkpoint. A checkpoint's key is an HMAC of everything it was computed from, so "restart from the last checkpoint that
+never saw the removed rows" means: take the last one whose key still matches.
 
 Everything here that is fitted to data is listed in `splitwiper.client.fitted`.
 """
@@ -38,8 +38,8 @@ from splitwiper.wire.codecs import is_range
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """All that pre-training depends on besides the rows."""
+class PretrainingInputs:
+    """Everything that pre-training depends on besides the rows."""
 
     name: str
     seed: int
@@ -51,70 +51,74 @@ class Recipe:
     initial_digest: str
     call: str
     names: tuple[str, ...]
-    """The inputs, in the order the half takes them."""
+    """The names of the inputs, in the order the half takes them."""
     floats: tuple[str, ...]
-    """Those that are floats, which the normaliser may know."""
+    """The names of float inputs, which the normaliser may scale."""
     hiding: Hiding | None = None
-    """How labels are hidden from the server. Pre-training, which stays at home, does not depend on it."""
+    """How labels are hidden from the server. Pre-training stays on the client and does not depend on it."""
 
     def fingerprint(self) -> dict[str, str]:
-        """The numerics of training here and now. A state made under others is not taken up again."""
+        """Return the numerics of training here and now. A checkpoint made under others is not resumed."""
         return fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)
 
     def pinned(self) -> AbstractContextManager[None]:
-        """Compute with this recipe's device, threads and numerics, whatever the caller has set."""
+        """Compute with these inputs' device, threads and numerics, whatever the caller has set."""
         return reproducible(pick_device(self.config.device), self.config.threads, self.config.numerics)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state after a slice: the half's and the local head's tensors, and the labels the head knows."""
+    """The state after a slice: tensors of the half and the local head, and the labels that the head knows."""
 
     state: dict[str, Tensor]
     labels: tuple[Label, ...]
 
 
 class Shelf(Protocol):
-    """Where checkpoints are kept. The keys are hex HMACs."""
+    """A store of checkpoints. The keys are hex HMACs."""
 
     def load(self, number: int, key: str) -> Checkpoint | None:
-        """The checkpoint after slice ``number``, if there is one under this key."""
+        """Return the checkpoint after slice ``number``, if there is one under this key."""
         ...
 
     def save(self, number: int, key: str, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint."""
+        """Store a checkpoint."""
         ...
 
 
 OnStage = Callable[[str, int, int], None]
-"""Called with (what, steps done, steps in all)."""
+"""Called with (description, steps done, total steps)."""
 
 
-def stage_key(recipe: Recipe, rows: bytes, number: int) -> str:
-    """What the state after a stage was computed from."""
+def stage_key(recipe: PretrainingInputs, rows: bytes, number: int) -> str:
+    """Return the key of the state after a stage: an HMAC of everything it was computed from."""
     settings = config_digest(recipe.config, seed=recipe.seed)
     numerics = encode(part for item in sorted(recipe.fingerprint().items()) for part in item)
     start = (recipe.initial_digest, recipe.call, numerics)
     return mac(recipe.key, "stage", recipe.name, settings, *start, number, rows).hex()
 
 
-def final_key(recipe: Recipe, slices: Mapping[int, Shard]) -> str:
-    """What the frozen half is computed from, given the surviving slices."""
+def final_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
+    """Return the key of the frozen half, given the surviving slices."""
     return stage_key(recipe, rows_digest(list(slices.values())), max(slices))
 
 
-def half_key(recipe: Recipe, slices: Mapping[int, Shard]) -> str:
-    """What the frozen half, with the ranges its activations are coded with, and the shard are computed from."""
+def half_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
+    """Return the key of the frozen half with its ranges, and of the shard."""
     key = final_key(recipe, slices)
-    return mac(recipe.key, "half", key, recipe.hiding.book.id).hex() if recipe.hiding else key
+    return mac(recipe.key, "half", key, recipe.hiding.codebook.id).hex() if recipe.hiding else key
 
 
 def pretrain(
-    recipe: Recipe, slices: Mapping[int, Shard], *, shelf: Shelf | None = None, on_stage: OnStage | None = None
+    recipe: PretrainingInputs,
+    slices: Mapping[int, Shard],
+    *,
+    shelf: Shelf | None = None,
+    on_stage: OnStage | None = None,
 ) -> Pausing[dict[str, Tensor]]:
-    """Train the half over its non-empty slices and return its frozen state, the local head thrown away.
+    """Train the half over its non-empty slices and return its frozen state, without the local head.
 
-    It pauses after each epoch, so that several clients can share a GPU.
+    Pauses after each epoch, so that several clients can share a GPU.
     """
     numbers = sorted(slices)
     rows = {n: rows_digest([slices[i] for i in numbers if i <= n]) for n in numbers}
@@ -156,14 +160,14 @@ def pretrain(
             if shelf is not None:
                 shelf.save(number, stage_key(recipe, rows[number], number), checkpoint)
             with recipe.pinned():
-                net = _resume(recipe, checkpoint)  # the one way from stage to stage, whether or not one is resumed
+                net = _resume(recipe, checkpoint)  # always, so that a resumed run takes the same path
     if net is None:
         raise DataError(f"client {recipe.name!r} has no rows to train on.")
     return state_of(net.embedder)
 
 
-def operations(recipe: Recipe, slices: Mapping[int, Shard], *, after: int = -1) -> int:
-    """Floating-point operations of pre-training, forward and backward, over all stages after a slice and all epochs."""
+def operations(recipe: PretrainingInputs, slices: Mapping[int, Shard], *, after: int = -1) -> int:
+    """Count floating-point operations of pre-training, forward and backward, in all stages after a slice."""
     numbers = sorted(slices)
     seen = [slices[i] for i in numbers]
     labels = labels_present(seen)
@@ -181,8 +185,8 @@ def operations(recipe: Recipe, slices: Mapping[int, Shard], *, after: int = -1) 
     return int(counter.get_total_flops()) * passes * recipe.config.stage_epochs // rows
 
 
-def thaw(recipe: Recipe, state: Mapping[str, Tensor]) -> Embedder:
-    """The frozen half, ready to embed."""
+def thaw(recipe: PretrainingInputs, state: Mapping[str, Tensor]) -> Embedder:
+    """Return the frozen half, ready to embed."""
     half = copy.deepcopy(recipe.half)
     embedder = Embedder(half, recipe.call, _normaliser_like(state, recipe.floats, "normaliser."))
     embedder.load_state_dict({k: v for k, v in state.items() if not is_range(k)})
@@ -190,7 +194,7 @@ def thaw(recipe: Recipe, state: Mapping[str, Tensor]) -> Embedder:
 
 
 def _normaliser_like(state: Mapping[str, Tensor], floats: tuple[str, ...], prefix: str) -> Normaliser:
-    """An empty normaliser of the shape that a state has."""
+    """Return an empty normaliser with the shapes that a state has."""
     count = sum(key.startswith(f"{prefix}mean") for key in state)
     blank = {
         name: (torch.empty_like(state[f"{prefix}mean{i}"]), torch.empty_like(state[f"{prefix}scale{i}"]))
@@ -199,8 +203,8 @@ def _normaliser_like(state: Mapping[str, Tensor], floats: tuple[str, ...], prefi
     return Normaliser(blank)
 
 
-def _next_net(recipe: Recipe, cache: Cache, labels: tuple[Label, ...], before: LocalNet | None) -> LocalNet:
-    """The net of the next stage: the half goes on, the head gains rows for labels seen for the first time."""
+def _next_net(recipe: PretrainingInputs, cache: Cache, labels: tuple[Label, ...], before: LocalNet | None) -> LocalNet:
+    """Return the net of the next stage: the half is kept, the head gains rows for labels seen for the first time."""
     normaliser = Normaliser(statistics(cache) if recipe.config.standardise else {})
     if before is not None:
         half = before.embedder.body
@@ -223,8 +227,8 @@ def _next_net(recipe: Recipe, cache: Cache, labels: tuple[Label, ...], before: L
     )
 
 
-def _resume(recipe: Recipe, kept: Checkpoint) -> LocalNet:
-    """A net as it stood after a checkpoint's stage; its normaliser is refitted by the next one."""
+def _resume(recipe: PretrainingInputs, kept: Checkpoint) -> LocalNet:
+    """Return the net as it was after a checkpoint's stage; the next stage refits its normaliser."""
     embedder = Embedder(copy.deepcopy(recipe.half), recipe.call, Normaliser({}))
     width = recipe.config.head_width
     first = kept.state["hidden.0.weight" if width else "out.weight"]

@@ -1,4 +1,4 @@
-"""What a client makes of scores: the most likely label of its own task, and probabilities."""
+"""From scores to predictions: the most likely label of a client's own task, and probabilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Predicted:
 
     Attributes:
         names: the most likely label of each row.
-        labels: what the columns of the probabilities stand for.
+        labels: the labels of the columns of ``probabilities``.
         probabilities: rows × labels.
     """
 
@@ -46,12 +46,12 @@ def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:
     """Return the probability of each label for each row; 0 for a label that the scores do not have.
 
     Raises:
-        InputError: the server named the most likely label alone.
+        InputError: the server returned only the most likely label.
     """
     if scores.labels_only:
         raise InputError(
             "the server answers with the most likely label alone, so there are no probabilities. Compute them here, "
-            "from a copy of the server half (at_home=True), or ask its operator for 'probabilities = true'."
+            "from a copy of the server half (local=True), or ask its operator for 'probabilities = true'."
         )
     known = {label: number for number, label in enumerate(scores.labels)}
     chances = torch.softmax(scores.logits.float(), dim=1).numpy()
@@ -63,6 +63,6 @@ def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:
 
 
 def predicted(scores: Scores, task: str, labels: Sequence[Label]) -> Predicted:
-    """Return both, of one answer."""
+    """Return both labels and probabilities for one set of scores."""
     chances = probabilities(scores, labels)
     return Predicted([label.name for label in best(scores, task)], tuple(labels), chances)

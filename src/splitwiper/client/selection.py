@@ -1,4 +1,4 @@
-"""Which rows a request means."""
+"""Select the rows that a request names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from operator import index
 import numpy as np
 
 from splitwiper.client.content import row_id
-from splitwiper.client.holdings import Holdings
+from splitwiper.client.row_store import RowStore
 from splitwiper.data.labels import as_learned
 from splitwiper.errors import RequestError, nearest
-from splitwiper.store import ClientTree
-from splitwiper.store.client_tree import RowsSeen
+from splitwiper.store import ClientStore
+from splitwiper.store.client_store import RowsSeen
 from splitwiper.wire.messages import Level
 
 
@@ -23,10 +23,10 @@ class Choice:
     """The rows that a request forgets.
 
     Attributes:
-        level: what was named.
+        level: what was named: samples, classes or the client.
         macs: HMACs of the rows.
-        seen: the rows that were chosen from: see `ClientTree.rows_seen`.
-        again: chooses again, once these have changed.
+        seen: the rows that were chosen from: see `ClientStore.rows_seen`.
+        again: repeats the choice, once these have changed.
     """
 
     level: Level
@@ -36,22 +36,22 @@ class Choice:
 
 
 def select(
-    tree: ClientTree,
-    holdings: Holdings,
+    store: ClientStore,
+    holdings: RowStore,
     *,
     classes: Sequence[str | int] | None,
     samples: Sequence[int] | None,
     everything: bool,
 ) -> Choice:
-    """Find the rows a request means.
+    """Find the rows that a request names.
 
     Raises:
-        RequestError: nothing, or more than one thing, was named, or what was named is not held.
+        RequestError: nothing, or more than one thing, was named, or the client does not hold it.
     """
     if not isinstance(everything, bool):
         raise RequestError(f"everything = {everything!r} must be True or False.")
-    name, seen = tree.root.name, tree.rows_seen()
-    again = partial(select, tree, holdings, classes=classes, samples=samples, everything=everything)
+    name, seen = store.root.name, store.rows_seen()
+    again = partial(select, store, holdings, classes=classes, samples=samples, everything=everything)
     if (classes is not None) + (samples is not None) + everything != 1:
         raise RequestError("say what to forget: classes=[…], samples=[…] or everything=True, and only one of them.")
     if samples is not None:
@@ -70,7 +70,7 @@ def select(
 def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Sequence[str | int]) -> list[str | int]:
     try:
         wanted = dict.fromkeys(as_learned(c.item() if isinstance(c, np.generic) else c) for c in classes)
-    except TypeError:  # no list, or of something that is no label
+    except TypeError:  # not a list, or a list of something that is not a label
         wanted = {}
     if isinstance(classes, str) or not wanted:
         hint = f": classes=[{classes!r}]" if isinstance(classes, str | int) else ""
@@ -89,7 +89,7 @@ def _of_classes(name: str, held: Mapping[str | int, list[bytes]], classes: Seque
 
 
 def _other_kind(label: object, held: Iterable[str | int]) -> str:
-    """Point to a label that reads the same and is an integer where a text was given, or the reverse."""
+    """Suggest a label that reads the same but is an integer where text was given, or the reverse."""
     for known in held:
         if str(known) == str(label):
             return f" Labels are {'integers' if isinstance(known, int) else 'texts'} here: classes=[{known!r}]."

@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses, validated on construction, read from and written to TOML.
 
-`ServerConfig` and `ClientConfig` are separate types, kept in separate trees: what the server must not know is in
-nothing it can read.
+`ServerConfig` and `ClientConfig` are separate types, kept in separate stores: settings that the server must not know
+are in nothing it can read.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Masking:
         self._refuse_idle()
 
     def _refuse_idle(self) -> None:
-        """Refuse settings that would have no effect: who gives them means to hide something."""
+        """Refuse settings that would have no effect: they show that something was meant to be hidden."""
         given = {f.name for f in fields(self) if getattr(self, f.name) != f.default} - {"mode"}
         idle = given if self.mode == "none" else given & ({"gamma"} if self.mode == "keyed" else {"codes", "buckets"})
         if idle and self.mode == "none":
@@ -67,13 +67,13 @@ class Masking:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The least and the most codes of a label."""
+        """The smallest and the largest number of codes of a label."""
         ends = self.gamma if isinstance(self.gamma, tuple) else (self.gamma,)
         return (ends[0], ends[-1]) if 1 <= len(ends) <= 2 else (0, 0)
 
     @property
     def is_on(self) -> bool:
-        """Whether labels are hidden at all."""
+        """Whether labels are hidden."""
         return self.mode != "none"
 
 
@@ -112,5 +112,5 @@ class Noise:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is any noise."""
+        """Whether noise is added."""
         return self.mechanism != "none"

@@ -1,4 +1,4 @@
-"""Checks that settings make of themselves, and how they are read from and written to TOML."""
+"""Checks of settings, and reading and writing them as TOML."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from splitwiper.seeding import digest
 
 _T = TypeVar("_T")
 ADDED_LATER = {"added_later": True}
-"""Metadata of a setting that changes nothing where it has its default: digests leave it out then, so that what was
-recorded before the setting existed keeps its name."""
+"""Metadata of a setting that changes nothing at its default: digests then leave it out, so that records made
+before the setting existed keep their digests."""
 
 
 def choice(owner: object, name: str, allowed: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of those allowed."""
+    """Refuse a value that is not one of ``allowed``."""
     value = getattr(owner, name)
     if value not in allowed:
         hint = nearest(str(value), allowed)
@@ -30,7 +30,7 @@ def choice(owner: object, name: str, allowed: tuple[str, ...]) -> None:
 
 
 def bounded(owner: object, name: str, low: float, *, strict: bool = False, high: float = math.inf) -> None:
-    """Refuse a number that is out of range, or not finite."""
+    """Refuse a number that is out of range or not finite."""
     value = getattr(owner, name)
     if not math.isfinite(value) or value < low or (strict and value == low) or value > high:
         limit = f"{'>' if strict else '≥'} {low:g}" + (f" and ≤ {high:g}" if high < math.inf else "")
@@ -38,7 +38,7 @@ def bounded(owner: object, name: str, low: float, *, strict: bool = False, high:
 
 
 def typed(settings: Any) -> None:
-    """Check every field's type, and bring values into the form that TOML would give back."""
+    """Check every field's type, and convert values to the form in which TOML returns them."""
     hints = get_type_hints(type(settings))
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)
@@ -49,7 +49,7 @@ def typed(settings: Any) -> None:
 
 
 def plain(value: Any, where: str) -> Any:
-    """A value as TOML would give it back."""
+    """Return a value in the form in which TOML returns it."""
     if isinstance(value, Mapping):
         return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -63,7 +63,7 @@ def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> 
     """Build a settings dataclass from plain values; unknown keys and wrong types are errors.
 
     Raises:
-        ConfigError: naming the key and, for an unknown one, the nearest valid key.
+        ConfigError: a value is wrong; the message names the key and, for an unknown one, the nearest valid key.
     """
     hints = get_type_hints(kind)
     names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def _coerce(kind: Any, value: Any, where: str) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as plain values.
+    """Read a TOML file as plain values.
 
     Raises:
         ConfigError: the file is missing, cannot be read, or is not TOML.
@@ -128,12 +128,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(settings: Any, *, within: str = "", added_later: bool = True) -> str:
-    r"""A settings dataclass as TOML; `from_dict` of its parsed text gives the same settings back.
+    r"""Return a settings dataclass as TOML; `from_dict` of its parsed text gives the same settings back.
 
     Args:
         settings: the dataclass.
-        within: the table it is written in.
-        added_later: whether settings marked `ADDED_LATER` are written even where they have their default.
+        within: the prefix of nested tables' names.
+        added_later: whether settings marked `ADDED_LATER` are written even at their default.
 
     >>> @dataclasses.dataclass
     ... class Cut:
@@ -165,5 +165,5 @@ def _toml_value(value: Any) -> str:
 
 
 def config_digest(settings: Any, *, seed: int) -> str:
-    """Digest of a settings dataclass and the root seed, for receipts."""
+    """Return the digest of a settings dataclass and the root seed, for receipts."""
     return digest("config", seed, type(settings).__name__, to_toml(settings, added_later=False))

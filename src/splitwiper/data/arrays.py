@@ -1,4 +1,4 @@
-"""Values as arrays, and what to do about those whose numbers an array would not hold, or would hold wrongly."""
+"""Values as arrays; values whose numbers an array would not hold, or would hold wrongly, are refused."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def as_array(values: Any, what: str) -> Array:
 
     Args:
         values: an array, a tensor, a table or lists.
-        what: what they are, for messages.
+        what: names them in messages.
 
     Raises:
-        DataError: values are missing, or their kind of tensor has no array; the message says how to make one.
+        DataError: values are missing, or the kind of tensor has no array form; the message says how to make one.
     """
     if isinstance(values, Tensor):
         return _of_tensor(values, what)

@@ -1,4 +1,4 @@
-"""Read a map-style dataset into memory: items are stacked, and some are read twice to see that they stay the same."""
+"""Read a map-style dataset into memory: items are stacked, and some are read twice to check that they do not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from splitwiper.errors import DataError
 from splitwiper.wire.columns import Array
 
 TWICE = 64
-"""Items of a dataset that are read twice, at most."""
+"""Largest number of items of a dataset that are read twice."""
 RANDOM = (
     "Rows must be the same each time they are read: forgotten ones are recognised by their content when they come "
     "back. Give the rows without random changes, and put augmentation into the model, behind the cut (see "
@@ -23,10 +23,10 @@ RANDOM = (
 
 
 def check_kind(data: Any) -> None:
-    """Refuse what is no dataset of pairs, and say how to make one of it.
+    """Refuse objects that are not datasets of pairs, and say how to make one of them.
 
     Raises:
-        DataError: it is something else that people have at hand.
+        DataError: it is some other common object.
     """
     kind = type(data).__name__
     if isinstance(data, DataLoader):
@@ -46,10 +46,10 @@ def check_kind(data: Any) -> None:
 
 
 def check_inputs(inputs: Any) -> None:
-    """Refuse inputs that are no arrays, and say how to get some.
+    """Refuse inputs that are not arrays, and say how to get some.
 
     Raises:
-        DataError: they are a path, a dataset or nothing.
+        DataError: they are a path, a dataset or None.
     """
     if isinstance(inputs, str) or hasattr(inputs, "__fspath__"):
         raise DataError(f"{str(inputs)!r} is a path: read the file first, splitwiper.data.files.read_inputs(path).")
@@ -62,10 +62,10 @@ def collect(data: Any) -> tuple[Any, list[Any]]:
     """Return the inputs and labels of all items.
 
     Raises:
-        DataError: no items, items that are not pairs or have different shapes, or that differ when read again.
+        DataError: there are no items, or they are not pairs, have different shapes, or differ when read again.
     """
     check_kind(data)
-    items = [_copied(data[i]) for i in range(len(data))]  # a dataset may fill one buffer for all of them
+    items = [_copied(data[i]) for i in range(len(data))]  # a dataset may reuse one buffer for all of them
     if not items:
         raise DataError("the data has no rows; leave the client out until it has some.")
     for number, item in enumerate(items):
@@ -86,7 +86,7 @@ def collect(data: Any) -> tuple[Any, list[Any]]:
 
 
 def spread(count: int, most: int = TWICE) -> list[int]:
-    """Return some positions out of `count`, the first and the last included.
+    """Return some positions out of `count`, including the first and the last.
 
     >>> spread(5, 3), spread(2, 3)
     ([0, 2, 4], [0, 1])
@@ -95,7 +95,7 @@ def spread(count: int, most: int = TWICE) -> list[int]:
 
 
 def _check_steady(data: Any, items: list[Any]) -> None:
-    """Read some items again: random augmentation would make each a new row every time."""
+    """Read some items again: with random augmentation, each would be a new row every time."""
     for number in spread(len(items)):
         if not _same(items[number], data[number]):
             raise DataError(f"item {number} of the dataset is another one when it is read again. {RANDOM}")
@@ -108,12 +108,12 @@ def _same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_same, one, other))
     a, b = _plain(one), _plain(other)
     if a.dtype.hasobject or b.dtype.hasobject:
-        return True  # refused below, where the message says why
+        return True  # refused later, with a message that says why
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _about(item: Any) -> str:
-    """Say what an item is instead of a pair, and what to do."""
+    """Describe an item that is not a pair, and say what to do."""
     if isinstance(item, Mapping):
         return (
             f"a dict with {_keys(item)}. Give inputs and labels apart: (np.stack([row[INPUT] for row in data]), "
@@ -129,7 +129,7 @@ def _keys(mapping: Mapping[Any, Any]) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """An item whose numbers stay what they are when the next one is read."""
+    """Copy an item, so that its numbers do not change when the next one is read."""
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, np.ndarray):

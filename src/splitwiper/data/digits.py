@@ -1,4 +1,4 @@
-"""Handwritten digits that travel with the package: what the demo learns from.
+"""Handwritten digits that come with the package, for the demo.
 
 They are the 1,797 images of 8 × 8 pixels in the test set of the UCI "Optical Recognition of Handwritten Digits", which
 scikit-learn distributes too. A quarter of each digit is held out for tests.
@@ -28,7 +28,7 @@ def digits() -> tuple[Part, Part]:
 
 
 def dealt(part: Part, holders: Mapping[str, Sequence[str]], *, stream: Stream) -> dict[str, Part]:
-    """Deal rows to clients: those of a digit in equal numbers to every client that holds it.
+    """Deal rows to clients: the rows of a digit in equal numbers to every client that holds it.
 
     Args:
         part: the rows.

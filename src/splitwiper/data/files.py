@@ -23,17 +23,17 @@ _PREFIX = "inputs."
 
 
 def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, list[str | int]]:
-    """Inputs and labels, as `Federation.learn` takes them.
+    """Read inputs and labels, as `Federation.learn` takes them.
 
     An ``.npz`` file holds the arrays ``inputs`` (or several, ``inputs.NAME``) and ``labels``. A ``.csv`` file has a
     header row, numbers, and one column of labels. In both, texts that look like integers become integers.
 
     Args:
         path: the file.
-        label: the column of labels of a ``.csv`` file; the last one unless given.
+        label: the column of labels of a ``.csv`` file; by default the last one.
 
     Raises:
-        DataError: the file is missing, empty or not what it should be; the message names the place and the remedy.
+        DataError: the file is missing, empty or malformed; the message names the place and the remedy.
     """
     file = Path(path)
     if _kind(file) == ".csv":
@@ -50,14 +50,14 @@ def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, li
 
 
 def read_inputs(path: str | Path, *, label: str | None = None) -> Inputs:
-    """Inputs alone, as `Federation.predict` takes them; the labels of an ``.npz`` file are not looked at.
+    """Read only inputs, as `Federation.predict` takes them; the labels of an ``.npz`` file are ignored.
 
     Args:
         path: the file.
         label: a column of a ``.csv`` file to leave out.
 
     Raises:
-        DataError: the file is missing, empty or not what it should be; the message names the place and the remedy.
+        DataError: the file is missing, empty or malformed; the message names the place and the remedy.
     """
     file = Path(path)
     if _kind(file) == ".csv":
@@ -68,14 +68,14 @@ def read_inputs(path: str | Path, *, label: str | None = None) -> Inputs:
 
 
 def read_texts(path: str | Path, *, label: str | None = None) -> list[str]:
-    """One text a row, from a ``.csv`` file with a header: its columns joined by spaces.
+    """Read one text per row from a ``.csv`` file with a header: its columns joined by spaces.
 
     Args:
         path: the file.
         label: a column to leave out.
 
     Raises:
-        DataError: the file is missing, empty or not what it should be; the message names the place and the remedy.
+        DataError: the file is missing, empty or malformed; the message names the place and the remedy.
     """
     file = Path(path)
     if _kind(file) != ".csv":
@@ -111,13 +111,13 @@ def _kind(file: Path) -> str:
 
 
 _BROKEN = (EOFError, MemoryError, NotImplementedError, OSError, RuntimeError, SyntaxError, ValueError)
-"""What NumPy and the archive reader raise for files that are encrypted, cut short or altered."""
+"""Errors of NumPy and the archive reader for files that are encrypted, truncated or altered."""
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[np.lib.npyio.NpzFile]:
     try:
-        with zipfile.ZipFile(file):  # what is not an archive must not reach np.load, which would try other formats
+        with zipfile.ZipFile(file):  # anything but an archive must not reach np.load, which would try other formats
             pass
         with np.load(file, allow_pickle=False) as arrays:
             yield arrays
@@ -159,7 +159,7 @@ def _labels(file: Path, arrays: np.lib.npyio.NpzFile) -> list[str | int]:
         raise DataError(
             f"{file}: labels have shape {list(array.shape)} and dtype {array.dtype}; give one integer or text a row."
         )
-    if array.dtype.kind == "U":  # as in a .csv file, or the same rows would be others there
+    if array.dtype.kind == "U":  # as in a .csv file, so that the same rows are equal there
         return [_name(f"{file}, row {number}", text.strip()) for number, text in enumerate(array.tolist())]
     return list(array.tolist())
 
@@ -220,7 +220,7 @@ def _table(file: Path, header: Sequence[str], lines: Lines, *, labels: int | Non
 
 
 def _are_counted(names: Sequence[str]) -> bool:
-    """Whether names are whole numbers that follow one another: programs name columns like that, and rows are not."""
+    """Return whether names are consecutive whole numbers: programs name columns like that; a row hardly looks so."""
     if len(names) < 2 or not all(map(INTEGER.fullmatch, names)):
         return False
     numbers = [int(name) for name in names]

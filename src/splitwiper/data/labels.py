@@ -1,4 +1,4 @@
-"""Bring labels into one form, a name or an integer for each row, and say what is wrong where they are neither."""
+"""Bring labels into one form, a name or an integer for each row, and explain labels that are neither."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ def as_labels(labels: Any, task: str) -> tuple[Label, ...]:
 
     Args:
         labels: names or integers: an array, a tensor, a column of a table or a list.
-        task: what they belong to.
+        task: the task they belong to.
 
     Raises:
-        DataError: several values per row, fractions, truth values, missing labels, an integer beside its own digits.
+        DataError: there are several values per row, fractions, booleans or missing labels, or an integer and the same
+            digits as text.
     """
     values = _listed(labels)
     plain = {v for v in values if type(v) in (str, int)}
-    known = {v: _label(v, task) for v in plain}  # few, and repeated
+    known = {v: _label(v, task) for v in plain}  # few distinct values, often repeated
     others = [v for v in values if type(v) not in (str, int)]
     if any(isinstance(v, float | np.floating) for v in others):
         raise DataError(_about_floats([float(v) for v in others if isinstance(v, float | np.floating)]))
@@ -47,7 +48,7 @@ def as_labels(labels: Any, task: str) -> tuple[Label, ...]:
 
 
 def other_kind(label: Label) -> Label | None:
-    """Return the label of the other type that reads the same; None where there is none.
+    """Return the label of the other type that reads the same; None if there is none.
 
     >>> other_kind(Label("", 3)), other_kind(Label("", "3")), other_kind(Label("", "03"))
     (Label(task='', name='3'), Label(task='', name=3), None)
@@ -58,28 +59,28 @@ def other_kind(label: Label) -> Label | None:
 
 
 def alike(labels: Iterable[Label], others: AbstractSet[Label]) -> list[tuple[Label, Label]]:
-    """Return labels that some others have as another type: an integer here, the same digits as text there."""
+    """Return labels that ``others`` have as another type: an integer here, the same digits as text there."""
     found = ((label, other_kind(label)) for label in set(labels))
     return [(label, other) for label, other in found if other is not None and other in others]
 
 
 def told_apart(label: Label, other: Label) -> str:
-    """Say that two labels read the same and are two."""
+    """Return a sentence that says that two labels read the same but are different."""
     number, text = sorted((label.name, other.name), key=lambda name: isinstance(name, str))
     return f"the integer {number!r} and the text {text!r} would be two labels, though they read the same."
 
 
 def as_learned(name: _T) -> _T:
-    """Return a label's name in the one form that is kept: a letter with an accent can be written in several ways."""
+    """Return a label's name in the one form that is stored: a letter with an accent can be written in several ways."""
     return normalize("NFC", name) if isinstance(name, str) else name  # type: ignore[return-value]
 
 
 def _listed(labels: Any) -> Sequence[Any]:
-    if isinstance(labels, AbstractSet | Mapping):  # of a mapping, the keys would be taken
+    if isinstance(labels, AbstractSet | Mapping):  # a list of a mapping would be its keys
         raise DataError(f"labels are a {type(labels).__name__}, which does not follow the order of rows; {_ONE}.")
     if isinstance(labels, Tensor):
         labels = as_array(labels, "labels")
-    if hasattr(labels, "columns"):  # a table; a list of it would be a list of its columns' names
+    if hasattr(labels, "columns"):  # a table; a list of it would be its columns' names
         labels = np.asarray(labels)
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise DataError(f"labels are {labels!r}, a single {type(labels).__name__}; {_ONE}.")
@@ -95,7 +96,7 @@ def _listed(labels: Any) -> Sequence[Any]:
 
 
 def _flat(array: Array) -> Array:
-    """Labels in one dimension; a column of them is taken as that."""
+    """Flatten labels to one dimension; a single column is accepted."""
     if array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1):
         return array.reshape(-1)
     about = f"labels have shape {list(array.shape)}; {_ONE}"
@@ -107,7 +108,7 @@ def _flat(array: Array) -> Array:
 
 
 def _about_floats(values: Sequence[float]) -> str:
-    """Say why floats are not labels: classes written as floats, or the targets of a regression."""
+    """Explain why floats are not labels: classes written as floats, or the targets of a regression."""
     if missing := sum(v != v for v in values):
         return f"labels are missing (NaN) in {counted(missing, 'row')}; drop these rows or fill the labels in."
     if all(v.is_integer() for v in values):

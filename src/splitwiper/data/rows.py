@@ -37,7 +37,7 @@ class Rows:
     """'one': a single tensor; 'args': positional; 'kwargs': by keyword."""
     labels: tuple[Label, ...]
     features: ColumnNames = field(default_factory=dict)
-    """For each input that is a table with named columns, their names."""
+    """The column names of each input that is a table with named columns."""
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -51,11 +51,11 @@ class Rows:
         """Return the same rows with the columns of their tables in another order.
 
         Args:
-            wanted: the order for each table; one that has no order here is left as it is.
-            whose: who learned from them, for messages.
+            wanted: the order for each table; a table without one is left as it is.
+            whose: the owner of the rows learned from, for messages.
 
         Raises:
-            DataError: the columns are others.
+            DataError: the columns differ.
         """
         order = {name: tuple(wanted.get(name, given)) for name, given in self.features.items()}
         turned = {name: arranged(self.inputs[name], self.features[name], order[name], whose) for name in order}
@@ -63,13 +63,13 @@ class Rows:
 
     @property
     def packed(self) -> Any:
-        """The inputs as the model takes them; tables keep the names of their columns."""
+        """The inputs as the model takes them; tables keep their column names."""
         tables = {name: Table(columns, self.inputs[name]) for name, columns in self.features.items()}
         return pack({**self.inputs, **tables}, self.call)
 
 
 def pack(inputs: Mapping[str, Any], call: str) -> Any:
-    """Named tensors or arrays as the model takes them."""
+    """Return named tensors or arrays as the model takes them."""
     if call == "kwargs":
         return dict(inputs)
     values = tuple(inputs.values())
@@ -77,7 +77,7 @@ def pack(inputs: Mapping[str, Any], call: str) -> Any:
 
 
 def is_wide(half: nn.Module) -> bool:
-    """Whether a client half computes in float64."""
+    """Return whether a client half computes in float64."""
     return any(parameter.dtype == torch.float64 for parameter in half.parameters())
 
 
@@ -86,11 +86,12 @@ def as_rows(data: Data, *, task: str, wide: bool = False) -> Rows:
 
     Args:
         data: the data.
-        task: what its labels belong to.
-        wide: whether the model takes float64, which becomes float32 otherwise.
+        task: the task of its labels.
+        wide: whether the model takes float64, which is otherwise converted to float32.
 
     Raises:
-        DataError: no rows, uneven lengths, labels that are neither names nor integers, values that are not finite.
+        DataError: there are no rows, lengths differ, labels are neither names nor integers, or values are not
+            finite.
     """
     if isinstance(data, tuple) and len(data) == 2:
         inputs, labels = data
@@ -109,7 +110,7 @@ def as_rows(data: Data, *, task: str, wide: bool = False) -> Rows:
 
 
 def as_inputs(inputs: Any, *, wide: bool = False) -> tuple[dict[str, Array], str]:
-    """Inputs by name, and how the model takes them; float64 is kept if they are to be wide."""
+    """Return inputs by name, and how the model takes them; float64 is kept only if ``wide``."""
     check_inputs(inputs)
     if isinstance(inputs, Mapping):
         named, call = {str(k): _array(inputs[k], str(k), wide) for k in sorted(inputs, key=str)}, "kwargs"
@@ -123,7 +124,7 @@ def as_inputs(inputs: Any, *, wide: bool = False) -> tuple[dict[str, Array], str
 
 
 def parts_of(inputs: Any) -> dict[str, Any]:
-    """Return inputs as they were given, under the names that `as_inputs` gives them."""
+    """Return inputs as given, under the names that `as_inputs` gives them."""
     if isinstance(inputs, Mapping):
         return {str(name): inputs[name] for name in sorted(inputs, key=str)}
     if isinstance(inputs, tuple):
@@ -132,15 +133,15 @@ def parts_of(inputs: Any) -> dict[str, Any]:
 
 
 def column_names(inputs: Any) -> ColumnNames:
-    """Return the names of the columns of every table among some inputs, under the names that `as_inputs` gives them."""
+    """Return the column names of every table among the inputs, under the names that `as_inputs` gives them."""
     return {name: found for name, value in parts_of(inputs).items() if (found := names_of(value))}
 
 
 def _array(values: Any, what: str, wide: bool) -> Array:
     check_numbers(values, what)
     array = as_array(values, what)
-    if array.dtype == np.float64 and not wide:  # whatever width torch has by default here and now
-        with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is refused below
+    if array.dtype == np.float64 and not wide:  # whatever torch's default dtype is
+        with np.errstate(all="ignore"):  # values out of range become infinite, and are refused below
             array = array.astype(np.float32)
     if array.dtype.newbyteorder("=") not in _NAMES:
         raise DataError(f"{what} have dtype {array.dtype}; give one of {', '.join(str(d) for d in _NAMES)}.")

@@ -1,4 +1,4 @@
-"""Tables whose columns have names: inputs are put in order by name, so that a column is never taken for another."""
+"""Tables with named columns: inputs are ordered by name, so that no column is mistaken for another."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from splitwiper.formats import counted
 from splitwiper.wire.columns import Array
 
 ColumnNames = Mapping[str, tuple[str, ...]]
-"""The names of columns, for each input that is a table with named columns."""
+"""Column names of each input that is a table with named columns."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of numbers in named columns, as a ``.csv`` file has them. It can be used wherever an array can."""
+    """Rows of numbers in named columns, as in a ``.csv`` file. It can be used wherever an array can."""
 
     columns: tuple[str, ...]
     values: Array
@@ -37,7 +37,7 @@ class Table:
 
 
 def names_of(inputs: Any) -> tuple[str, ...]:
-    """Return the names of a table's columns: of a `Table`, or of any data frame; empty for what has none."""
+    """Return the column names of a `Table` or any data frame; empty for anything without names."""
     columns = getattr(inputs, "columns", None)
     kinds = (str, int, float, tuple, np.generic)
     if columns is None or isinstance(inputs, type) or not all(isinstance(name, kinds) for name in columns):
@@ -46,7 +46,7 @@ def names_of(inputs: Any) -> tuple[str, ...]:
 
 
 def has_order(names: Sequence[str]) -> bool:
-    """Return whether names tell more than positions do: those of an array, or 0, 1, 2, … in turn, do not.
+    """Return whether names say more than positions: those of an array, or 0, 1, 2, … in order, do not.
 
     >>> has_order(("age", "pulse")), has_order(("1", "0")), has_order(("0", "1")), has_order(())
     (True, True, False, False)
@@ -55,15 +55,15 @@ def has_order(names: Sequence[str]) -> bool:
 
 
 def check_alike(given: Sequence[str], kept: Sequence[str], whose: str) -> None:
-    """Refuse columns by name where they came by position before, or the reverse: which is which is not known.
+    """Refuse named columns if they came by position before, or the reverse: their order is then unknown.
 
     Args:
-        given: the names of columns now.
-        kept: the names of columns before.
-        whose: who learned from them, for messages.
+        given: the column names now.
+        kept: the column names before.
+        whose: the owner of the rows learned from, for messages.
 
     Raises:
-        DataError: naming what to give instead.
+        DataError: one has names and the other has none; the message says what to give instead.
     """
     if has_order(given) == has_order(kept):
         return
@@ -79,13 +79,13 @@ def check_alike(given: Sequence[str], kept: Sequence[str], whose: str) -> None:
 
 
 def check_index(inputs: Any, labels: Any) -> None:
-    """Refuse a table and labels that number their rows differently, as parts of data frames do after a shuffle.
+    """Refuse a table and labels with different row indices, as parts of data frames have after a shuffle.
 
     Raises:
-        DataError: they do.
+        DataError: the indices differ.
     """
     one, other = (getattr(part, "index", None) for part in (inputs, labels))
-    if one is None or other is None or callable(one) or callable(other):  # lists have a method of that name
+    if one is None or other is None or callable(one) or callable(other):  # lists have a method of this name
         return
     equals = getattr(one, "equals", None)
     if one is not other and not (equals(other) if callable(equals) else list(one) == list(other)):
@@ -99,7 +99,7 @@ def check_numbers(inputs: Any, what: str) -> None:
     """Refuse a table with columns that are not numbers.
 
     Raises:
-        DataError: naming them.
+        DataError: there are such columns; the message names them.
     """
     dtypes = getattr(inputs, "dtypes", None)
     names = names_of(inputs)
@@ -115,16 +115,16 @@ def check_numbers(inputs: Any, what: str) -> None:
 
 
 def arranged(array: Array, given: Sequence[str], wanted: Sequence[str], whose: str) -> Array:
-    """Return the columns of an array in the order that somebody learned from.
+    """Return the columns of an array in the order of the rows learned from.
 
     Args:
         array: rows × columns.
         given: the names of its columns.
-        wanted: the names in the order that is wanted.
-        whose: who learned from them, for messages.
+        wanted: the names in the wanted order.
+        whose: the owner of the rows learned from, for messages.
 
     Raises:
-        DataError: naming columns that are missing, unknown or there twice.
+        DataError: columns are missing, unknown or duplicated; the message names them.
     """
     if tuple(given) == tuple(wanted):
         return array

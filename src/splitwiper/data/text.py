@@ -1,7 +1,7 @@
-"""From texts to rows of token ids, by rules that no text can change.
+"""Convert texts to rows of token ids, by rules that do not depend on the texts.
 
-A vocabulary learned from clients' texts would remember what they forget. So words are hashed into a fixed number of
-buckets, or a tokenizer comes from a file that is part of the context, like the model itself.
+A vocabulary learned from clients' texts would remember texts that were forgotten. So words are hashed into a fixed
+number of buckets, or a tokenizer comes from a file that is part of the context, like the model itself.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from splitwiper.errors import ConfigError, DataError, NotFoundError
 from splitwiper.wire.columns import Array
 
 PAD, CLS, SEP, UNK = range(4)
-"""Ids that no word gets: padding, the beginning and the end of a text, and one kept free."""
+"""Ids that no word gets: padding, the beginning and the end of a text, and one reserved."""
 RESERVED = 4
 LONGEST, LARGEST = 8192, 1_000_000
-"""Most tokens in a row, and most ids."""
+"""Largest number of tokens in a row, and largest number of ids."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Encoded:
 
     Attributes:
         inputs: ``input_ids`` (int32) and ``attention_mask`` (bool, True where there is a token), rows × length.
-        cut: how many texts were longer, and lost their end.
+        cut: the number of texts that were too long, and lost their end.
     """
 
     inputs: dict[str, Array]
@@ -42,7 +42,7 @@ class Encoded:
 
 
 def tidy(text: str) -> str:
-    r"""Backslashes, which the publisher left where lines were broken or signs escaped, become single spaces.
+    r"""Replace backslashes, which the publisher left at line breaks and before escaped signs, by single spaces.
 
     >>> tidy("Wall Street's dwindling\\band of  ultra-cynics")
     "Wall Street's dwindling band of ultra-cynics"
@@ -53,22 +53,22 @@ def tidy(text: str) -> str:
 def encode(
     texts: Iterable[str], *, length: int = 64, vocabulary: int = 8192, tokenizer: str | Path | None = None
 ) -> Encoded:
-    """Texts as rows of token ids, each a function of its own text alone. Needs ``splitwiper[text]``.
+    """Convert texts to rows of token ids, each a function of only its own text. Needs ``splitwiper[text]``.
 
-    Words are split and put into lower case as BERT does it, and hashed into ``vocabulary`` ids. A text that is too
+    Words are split and lower-cased as BERT does it, and hashed into ``vocabulary`` ids. A text that is too
     long keeps its beginning.
 
     Args:
         texts: one string per row.
-        length: tokens per row, the beginning and the end of the text included.
-        vocabulary: the number of ids, as the model has them.
-        tokenizer: a ``tokenizer.json`` to use instead of hashing. It belongs to the context: fix it before anybody
+        length: tokens per row, including the marks for the beginning and the end of the text.
+        vocabulary: the model's number of ids.
+        tokenizer: a ``tokenizer.json`` to use instead of hashing. It belongs to the context: fix it before any client
             learns, and do not train it on the clients' texts.
 
     Raises:
         ConfigError: the sizes are out of range, or the package tokenizers is missing.
         DataError: something is not a text, or the tokenizer does not fit the sizes or the texts.
-        NotFoundError: there is no such tokenizer file.
+        NotFoundError: the tokenizer file is missing.
     """
     _check_size("length", length, 3, LONGEST, "tokens")
     _check_size("vocabulary", vocabulary, RESERVED + 1, LARGEST, "ids")
@@ -95,7 +95,7 @@ def _check_size(name: str, value: Any, low: int, high: int, what: str) -> None:
 
 
 def bucket(word: str, vocabulary: int) -> int:
-    """The id of a word: the same on every machine, for ever.
+    """Return the id of a word: permanent, and the same on every machine.
 
     >>> bucket("hospital", 8192), bucket("hospital", 100)
     (2470, 90)
@@ -105,7 +105,7 @@ def bucket(word: str, vocabulary: int) -> int:
 
 
 def _by_hash(rows: Sequence[str], *, length: int, vocabulary: int) -> Iterable[tuple[list[int], bool]]:
-    """For each text its ids, and whether all of it is there."""
+    """Yield each text's ids, and whether the whole text fitted."""
     library = _tokenizers()
     normalise = library.normalizers.BertNormalizer(lowercase=True).normalize_str
     words_of = library.pre_tokenizers.BertPreTokenizer().pre_tokenize_str
@@ -130,7 +130,7 @@ def _by_file(rows: list[str], path: Path, *, length: int, vocabulary: int) -> It
     if most > vocabulary:
         raise DataError(f"{path} knows {most} tokens, the model {vocabulary}; build the model with vocabulary={most}.")
     extra = tool.num_special_tokens_to_add(is_pair=False)
-    if extra >= length:  # the library would cut nothing then
+    if extra >= length:  # otherwise the library would truncate nothing
         raise DataError(
             f"{path} adds {extra} tokens of its own to each text, which leaves no room in length = {length}; give a "
             f"length above {extra}."

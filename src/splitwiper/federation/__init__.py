@@ -2,7 +2,17 @@
 
 from splitwiper.federation.evaluate import ClientScore, Evaluation, Score
 from splitwiper.federation.federation import Federation, Learned
-from splitwiper.federation.status import Status, status
+from splitwiper.federation.status import RunStatus, status
 from splitwiper.federation.verify import Check, Verification
 
-__all__ = ["Check", "ClientScore", "Evaluation", "Federation", "Learned", "Score", "Status", "Verification", "status"]
+__all__ = [
+    "Check",
+    "ClientScore",
+    "Evaluation",
+    "Federation",
+    "Learned",
+    "RunStatus",
+    "Score",
+    "Verification",
+    "status",
+]

@@ -1,4 +1,4 @@
-"""Agreement on labels among the clients of a federation, over the link (Algorithm 3)."""
+"""Negotiation of labels among the clients of a federation, over the link (Algorithm 3)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from random import Random, SystemRandom
 from splitwiper.client import Client
 from splitwiper.data.labels import alike, told_apart
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, SplitWiperError, let_go
-from splitwiper.federation.members import Members
+from splitwiper.federation.registry import ClientRegistry
 from splitwiper.masking.codebook import Codebook, expand
 from splitwiper.masking.consensus import Consensus, Participant
-from splitwiper.masking.talk import Talk
-from splitwiper.store.board import version_of
+from splitwiper.masking.negotiation import Negotiation
+from splitwiper.store.relay import version_of
 from splitwiper.wire import Label
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What it took to agree on labels.
+    """The outcome of a negotiation about labels.
 
     Attributes:
-        clients: who took part.
-        messages: sealed messages that the server relayed.
-        seconds: from the first word to the last codebook.
-        problems: what kept clients from having the codebook, by name.
+        clients: the participants.
+        messages: the number of sealed messages that the server relayed.
+        seconds: time from the first message to the last codebook.
+        problems: what kept clients from having the codebook, by client name.
     """
 
     clients: tuple[str, ...]
@@ -35,11 +35,11 @@ class Agreement:
     problems: Mapping[str, SplitWiperError] = field(default_factory=dict)
 
 
-def agree(members: Members, names: Sequence[str]) -> Agreement | None:
-    """See to it that clients which hide their labels have the newest codebook; None where all have.
+def agree(members: ClientRegistry, names: Sequence[str]) -> Agreement | None:
+    """Bring clients that hide their labels to the newest codebook; return None if all have it.
 
-    Clients that come later take the codebook that the others agreed on, which must know their labels. One client's
-    trouble keeps no other from it; it is told in the agreement.
+    Clients that join later take the codebook that the others agreed on, which must contain their labels. One client's
+    failure does not stop the others; it is reported in the agreement.
     """
     if not members.config.client.masking.is_on:
         return None
@@ -52,10 +52,10 @@ def agree(members: Members, names: Sequence[str]) -> Agreement | None:
     found = next((talk.consensus for talk in talks.values()), None)
     if found is None and talks:
         roster = list(next(iter(talks.values())).roster) or sorted(talks)
-        if waited := [name for name in roster if not members.has_joined(name) and members.server.tree.shard(name)]:
+        if waited := [name for name in roster if not members.has_joined(name) and members.server.store.shard(name)]:
             return _waiting(members, lacking, problems, waited, start)
         if not all(members.has_joined(name) and members.client(name).labels() for name in roster):
-            roster, version = sorted(talks), version + 1  # somebody left for good: those who are here start anew
+            roster, version = sorted(talks), version + 1  # somebody left for good: those present start over
         found = _talk(members, roster, version)
     if found is not None:
         problems |= _take([lacking[name] for name in sorted(talks)], found, version)
@@ -64,9 +64,9 @@ def agree(members: Members, names: Sequence[str]) -> Agreement | None:
 
 
 def _lacking(
-    members: Members, names: Sequence[str], version: int
+    members: ClientRegistry, names: Sequence[str], version: int
 ) -> tuple[dict[str, Client], dict[str, SplitWiperError]]:
-    """Clients with rows and without a codebook of this version, and what kept others from being looked at."""
+    """Return clients with rows but no codebook of this version, and the errors of clients that cannot be read."""
     lacking: dict[str, Client] = {}
     problems: dict[str, SplitWiperError] = {}
     for name in names:
@@ -80,13 +80,13 @@ def _lacking(
 
 
 def _waiting(
-    members: Members,
+    members: ClientRegistry,
     lacking: Mapping[str, Client],
     problems: dict[str, SplitWiperError],
     waited: Sequence[str],
     start: float,
 ) -> Agreement:
-    """An agreement that was interrupted waits for clients that are away: who has a codebook goes on with it."""
+    """Wait for absent clients in an interrupted negotiation; clients that have a codebook continue with it."""
     away = AbsentClientError(
         f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it, or forget the "
         "whole client (everything=True); then settle."
@@ -96,14 +96,14 @@ def _waiting(
 
 
 def _heard(
-    members: Members, clients: Mapping[str, Client], version: int
-) -> tuple[dict[str, Talk], dict[str, SplitWiperError]]:
-    """What was said so far, as each client hears it; one with another secret hears nothing, and stops nobody."""
-    talks: dict[str, Talk] = {}
+    members: ClientRegistry, clients: Mapping[str, Client], version: int
+) -> tuple[dict[str, Negotiation], dict[str, SplitWiperError]]:
+    """Read each client's view of the negotiation so far; one with another secret reads nothing and stops nobody."""
+    talks: dict[str, Negotiation] = {}
     problems: dict[str, SplitWiperError] = {}
     for name, client in clients.items():
         try:
-            talk = Talk(members.link, client.group.key(), version)
+            talk = Negotiation(members.link, client.group.key(), version)
             talk.listen()
             talks[name] = talk
         except CorruptError as problem:
@@ -111,19 +111,19 @@ def _heard(
     return talks, problems
 
 
-def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
-    """Agree anew, with every client that has rows: the only way a codebook changes.
+def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
+    """Negotiate again, with every client that has rows: the only way a codebook changes.
 
     Args:
         members: the clients.
-        labels: to be agreed on besides those that clients hold.
+        labels: labels to agree on besides those that clients hold.
 
     Raises:
         AbsentClientError: the server holds a shard of a client whose folder is not here.
-        NotFoundError: nobody has rows.
-        DataError: labels read like others of another type, an integer and its digits.
+        NotFoundError: no client has rows.
+        DataError: labels read like others of another type: an integer and the same digits as text.
     """
-    holders = [shard.client for shard in members.server.tree.shards()]
+    holders = [shard.client for shard in members.server.store.shards()]
     if away := sorted(set(holders) - set(members.here())):
         raise AbsentClientError(
             f"a new codebook takes every client, and {', '.join(away)} is not here: bring the folder, or forget the "
@@ -136,7 +136,7 @@ def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
     known = {label for client in present for label in client.labels()}
     for label, other in alike(labels, known.union(labels)):
         raise DataError(f"{told_apart(label, other)} Name {label.name!r} only where nobody has {other.name!r}.")
-    for client in present:  # who cannot read the group's words is told before anything is begun
+    for client in present:  # a client that cannot read the group's messages fails before anything is begun
         if client.group.has_codebook():
             client.group.codebook()
     for client in present:
@@ -149,16 +149,16 @@ def rekey(members: Members, labels: Sequence[Label] = ()) -> Agreement:
     return Agreement(tuple(c.name for c in present), words, time.perf_counter() - start, problems)
 
 
-def _newest(members: Members) -> int:
-    """The version that is being agreed on, or was last."""
+def _newest(members: ClientRegistry) -> int:
+    """Return the version under negotiation, or the latest one."""
     return version_of(members.link.topic()) or 1
 
 
-def _talk(members: Members, roster: Sequence[str], version: int) -> Consensus:
-    """Let the clients of a roster talk until all are done."""
+def _talk(members: ClientRegistry, roster: Sequence[str], version: int) -> Consensus:
+    """Let the clients of a roster take turns until all are done."""
     masking = members.config.client.masking
     speakers = [
-        (Talk(members.link, c.group.key(), version), Participant(c.name, set(c.labels()), masking, draw(c)))
+        (Negotiation(members.link, c.group.key(), version), Participant(c.name, set(c.labels()), masking, draw(c)))
         for c in map(members.client, roster)
     ]
     while True:
@@ -169,23 +169,23 @@ def _talk(members: Members, roster: Sequence[str], version: int) -> Consensus:
 
 
 def draw(client: Client, *, begun: int = 0) -> Random:
-    """Where a client's chance comes from: the operating system, or its key where an experiment is to be repeated.
+    """Return a client's source of chance: the operating system, or its key if the experiment must be repeatable.
 
     Args:
-        client: who draws.
-        begun: how often the client began before, so that one that is interrupted time and again does not repeat itself.
+        client: the client.
+        begun: how often the client began before, so that one that is interrupted repeatedly does not repeat itself.
     """
-    key = client.tree.key() if client.config.keys == "seeded" else None
+    key = client.store.key() if client.config.keys == "seeded" else None
     return Random(key + b"+" * begun) if key else SystemRandom()  # noqa: S311
 
 
 def codebook(client: Client, found: Consensus, version: int) -> Codebook:
-    """The codebook that follows from what was agreed on."""
+    """Compute the codebook that follows from the agreed labels."""
     return expand(found.labels, client.group.key(), client.config.masking, version=version)
 
 
 def _take(clients: Sequence[Client], found: Consensus, version: int) -> dict[str, SplitWiperError]:
-    """Give clients their codebook; what keeps one from having it keeps no other."""
+    """Give clients their codebook; a client that fails does not stop the others."""
     problems: dict[str, SplitWiperError] = {}
     for client in clients:
         try:

@@ -1,4 +1,4 @@
-"""Halves from settings: the model by import path, one example row from its description."""
+"""Build halves from settings: the model by import path, one example row from its description."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build_halves(config: Config) -> Halves:
     """Cut the model that the settings name.
 
     Raises:
-        ConfigError: there is no such factory, or it does not make a module; or portable numerics cannot be had.
+        ConfigError: there is no such factory, it does not return a module, or portable numerics are not available.
     """
     spec = config.model
     if not spec.factory:
@@ -58,7 +58,7 @@ def _example(config: Config) -> Any:
 
 
 def _tensor(text: str, seed: int) -> Tensor:
-    """One row as described, say ``float32[1,8,8]``: normal deviates, or ones where the dtype is an integer."""
+    """Make one row as described, for example ``float32[1,8,8]``: normal deviates, or ones for an integer dtype."""
     match = _INPUT.fullmatch(text.strip())
     shape = [1, *(int(n) for n in match[2].split(",") if n.strip())] if match else []
     if match is None or match[1] not in _KINDS or math.prod(shape) > _LARGEST:

@@ -1,4 +1,4 @@
-"""Scores: each client's whole network on its own test set, T(Concat(F_k, F_s), D_k), per label and over all."""
+"""Scores: each client's whole network on its own test set, T(Concat(F_k, F_s), D_k), per label and overall."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from splitwiper.wire import Label
 
 @dataclass(frozen=True)
 class Score:
-    """Rows and how many of them were predicted right."""
+    """The number of rows, and how many of them were predicted correctly."""
 
     right: int = 0
     rows: int = 0
 
     @property
     def accuracy(self) -> float:
-        """The fraction that was right; not a number where there are no rows."""
+        """The fraction predicted correctly; NaN without rows."""
         return self.right / self.rows if self.rows else float("nan")
 
     def __add__(self, other: Score) -> Score:
@@ -27,31 +27,31 @@ class Score:
 
 
 def total(scores: Iterable[Score]) -> Score:
-    """All scores together."""
+    """Return the sum of all scores."""
     return sum(scores, Score())
 
 
 @dataclass(frozen=True)
 class ClientScore:
-    """One client on its own test set."""
+    """The score of one client on its own test set."""
 
     per_label: Mapping[Label, Score]
 
     @property
     def overall(self) -> Score:
-        """All its rows."""
+        """The score over all its rows."""
         return total(self.per_label.values())
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All clients on their own test sets."""
+    """The scores of all clients on their own test sets."""
 
     clients: Mapping[str, ClientScore]
 
     @property
     def per_label(self) -> dict[Label, Score]:
-        """Every label over all clients."""
+        """The score of every label over all clients."""
         out: dict[Label, Score] = {}
         for client in self.clients.values():
             for label, score in client.per_label.items():
@@ -60,26 +60,26 @@ class Evaluation:
 
     @property
     def overall(self) -> Score:
-        """All rows of all clients."""
+        """The score over all rows of all clients."""
         return total(client.overall for client in self.clients.values())
 
     @property
     def accuracy(self) -> float:
-        """The fraction of all rows that was right."""
+        """The fraction of all rows predicted correctly."""
         return self.overall.accuracy
 
 
 def apart(found: Evaluation, forget: Label) -> tuple[Score, Score]:
-    """All labels but one, and that one."""
+    """Return the score of all labels but one, and of that one."""
     scores = found.per_label
     return total(score for label, score in scores.items() if label != forget), scores.get(forget, Score())
 
 
 def check_truth(truth: Sequence[Label], known: Iterable[Label], client: str) -> None:
-    """Refuse true labels that the model has as another type: every answer would be wrong.
+    """Refuse true labels that the model knows as another type: every answer would be wrong.
 
     Raises:
-        DataError: integers were learned and the same digits are given as texts, or the reverse.
+        DataError: integers were learned and the same digits are given as text, or the reverse.
     """
     learned = set(known)
     for label, other in alike(set(truth) - learned, learned):
@@ -90,7 +90,7 @@ def check_truth(truth: Sequence[Label], known: Iterable[Label], client: str) -> 
 
 
 def score(truth: Sequence[Label], predicted: Sequence[Label]) -> ClientScore:
-    """Count right answers by label."""
+    """Count correct answers by label."""
     out: dict[Label, Score] = {}
     for label, answer in zip(truth, predicted, strict=True):
         out[label] = out.get(label, Score()) + Score(int(label == answer), 1)

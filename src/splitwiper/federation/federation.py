@@ -32,12 +32,12 @@ from splitwiper.federation.evaluate import Evaluation, check_truth, score
 from splitwiper.federation.folder import FINISHED, agree, check_devices, make, refuse_used, warn_of_seeds
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
-from splitwiper.federation.members import FEATURES, HANDED, Members
 from splitwiper.federation.opening import check_halves, check_settings, unchanged
 from splitwiper.federation.reconcile import reconcile
+from splitwiper.federation.registry import FEATURES, HANDED, ClientRegistry
 from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.sources import Reader, Source, by_client, check_names
-from splitwiper.federation.status import Status, status
+from splitwiper.federation.status import RunStatus, status
 from splitwiper.federation.verify import Verification, verify
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
@@ -46,25 +46,25 @@ from splitwiper.privacy import Spending, check_noise
 from splitwiper.reading import is_there, read_bytes
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
-from splitwiper.store import ServerTree, files, ledger, read_undisturbed
+from splitwiper.store import ServerStore, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
 Progress = Callable[[str, int, int], None]
-"""Called with (what is being done, steps done, steps in all)."""
+"""Called with (description, steps done, total steps)."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What a call of `learn` did.
+    """The outcome of a call of `learn`.
 
     Attributes:
-        added: per client, what became of its rows.
+        added: what became of each client's rows.
         spent: what each client spent; clients that were not named spent nothing.
-        losses: the server's mean loss per epoch; empty when nothing had to be trained.
-        server_seconds: what server training took.
-        receipts: of requests that were settled on the way.
-        agreement: what it took to agree on labels, where clients hide them and had to.
+        losses: the server's mean loss per epoch; empty if nothing had to be trained.
+        server_seconds: the time of training on the server, in seconds.
+        receipts: receipts of requests that this call settled.
+        agreement: the outcome of the negotiation about labels, if clients hide them and one was needed.
     """
 
     added: Mapping[str, Added]
@@ -79,16 +79,16 @@ class Federation:
     """A federation in a folder: durable, reopenable, crash-safe.
 
     Args:
-        path: the run folder. It is made if it is not there, and reopened if it is.
-        halves: the network, cut by `split`. May be left out where the configuration names the model.
-        config: settings; on reopening they may be left out, and must agree if given.
-        progress: told of long work: (what, steps done, steps in all).
-        invitation: the secret that clients share where labels are hidden, passed to each outside the server; without
-            one, the first client draws it and those that join here take it over.
+        path: the run folder, created if missing and reopened if it exists.
+        halves: the network, cut by `split`. Optional if the configuration names the model.
+        config: the settings; optional on reopening, and must agree if given.
+        progress: called during long work with (description, steps done, total steps).
+        invitation: the secret that clients share if labels are hidden, passed to each outside the server; without
+            one, the first client draws it, and clients that join on this machine take it over.
 
     Raises:
-        ConfigError: settings do not agree, or ask for a device or for numerics that cannot be had here.
-        NotFoundError: there is no run, and nothing to make one of.
+        ConfigError: settings do not agree, or ask for a device or numerics that are not available here.
+        NotFoundError: there is no run, and neither halves nor settings to create one.
     """
 
     @isolated_call()
@@ -106,8 +106,8 @@ class Federation:
         if config is not None and not isinstance(config, Config):
             raise InputError(f"config must be a splitwiper.Config, not a {type(config).__name__}.")
         if invitation is not None:
-            GroupKey.of(invitation, federation="")  # too short a secret is told before anything is made
-        self.path = Path(path).absolute()  # whatever the working directory is later
+            GroupKey.of(invitation, federation="")  # refuse too short a secret before anything is created
+        self.path = Path(path).absolute()  # independent of later changes of the working directory
         self._progress = progress
         stored = self.path / FINISHED
         if stored.exists():
@@ -122,15 +122,17 @@ class Federation:
             check_devices(self.config)
             self.halves = halves or build_halves(self.config)
             first = self.halves.server.state_dict(), self.halves.client.state_dict()
-            if not make(self.path, self.halves, self.config, *first):  # another process was faster
+            if not make(self.path, self.halves, self.config, *first):  # another process created it first
                 self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
             warn_of_seeds(self.config)
-        tree = ServerTree(self.path / "server")
+        store = ServerStore(self.path / "server")
         with suppress(SealError):
-            tree.book.check()
-        self._server = Server(tree, self.halves.server, progress)
+            store.database.check()
+        self._server = Server(store, self.halves.server, progress)
         self._link = InProcessLink(self._server, self.config.client.transfer)
-        self._members = Members(self.path, self.halves, self.config, self._server, self._link, progress, invitation)
+        self._members = ClientRegistry(
+            self.path, self.halves, self.config, self._server, self._link, progress, invitation
+        )
         check_halves(self.path, self.halves, self.config, self._server)
         check_settings(self.path, self.config, self._server, self._members)
 
@@ -138,16 +140,16 @@ class Federation:
 
     @unchanged
     def twin(self, path: str | Path) -> Federation:
-        """A new, empty federation with the same context: settings, first weights, client keys and codebook.
+        """Create an empty federation with the same context: settings, initial weights, client keys and codebook.
 
-        What it learns is bit for bit what this one would have learned, so "never had the data" can be tried out.
+        It learns bit for bit what this one would have learned, so "never had the data" can be tried out.
 
         Raises:
-            AbsentClientError: a client whose rows the server has is not here: its key would be another one.
+            AbsentClientError: the folder of a client whose rows the server has is missing: its key would differ.
         """
-        target, tree = Path(path), self._server.tree
+        target, store = Path(path), self._server.store
         refuse_used(target)
-        if away := sorted({shard.client for shard in tree.shards()} - set(self._members.here())):
+        if away := sorted({shard.client for shard in store.shards()} - set(self._members.here())):
             raise AbsentClientError(
                 f"a twin has the keys of all clients, and the folder of {', '.join(map(repr, away))} is not here: "
                 "bring it back first, or forget the whole client (everything=True)."
@@ -158,16 +160,16 @@ class Federation:
                 source = self.path / "clients" / name / kept
                 if source.exists():
                     files.write_bytes(target / "clients" / name / kept, read_bytes(source))
-            tree_here = self._client(name).tree
-            if (sealed := tree_here.sealed_codebook()) is not None:
+            store_here = self._client(name).store
+            if (sealed := store_here.sealed_codebook()) is not None:
                 files.write_bytes(target / "clients" / name / HANDED, sealed)
-            if features := tree_here.book.meta(FEATURES):
+            if features := store_here.database.meta(FEATURES):
                 files.write_bytes(target / "clients" / name / FEATURES, features.encode())
-        first = tree.initial(), tree.client_initial()
-        if not make(target, self.halves, self.config, *first, run=tree.book.meta("run")):
+        first = store.initial(), store.client_initial()
+        if not make(target, self.halves, self.config, *first, run=store.database.meta("run")):
             refuse_used(target)
         twin = Federation(target, self.halves, progress=self._progress)
-        for said in tree.posted(topic := tree.topic()):
+        for said in store.posted(topic := store.topic()):
             twin._server.post(said.sender, topic, said.place, said.body)
         return twin
 
@@ -175,7 +177,7 @@ class Federation:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Every client the federation knows, those that left included."""
+        """Every client the federation knows, including those that left."""
         return self._members.everybody()
 
     def _client(self, name: str) -> Client:
@@ -191,22 +193,22 @@ class Federation:
 
         Args:
             datasets: data by client name: ``(inputs, labels)``, a map-style dataset of such pairs, or a function
-                without arguments that returns either. A function is called when its client's turn comes, once to
-                check the rows and once to take them in, so that the rows of one client at a time are in memory.
-            tasks: the task of a client's labels, where clients do not all share one.
+                without arguments that returns either. A function is called when its client's turn comes, once
+                to check the rows and once to add them, so that only one client's rows are in memory at a time.
+            tasks: the task of each client's labels, if clients do not all share one.
 
         Notes:
-            What a function returns the second time is checked again, and is what is learned. If it cannot be learned
-            from, or the function raises, that client is as it was; clients before it keep their rows, which the next
+            The data of a function's second call are checked again, and are what is learned. If they cannot be learned
+            from, or the function raises, that client is unchanged; clients before it keep their rows, which the next
             `learn` or `settle` trains on.
 
         Raises:
-            DataError: data that cannot be learned from; nothing of this call is kept then. Some rows only show in
-                training that they cannot: activations beyond what the codec can hold, a label that a codebook lacks
-                whose clients are not here. The message names the client, and its rows stay, as for TrainingError.
-            TrainingError: training went wrong, say because the loss diverged. The rows stay with their client until
-                they are forgotten; other clients and the model are as they were, or go on. Where somebody's request
-                waits for the model, it is settled without the shard at fault, and `status` says whose that was.
+            DataError: the data cannot be learned from; nothing of this call is kept then. Some rows only fail in
+                training: activations beyond the codec's range, or a label that a codebook lacks whose clients are
+                absent. The message names the client, and its rows stay, as for TrainingError.
+            TrainingError: training failed, for example because the loss diverged. The rows stay with their client until
+                they are forgotten; other clients and the model stay as they were, or continue. If a request
+                waits for the model, it is settled without the shard at fault, and `status` names its client.
         """
         check_devices(self.config)
         check_noise(self.config.client.noise)
@@ -219,17 +221,17 @@ class Federation:
             name: Reader(data, client=name, task=tasks.get(name, ""), wide=self._members.is_wide(name))
             for name, data in pairs
         }
-        book, labels = self._members.codebook(), dict[str, set[Label]]()
+        codebook, labels = self._members.codebook(), dict[str, set[Label]]()
         for name, source in sources.items():
-            self._members.check(name, rows := source.rows(), source.task, book)
+            self._members.check(name, rows := source.rows(), source.task, codebook)
             labels[name] = set(rows.labels)
         self._members.check_labels(labels)
         self._link.begin()
         added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
-        before = self._server.tree.model()
+        before = self._server.store.model()
         agreement = agree_on_labels(self._members, sorted(added))
         receipts = reconcile(self._members, set(added))
-        model = self._server.tree.model()
+        model = self._server.store.model()
         fresh = model if model and (before is None or before.file != model.file) else None
         return Learned(
             added,
@@ -241,9 +243,9 @@ class Federation:
         )
 
     def _add(self, name: str, source: Reader) -> Added:
-        """Take a client's rows in, and have the client join if it is new."""
+        """Add a client's rows; a new client joins first."""
         rows = source.rows()
-        if source.lazy:  # these were not looked at before
+        if source.lazy:  # these rows come from another call of the function
             self._members.check(name, rows, source.task, self._members.codebook())
         self._members.mark(name)
         client = self._members.join(name, source.task)
@@ -262,7 +264,7 @@ class Federation:
         samples: Sequence[int] | None = None,
         everything: bool = False,
     ) -> Receipt:
-        """Forget a client's classes, samples or everything, now: `submit` and `settle`."""
+        """Forget a client's classes, samples or everything, now: `submit` and `settle` in one call."""
         check_devices(self.config)
         ticket = self.submit(client, classes=classes, samples=samples, everything=everything)
         try:
@@ -283,10 +285,10 @@ class Federation:
         samples: Sequence[int] | None = None,
         everything: bool = False,
     ) -> Ticket:
-        """Ask to forget. The rows are suppressed at once and for ever; `settle` does the rest for all open requests.
+        """Request forgetting. The rows are suppressed immediately and permanently; `settle` does the rest.
 
         Raises:
-            RequestError: nothing, or more than one thing, was named, or what was named is not held.
+            RequestError: nothing, or more than one thing, was named, or the client does not hold it.
         """
         try:
             asking = self._client(client)
@@ -299,16 +301,16 @@ class Federation:
         self._members.mark(client)
         request = asking.forget(choice)
         asking.send_requests()
-        asking.pin(self.head())  # what was asked cannot be asked otherwise from here on
+        asking.pin(self.head())  # from here on, a ledger without this request is noticed
         self._link.charge(client, asking.take_spent())
         return next(t for t in self._server.tickets(client) if t.id == request.ticket)
 
     @unchanged
     def settle(self) -> tuple[Receipt, ...]:
-        """Settle all open requests with one re-training. Only the clients that asked, and the server, work.
+        """Settle all open requests with one re-training. Only the requesting clients and the server do work.
 
         Raises:
-            AbsentClientError: requests wait for clients whose folders are not here, and none could be settled.
+            AbsentClientError: requests wait for clients whose folders are missing, and none could be settled.
         """
         check_devices(self.config)
         self._link.begin()
@@ -318,16 +320,16 @@ class Federation:
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
         """Have all clients agree on a new codebook, and send their rows again under its codes.
 
-        It is the only way a codebook changes: the labels are those that clients hold now, and those given here. What
-        was forgotten and is held by nobody leaves the codebook.
+        This is the only way a codebook changes: it gets the labels that clients hold now, and those given here. Labels
+        that were forgotten and that no client holds leave the codebook.
 
         Args:
-            labels: to be agreed on besides, for rows that are yet to come.
+            labels: labels to agree on besides, for rows yet to come.
             task: the task of these labels.
 
         Raises:
             ConfigError: labels are not hidden in this federation.
-            AbsentClientError: a client whose rows the server has is not here.
+            AbsentClientError: the folder of a client whose rows the server has is missing.
         """
         check_devices(self.config)
         if not self.config.client.masking.is_on:
@@ -344,7 +346,7 @@ class Federation:
 
     @unchanged
     def reupload(self, client: str) -> None:
-        """Have a client send its shard again, say because the server's copy was damaged."""
+        """Have a client send its shard again, for example because the server's copy was damaged."""
         self._client(client).reupload()
         self._server.train()
 
@@ -352,46 +354,48 @@ class Federation:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """What the columns of `predict_proba` stand for, except where a client has forgotten some of them."""
-        model = self._server.tree.model()
-        book = self._members.codebook()
-        return (book.labels if book else model.labels) if model else ()
+        """The labels of the columns of `predict_proba`, except those that a client has forgotten."""
+        model = self._server.store.model()
+        codebook = self._members.codebook()
+        return (codebook.labels if codebook else model.labels) if model else ()
 
     @unchanged
-    def predict_proba(self, client: str, x: Any, *, at_home: bool = False) -> Probabilities:
-        """Probabilities of all labels, one row per input; `labels` gives the order of the columns.
+    def predict_proba(self, client: str, x: Any, *, local: bool = False) -> Probabilities:
+        """Return probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
         Args:
-            client: who asks.
+            client: the client's name.
             x: the inputs.
-            at_home: fetch the server half and compute here, so that nothing about the inputs is sent.
+            local: download the server half and compute here, so that nothing about the inputs is sent.
         """
-        return scoring.probabilities(self._scores(client, x, at_home), self.labels)
+        return scoring.probabilities(self._scores(client, x, local), self.labels)
 
     @unchanged
-    def predict_both(self, client: str, x: Any, *, at_home: bool = False) -> Predicted:
-        """Labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice."""
-        return scoring.predicted(self._scores(client, x, at_home), self._client(client).task, self.labels)
+    def predict_both(self, client: str, x: Any, *, local: bool = False) -> Predicted:
+        """Return labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice."""
+        return scoring.predicted(self._scores(client, x, local), self._client(client).task, self.labels)
 
     @unchanged
-    def predict(self, client: str, x: Any, *, at_home: bool = False) -> list[str | int]:
-        """The most likely label of the client's own task for each input.
+    def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
+        """Return the most likely label of the client's own task for each input.
 
         Args:
-            client: who asks.
+            client: the client's name.
             x: the inputs.
-            at_home: fetch the server half and compute here, so that nothing about the inputs is sent.
+            local: download the server half and compute here, so that nothing about the inputs is sent.
         """
-        return [label.name for label in self._predict(client, x, at_home)]
+        return [label.name for label in self._predict(client, x, local)]
 
     @isolated_call()
-    def _scores(self, client: str, x: Any, at_home: bool) -> Scores:
-        asking, half = self._client(client), self.halves.server if at_home else None
-        return read_undisturbed(lambda: asking.scores(x, at_home=half), asking.tree.book, self._server.tree.book)
+    def _scores(self, client: str, x: Any, local: bool) -> Scores:
+        asking, half = self._client(client), self.halves.server if local else None
+        return read_undisturbed(
+            lambda: asking.scores(x, local=half), asking.store.database, self._server.store.database
+        )
 
     @isolated_call()
-    def _predict(self, client: str, x: Any, at_home: bool = False) -> list[Label]:
-        return scoring.best(self._scores(client, x, at_home), self._client(client).task)
+    def _predict(self, client: str, x: Any, local: bool = False) -> list[Label]:
+        return scoring.best(self._scores(client, x, local), self._client(client).task)
 
     @unchanged
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
@@ -399,7 +403,7 @@ class Federation:
         return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
 
     def _answers(self, test_sets: Mapping[str, Data]) -> dict[str, tuple[tuple[Label, ...], tuple[Label, ...]]]:
-        """True and predicted labels, by client."""
+        """Return true and predicted labels, by client."""
         out = {}
         for name, data in by_client(test_sets):
             rows = as_rows(data, task=self._client(name).task, wide=self._members.is_wide(name))
@@ -409,32 +413,32 @@ class Federation:
 
     @unchanged
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
-        """Score each client's whole network after every epoch of the server's training, which is done once more.
+        """Score each client's whole network after every epoch of the server's training, which is run again.
 
         Raises:
             NotFoundError: there is no model.
-            InputError: the numerics here are others, so the training would be another one.
+            InputError: the numerics here differ, so the training would too.
         """
         return retrace(self._server, lambda: self._answers(test_sets))
 
     # --- looking -------------------------------------------------------------------------------------------
 
     def rows(self, client: str) -> dict[int, str | int]:
-        """A client's row ids and their labels: what ``samples=[…]`` can name."""
+        """Return a client's row ids and their labels: the values that ``samples=[…]`` accepts."""
         return self._client(client).holdings.ids()
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """All receipts, oldest first."""
-        tree = self._server.tree
-        found = [tree.receipt(t.id) for t in tree.tickets() if t.state == "settled"]
+        """Return all receipts, oldest first."""
+        store = self._server.store
+        found = [store.receipt(t.id) for t in store.tickets() if t.state == "settled"]
         return self._with_privacy(sorted(found, key=lambda receipt: int(receipt.ledger["seq"])))
 
     def receipt(self, ticket: str) -> Receipt:
-        """The receipt of one ticket."""
-        return self._with_privacy([self._server.tree.receipt(ticket)])[0]
+        """Return the receipt of one ticket."""
+        return self._with_privacy([self._server.store.receipt(ticket)])[0]
 
     def _with_privacy(self, receipts: Sequence[Receipt]) -> tuple[Receipt, ...]:
-        """Receipts with what each requester's noise has spent so far, where there is any and its folder is here."""
+        """Add to receipts what each requester's noise has spent so far, if it uses noise and its folder is here."""
         if not self.config.client.noise.is_on:
             return tuple(receipts)
         here = set(self._members.here())
@@ -444,21 +448,21 @@ class Federation:
     def _spent_on_noise(self, client: str) -> dict[str, Any]:
         try:
             return self._client(client).privacy().to_dict()
-        except ConfigError as problem:  # the library that adds it up is not installed
+        except ConfigError as problem:  # the library that computes it is not installed
             return {"note": str(problem)}
 
     def head(self) -> Head:
-        """The ledger's present head. Kept outside the run, it shows later whether the ledger only grew from it."""
-        return ledger.head(self._server.tree.book)
+        """Return the ledger's present head. Kept outside the run, it later shows whether the ledger only grew."""
+        return ledger.head(self._server.store.database)
 
     @unchanged
     def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
         """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 
         Args:
-            receipt: check what was done for this one (a receipt, its file, or its ticket); without it, everything as
+            receipt: a receipt to check (or its file, or its ticket); without one, check everything as
                 it is now.
-            head: a head of the ledger that was kept outside the run (see `head`). Only with one, or with a receipt
+            head: a ledger head that was kept outside the run (see `head`). Only with one, or with a receipt
                 kept outside, is an older copy of the whole run folder noticed.
         """
         if isinstance(receipt, str | Path):
@@ -473,25 +477,25 @@ class Federation:
             receipt,
             here=self._members.here(),
             head=Head.parse(head) if isinstance(head, str) else head,
-            todo=lambda: leftovers(self.path, self._server.tree) if receipt else self.status().todo,
+            todo=lambda: leftovers(self.path, self._server.store) if receipt else self.status().todo,
         )
 
     def uploads(self) -> tuple[tuple[str, int, int], ...]:
-        """The shards that the server holds: client, generation, rows."""
-        return tuple((s.client, s.generation, s.rows) for s in self._server.tree.shards())
+        """Return the shards that the server holds: client, generation, rows."""
+        return tuple((s.client, s.generation, s.rows) for s in self._server.store.shards())
 
     def sent(self, client: str) -> Sending:
-        """What a client's shard is made of, for judging attacks on it. The server never has this."""
+        """Return the contents of a client's shard, to judge attacks on it. The server never has this."""
         return self._client(client).sent()
 
     def privacy(self, client: str) -> Spending:
-        """What a client's noise has spent so far, of each row and of each value."""
+        """Return what a client's noise has spent so far, of each row and of each value."""
         return self._client(client).privacy()
 
     def codebook(self) -> Codebook | None:
-        """The clients' secret codebook; None where labels are not hidden, or not agreed on yet."""
+        """Return the clients' secret codebook; None if labels are not hidden, or not agreed on yet."""
         return self._members.codebook()
 
-    def status(self) -> Status:
-        """What is there, what is unfinished, and what remains on disk and why."""
+    def status(self) -> RunStatus:
+        """Return the run's state, its unfinished work, and which files remain on disk and why."""
         return status(self.path)

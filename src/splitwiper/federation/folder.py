@@ -1,4 +1,4 @@
-"""Making and reopening a run folder."""
+"""Creating and reopening a run folder."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from splitwiper.errors import ConfigError, InputError, NotFoundError, StoreError
 from splitwiper.numerics import pick_device
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.splitting import Halves, TensorSpec, identity
-from splitwiper.store import ServerTree, files, ledger
+from splitwiper.store import ServerStore, files, ledger
 from splitwiper.wire import Column
 
 _log = logging.getLogger("splitwiper")
 FINISHED = "federation.toml"
-"""The settings of a run; they are written last."""
+"""The file with a run's settings, written last."""
 _FOLDERS = {"server", "clients", "pending"}
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.int32: "I32"}
 _DTYPES |= {torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
 def refuse_used(path: Path) -> None:
-    """A new run is made in an empty folder, or in one whose making was interrupted.
+    """Refuse a folder for a new run unless it is empty, or its creation was interrupted.
 
     Raises:
-        InputError: there is something else.
+        InputError: the folder holds something else.
     """
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; give a folder for the run.")
@@ -47,7 +47,7 @@ def refuse_used(path: Path) -> None:
 
 
 def identities(halves: Halves) -> dict[str, str]:
-    """Return what each half computes, whatever its weights, as a server's book remembers it."""
+    """Return the identity of each half, whatever its weights, as a server's database stores it."""
     return {"architecture": identity(halves.client), "model": identity(halves.server)}
 
 
@@ -60,20 +60,20 @@ def make(
     *,
     run: str | None = None,
 ) -> bool:
-    """Make a run folder; its configuration is written last and says that the making was finished.
+    """Create a run folder; its configuration is written last, to mark the creation as finished.
 
     Args:
         path: the folder.
         halves: the network.
         config: the settings.
-        server: first weights of the server half.
-        client: first weights of the client half.
-        run: what names the run, drawn anew unless it is that of a twin; no computation depends on it.
+        server: initial weights of the server half.
+        client: initial weights of the client half.
+        run: the run's id, freshly drawn unless this is a twin; no computation depends on it.
 
     Returns:
-        False where another process made a run there meanwhile, and nothing was done.
+        False if another process created a run there meanwhile, and nothing was done.
     """
-    columns_of(halves.boundary)  # what cannot cross is told before anything is made
+    columns_of(halves.boundary)  # refuse tensors that cannot cross the cut before anything is created
     if not path.is_dir():
         refuse_used(path)
         files.make_folder(path)
@@ -93,15 +93,16 @@ def _make(
     client: Mapping[str, Tensor],
     run: str | None,
 ) -> None:
-    if config.client.masking.is_on:  # the head is made anew for every model; its size would tell the number of labels
+    # the head is rebuilt for every model; the size of its initial weights would reveal the number of labels
+    if config.client.masking.is_on:
         server = {name: t for name, t in server.items() if not name.startswith(f"{halves.server.head_name}.")}
     for name in sorted(_FOLDERS):
         files.make_folder(path / name)
-    tree = ServerTree(path / "server")
-    _refuse_lost(tree)
-    for suffix in ("", "-journal"):  # of a making that was interrupted: its ledger would say twice how it began
-        files.erase(tree.book.path.with_name(f"{tree.book.path.name}{suffix}"))
-    tree.create(
+    store = ServerStore(path / "server")
+    _refuse_lost(store)
+    for suffix in ("", "-journal"):  # of an interrupted creation: its ledger would record its start twice
+        files.erase(store.database.path.with_name(f"{store.database.path.name}{suffix}"))
+    store.create(
         config=to_toml(config.server),
         initial=server,
         client_initial=client,
@@ -110,25 +111,25 @@ def _make(
     files.write_bytes(path / FINISHED, to_toml(config).encode())
 
 
-def _refuse_lost(tree: ServerTree) -> None:
-    """Refuse to make a run over one that was in use and lost its configuration.
+def _refuse_lost(store: ServerStore) -> None:
+    """Refuse to create a run over one that was in use and lost its configuration.
 
     Raises:
-        InputError: the server's folder holds what a making does not leave behind.
+        InputError: the server's folder holds more than an interrupted creation leaves behind.
     """
-    used = any(any((tree.root / name).glob("*")) for name in ("shards", "models", "epochs"))
-    if not used and tree.book.path.exists():
-        with suppress(StoreError, NotFoundError), closing(tree.book):  # what cannot be read is no finished making
-            used = len(ledger.entries(tree.book)) > 1
+    used = any(any((store.root / name).glob("*")) for name in ("shards", "models", "epochs"))
+    if not used and store.database.path.exists():
+        with suppress(StoreError, NotFoundError), closing(store.database):  # an unreadable one was never finished
+            used = len(ledger.entries(store.database)) > 1
     if used:
         raise InputError(
-            f"{tree.root} is that of a run whose {FINISHED} is gone: restore {FINISHED} from a backup, or give another "
-            "folder. Nothing was changed."
+            f"{store.root} is that of a run whose {FINISHED} is gone: restore {FINISHED} from a backup, or give "
+            "another folder. Nothing was changed."
         )
 
 
 def remembered(halves: Halves, config: Config, *, codec: str, run: str | None = None) -> dict[str, str]:
-    """What a server's book remembers of how it was made."""
+    """Return what a server's database stores about how it was created."""
     columns = columns_of(halves.boundary)
     return {
         "seed": str(config.seed),
@@ -143,7 +144,7 @@ def remembered(halves: Halves, config: Config, *, codec: str, run: str | None = 
 
 
 def columns_of(boundary: Sequence[TensorSpec]) -> tuple[Column, ...]:
-    """The tensors that cross the cut as columns of a shard."""
+    """Return the tensors that cross the cut as columns of a shard."""
     for spec in boundary:
         if spec.dtype not in _DTYPES:
             raise InputError(
@@ -153,17 +154,17 @@ def columns_of(boundary: Sequence[TensorSpec]) -> tuple[Column, ...]:
 
 
 def check_devices(config: Config) -> None:
-    """Say at once that a device is not there, before anything is kept.
+    """Refuse a device that is not available, before anything is stored.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: a device is not available.
     """
     for side in (config.client, config.server):
         pick_device(side.device)
 
 
 def warn_of_seeds(config: Config) -> None:
-    """Say that keys which follow from the seed hide nothing."""
+    """Warn that keys derived from the seed hide nothing."""
     client = config.client
     if client.keys == "seeded" and (client.masking.is_on or client.noise.is_on):
         _log.warning(
@@ -173,7 +174,7 @@ def warn_of_seeds(config: Config) -> None:
 
 
 def agree(stored: Config, given: Config | None, path: Path) -> Config:
-    """The stored settings, once those given (if any) agree with them."""
+    """Return the stored settings, after checking that any given ones agree with them."""
     if given is not None and given != stored:
         a, b = _flat(stored), _flat(given)
         odd = [f"{key} is {a[key]!r}, given {b[key]!r}" for key in a if a[key] != b.get(key)]
@@ -193,7 +194,7 @@ def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def drawn(half: nn.Module, stream: Stream) -> dict[str, Tensor]:
-    """First weights of a client's own, for the independent initialisation."""
+    """Draw a client's own initial weights, for the independent initialisation."""
     fresh = copy.deepcopy(half)
     with isolated_rng(stream):
         for name, module in fresh.named_modules():

@@ -1,7 +1,7 @@
-"""Whether a server's records follow from its ledger, and its ledger from what others remember of it.
+"""Check that a server's records follow from its ledger, and its ledger from the heads that others remember.
 
-The ledger says in order what was made, asked, sent, trained and settled. Played from its first entry, it tells what
-tickets, receipts, shards and model there must be now; records that are not those were changed by hand.
+The ledger records in order what was created, requested, sent, trained and settled. Replayed from its first entry, it
+gives the tickets, receipts, shards and model that there must be now; records that differ were changed by hand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from splitwiper.errors import CorruptError, NotFoundError, StoreError
 from splitwiper.formats import counted
 from splitwiper.seeding import mac
 from splitwiper.server import Server
-from splitwiper.store import ServerTree, ledger, tickets
+from splitwiper.store import ServerStore, ledger, tickets
 from splitwiper.store.ledger import START, Head
 from splitwiper.store.replay import Replay
 from splitwiper.wire import Receipt
@@ -24,7 +24,7 @@ _ASKED = ("client", "level", "commitment", "received")
 
 
 class Altered(Exception):
-    """The records are not what the ledger leads to."""
+    """The records are not those that the ledger leads to."""
 
 
 def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None = None) -> str:
@@ -32,31 +32,31 @@ def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | 
 
     Args:
         server: the server.
-        heads: heads of the ledger that others remember, by who does.
-        receipt: a receipt that must be one of its own.
+        heads: ledger heads by the name of the party that remembers them.
+        receipt: a receipt that must be one of the server's own.
 
     Returns:
-        What was found, in words.
+        The finding, as a sentence.
 
     Raises:
         Altered: something does not fit; the message says what.
     """
-    tree = server.tree
+    store = server.store
     try:
-        entries = ledger.entries(tree.book)
+        entries = ledger.entries(store.database)
         played = Replay()
         for entry in entries:
             played.add(entry)
         _check_heads(entries, heads)
         _check_made(server, played)
-        _check_tickets(tree, played)
-        _check_shards(tree, played)
-        _check_model(tree, played)
+        _check_tickets(store, played)
+        _check_shards(store, played)
+        _check_model(store, played)
         if receipt is not None:
             _check_receipt(played, receipt)
     except (CorruptError, NotFoundError) as problem:
         raise Altered(str(problem)) from problem
-    except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:  # of another kind
+    except (StoreError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:  # wrong shape
         raise Altered(f"a record cannot be read: {problem}") from problem
     seen = f", and grew from the heads that were seen by {', '.join(sorted(heads))}" if heads else ""
     lead = f"{counted(len(entries), 'entry leads', 'entries lead')}"
@@ -74,19 +74,19 @@ def _check_heads(entries: Sequence[Mapping[str, Any]], heads: Mapping[str, Head]
 
 
 def _check_made(server: Server, played: Replay) -> None:
-    book = server.tree.book
-    if not played.made or any(book.meta(key) != value for key, value in played.made.items()):
+    database = server.store.database
+    if not played.made or any(database.meta(key) != value for key, value in played.made.items()):
         raise Altered("settings, model or first weights are not those the ledger says the run was made with")
-    if server.network != book.meta("model"):
+    if server.network != database.meta("model"):
         raise Altered("the server half here is another network: its code or constants differ")
-    if config_digest(server.config, seed=server.seed) != book.meta("config"):
+    if config_digest(server.config, seed=server.seed) != database.meta("config"):
         raise Altered("the server's config.toml is not what the run was made with")
-    server.tree.initial()
-    server.tree.client_initial()
+    server.store.initial()
+    server.store.client_initial()
 
 
-def _check_tickets(tree: ServerTree, played: Replay) -> None:
-    found = tree.tickets()
+def _check_tickets(store: ServerStore, played: Replay) -> None:
+    found = store.tickets()
     if {ticket.id for ticket in found} != played.asked.keys():
         raise Altered("the tickets are not the requests that the ledger has")
     for ticket in found:
@@ -97,9 +97,9 @@ def _check_tickets(tree: ServerTree, played: Replay) -> None:
         if (ticket.state == "settled") != (entry is not None):
             raise Altered(f"ticket {ticket.id} is {ticket.state}, which is not what the ledger says")
         if entry is not None:
-            kept = tree.receipt(ticket.id)
+            kept = store.receipt(ticket.id)
             _check_receipt(played, kept)
-            if kept.privacy:  # the client adds that to its own copy
+            if kept.privacy:  # only clients add that, to their own copies
                 raise Altered(f"the receipt of ticket {ticket.id} was altered: a server knows nothing of noise")
             if kept.settled != ticket.settled:
                 raise Altered(f"ticket {ticket.id} was settled at another time than its receipt says")
@@ -118,32 +118,32 @@ def _check_receipt(played: Replay, receipt: Receipt) -> None:
         raise Altered("the receipt is about another request than the one that was asked")
 
 
-def _check_shards(tree: ServerTree, played: Replay) -> None:
-    held = {record.client: shard_commitment(record.salt, record.digest) for record in tree.shards()}
+def _check_shards(store: ServerStore, played: Replay) -> None:
+    held = {record.client: shard_commitment(record.salt, record.digest) for record in store.shards()}
     taken = {name: entry.commitment for name, entry in played.shards.items()}
     if held != taken:
         odd = sorted(name for name in held.keys() | taken.keys() if held.get(name) != taken.get(name))
         raise Altered(f"the shard of client {odd[0]} is not the one that the ledger took in last")
-    clients = tree.clients()
+    clients = store.clients()
     if any(clients.get(name) != count for name, count in played.generations.items()):
         raise Altered("the clients' generations are not those that the ledger leads to")
     if any(count for name, count in clients.items() if name not in played.generations):
         raise Altered("a client is recorded that the ledger never heard of")
 
 
-def _check_model(tree: ServerTree, played: Replay) -> None:
-    model = tree.model()
-    if played.finished and not tree.is_current():
+def _check_model(store: ServerStore, played: Replay) -> None:
+    model = store.model()
+    if played.finished and not store.is_current():
         raise Altered("model and shards are not those of one training, though the ledger says that it was finished")
     if model is None:
-        return  # `verify` goes on only where the model is the manifest's: then nobody holds rows
+        return  # `verify` continues only if the model is the manifest's: then there are no rows
     entry = played.model
-    if entry.get("model") != tickets.commitments(tree.book.db, "")["model"]:
+    if entry.get("model") != tickets.commitments(store.database.db, "")["model"]:
         raise Altered("the model is not the one that the ledger recorded last")
     if entry.get("record") != mac(model.salt, "record", model.described()).hex():
         raise Altered("what is recorded of the model's training was altered")
 
 
 def heads_of(named: Iterable[tuple[str, Head | None]]) -> dict[str, Head]:
-    """Heads by who remembers them, of those who remember one."""
+    """Return heads by the party that remembers them, without parties that remember none."""
     return {who: head for who, head in named if head is not None}

@@ -1,7 +1,7 @@
-"""What lies in a run folder although no book points to it: a place where forgotten rows could live on.
+"""Files in a run folder that no database points to: a place where forgotten rows could survive.
 
-What a crash leaves behind, the next `learn` or `settle` erases. What something other than SplitWiper put there (an
-erased shard that was put back, a copy of a client's folder) stays until a person removes it, and until then nothing is
+The next `learn` or `settle` erases the remains of a crash. Files that something other than SplitWiper put there (an
+erased shard that was restored, a copy of a client's folder) stay until a person removes them, and until then nothing is
 proved to be gone.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from splitwiper.errors import StoreError
 from splitwiper.reading import explaining
-from splitwiper.store import ClientTree, ServerTree, files
-from splitwiper.store.client_tree import FOLDERS
+from splitwiper.store import ClientStore, ServerStore, files
+from splitwiper.store.client_store import FOLDERS
 
 _SERVER = {"config.toml", "initial.safetensors", "client-initial.safetensors", "key"}
 _SERVER_FOLDERS = {"shards", "models", "epochs", "incoming"}
@@ -22,12 +22,12 @@ _CLIENT = {"config.toml", "initial.safetensors", "key", "group", "codebook"}
 _JOURNALS = ("", "-journal", "-wal", "-shm")
 
 
-def leftovers(root: Path, server: ServerTree) -> list[str]:
-    """Return what is to be done about files and folders of a run that no book points to.
+def leftovers(root: Path, server: ServerStore) -> list[str]:
+    """Return what to do about files and folders of a run that no database points to.
 
     Args:
         root: the run folder.
-        server: its server's tree.
+        server: the store of its server.
     """
     out = [f"remove server/{name}: it is no part of a run" for name in _strange(server.root, "server.db")]
     kept = {**server.kept(), "incoming": set[str]()}
@@ -40,7 +40,7 @@ def leftovers(root: Path, server: ServerTree) -> list[str]:
 
 
 def _about(folder: Path, heard: Set[str]) -> Iterator[str]:
-    """What is wrong with an entry of the folder of clients."""
+    """Yield what is wrong with an entry of the folder of clients."""
     if not folder.is_dir() or folder.name.startswith(files.TEMPORARY):
         yield ": it is no client's folder"
         return
@@ -54,23 +54,23 @@ def _about(folder: Path, heard: Set[str]) -> Iterator[str]:
 
 
 def _owner(folder: Path) -> str | None:
-    """Whose folder it is by its own records; None where these cannot be read, which is told elsewhere."""
-    with closing(ClientTree(folder).book) as book:
+    """Return the folder's owner by its own records; None if they cannot be read, which is reported elsewhere."""
+    with closing(ClientStore(folder).database) as database:
         try:
-            return book.meta("name")
+            return database.meta("name")
         except StoreError:
             return None
 
 
 def _strange(folder: Path, database: str) -> list[str]:
-    """Names in a party's folder that SplitWiper does not use, of what may hold rows, activations or weights."""
+    """Return names in a party's folder that SplitWiper does not use and that may hold rows, activations or weights."""
     ours = {f"{database}{suffix}" for suffix in _JOURNALS}
     ours |= _SERVER | _SERVER_FOLDERS if database == "server.db" else _CLIENT | set(FOLDERS)
     return [path.name for path in _entries(folder) if path.name not in ours and _may_hold_rows(path)]
 
 
 def _may_hold_rows(path: Path) -> bool:
-    """Whether a file, or one in a folder, is of a kind that SplitWiper keeps rows in."""
+    """Return whether a file, or one in a folder, is of a kind that SplitWiper keeps rows in."""
     if path.name.startswith(files.TEMPORARY):
         return files.is_abandoned(path)
     if path.is_dir():

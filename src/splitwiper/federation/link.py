@@ -1,4 +1,4 @@
-"""The in-process link: the server itself, with everything that crosses metered."""
+"""The in-process link: calls the server directly, and meters everything that crosses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from splitwiper.wire.transfer import carry, check_transfer
 
 
 class InProcessLink:
-    """Calls the server directly and keeps account of what each client spent."""
+    """Calls the server directly and accounts for what each client spent."""
 
     def __init__(self, server: Server, transfer: str = "none") -> None:
         check_transfer(transfer)
@@ -26,7 +26,7 @@ class InProcessLink:
         self.finished = False
 
     def begin(self) -> None:
-        """Start a new account if the last piece of work, from the first request to its settling, is finished."""
+        """Start a new account if the previous unit of work, from the first request to its settling, is finished."""
         if self.finished:
             self.spent.clear()
             self.finished = False
@@ -46,12 +46,12 @@ class InProcessLink:
         digest: str | None = None,
         fence: Fence = nullcontext,
     ) -> Accepted:
-        """Hand over a shard, compressed on its way if so configured. The server takes the digest itself."""
+        """Upload a shard, compressed in transfer if so configured. The server computes the digest itself."""
         if self._transfer == "none":
             self.charge(client, statement.spent + Spent(bytes_up=shard.stat().st_size))
             with fence():
                 return self._server.upload(client, shard, statement)
-        arrived = self._server.tree.root / "incoming" / files.owned_name("sent")
+        arrived = self._server.store.root / "incoming" / files.owned_name("sent")
         try:
             with files.atomic_file(arrived) as file:
                 travelled = carry(shard, file, self._transfer)
@@ -68,7 +68,7 @@ class InProcessLink:
             self._server.withdraw(client, statement)
 
     def standing(self, client: str) -> Standing:
-        """Say whether the client's shard was erased without its doing."""
+        """Return whether the server erased the client's shard of its own accord, or refuses new ones."""
         return self._server.standing(client)
 
     def largest_value(self) -> float:
@@ -76,11 +76,11 @@ class InProcessLink:
         return self._server.limits.largest_value
 
     def submit(self, request: Request) -> Ticket:
-        """Ask to be forgotten."""
+        """Submit a request to forget."""
         return self._server.submit(request)
 
     def tickets(self, client: str) -> tuple[Ticket, ...]:
-        """Every request made in this client's name."""
+        """Return every request made in this client's name."""
         return self._server.tickets(client)
 
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
@@ -91,7 +91,7 @@ class InProcessLink:
         return scores
 
     def model(self, client: str) -> ModelCopy:
-        """Hand out the server half."""
+        """Return the server half."""
         copy = self._server.model(client)
         self.charge(client, Spent(bytes_down=sum(t.nbytes for t in copy.state.values())))
         return copy
@@ -102,9 +102,9 @@ class InProcessLink:
         self._server.post(client, topic, place, body)
 
     def topic(self) -> str:
-        """What is being talked about on the board, or was last."""
+        """Return the current topic on the relay, or the latest one."""
         return self._server.topic()
 
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
-        """The messages of a topic, from a place on."""
+        """Return the messages of a topic, from a sequence number on."""
         return self._server.posted(topic, since)

@@ -1,4 +1,4 @@
-"""Opening a run: what is given must be what the run was made with."""
+"""Opening a run: settings and halves must be those the run was created with."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from splitwiper.config import Config, config_digest
 from splitwiper.errors import InputError
 from splitwiper.federation.folder import columns_of, identities
-from splitwiper.federation.members import Members
+from splitwiper.federation.registry import ClientRegistry
 from splitwiper.numerics import isolated_call
 from splitwiper.server import Server
 from splitwiper.splitting import Halves, libraries
 
 
 class _Opened(Protocol):
-    """What works on an open run."""
+    """An object that works on an open run."""
 
-    _members: Members
+    _members: ClientRegistry
 
 
 _P = ParamSpec("_P")
@@ -28,7 +28,7 @@ _S = TypeVar("_S", bound=_Opened)
 
 
 def unchanged(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Have a method check first that run and halves are what they were when it was opened, and call it isolated."""
+    """Make a method check first that run and halves are unchanged since opening, and run it isolated."""
 
     @wraps(method)
     def checked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -40,14 +40,14 @@ def unchanged(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate
 
 
 def check_halves(path: Path, halves: Halves, config: Config, server: Server) -> None:
-    """Check that the halves given are those the run was made with, whatever their weights are.
+    """Check that the given halves are those the run was created with, whatever their weights.
 
     Raises:
         InputError: they are not.
     """
     for side, half, kept in (
-        ("server", halves.server, server.tree.initial()),
-        ("client", halves.client, server.tree.client_initial()),
+        ("server", halves.server, server.store.initial()),
+        ("client", halves.client, server.store.client_initial()),
     ):
         now = {name: tuple(t.shape) for name, t in half.state_dict().items()}
         if side == "server" and config.client.masking.is_on:
@@ -61,10 +61,10 @@ def check_halves(path: Path, halves: Halves, config: Config, server: Server) -> 
             )
     if columns_of(halves.boundary) != server.columns:
         raise InputError(f"the cut at {halves.at!r} sends other tensors than this run was made with.")
-    if (at := server.tree.book.meta("at")) != halves.at:
+    if (at := server.store.database.meta("at")) != halves.at:
         raise InputError(f"this run was made with the cut at {at!r}, not at {halves.at!r}: cut it there.")
     for side, (name, found) in zip(("client", "server"), identities(halves).items(), strict=True):
-        if found != server.tree.book.meta(name):
+        if found != server.store.database.meta(name):
             half = halves.client if side == "client" else halves.server
             raise InputError(
                 f"the {side} half is not the network that {path} was made with: weights have the same "
@@ -73,15 +73,15 @@ def check_halves(path: Path, halves: Halves, config: Config, server: Server) -> 
             )
 
 
-def check_settings(path: Path, config: Config, server: Server, members: Members) -> None:
-    """Check that federation.toml says what the books of server and clients remember; one client is asked.
+def check_settings(path: Path, config: Config, server: Server, members: ClientRegistry) -> None:
+    """Check federation.toml against the databases of the server and one client.
 
     Raises:
-        InputError: it does not.
+        InputError: they differ.
     """
     told = "federation.toml is not what this run was made with: bring back the settings as they were. Other ones take"
-    seed, book = config.seed, server.tree.book
-    if (config_digest(config.server, seed=seed), str(seed)) != (book.meta("config"), book.meta("seed")):
+    seed, database = config.seed, server.store.database
+    if (config_digest(config.server, seed=seed), str(seed)) != (database.meta("config"), database.meta("seed")):
         raise InputError(f"{path}: the server's part of {told} another run.")
     for name in members.here()[:1]:
         if members.settings(name) != config_digest(config.client, seed=seed):

@@ -1,4 +1,4 @@
-"""Finishing whatever is unfinished: the whole of crash recovery, and the second half of learning and forgetting."""
+"""Finish all unfinished work: the whole of crash recovery, and the second half of learning and forgetting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from splitwiper.errors import (
     let_go,
 )
 from splitwiper.federation.agreeing import agree
-from splitwiper.federation.members import Members
+from splitwiper.federation.registry import ClientRegistry
 from splitwiper.federation.sources import NAME
 from splitwiper.formats import counted
 from splitwiper.loop import Pausing
@@ -30,49 +30,49 @@ LANES = 8
 """Clients that pre-train on one GPU at the same time."""
 
 
-def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[Receipt, ...]:
-    """Finish clients that were being worked on, answer open requests, train if the model is not the manifest's.
+def reconcile(members: ClientRegistry, named: AbstractSet[str] | None = None) -> tuple[Receipt, ...]:
+    """Finish interrupted clients, answer open requests, and train if the model is not the manifest's.
 
-    One client's trouble stops no other; it is raised at the end if the call named that client (None: all of them), and
-    `status` tells of it otherwise.
+    One client's failure does not stop the others. It is raised at the end if the call named that client (None: all of
+    them); otherwise `status` reports it.
 
     Raises:
-        AbsentClientError: requests wait for clients whose folders are not here, and none could be settled.
+        AbsentClientError: requests wait for clients whose folders are missing, and none could be settled.
     """
     server = members.server
-    open_tickets = [t for t in server.tree.tickets() if t.state == "accepted"]
+    open_tickets = [t for t in server.store.tickets() if t.state == "accepted"]
     here = set(members.here())
-    # marks say what was begun; a client's own book knows best what another process's erased mark left undone
+    # marks show what was begun; a client's own database shows what remains when another process erased the mark
     behind = {name for name in sorted(here) if members.is_behind(name)}
     names = sorted(members.marked() | behind | {t.client for t in open_tickets})
     went_back = members.went_back()
-    if went_back:  # an older copy of the server: requests are made again below, and the ledger says what happened
-        server.tree.note_restored()
+    if went_back:  # the server is an older copy: requests are made again below, and the ledger records that it is
+        server.store.note_restored()
     agreement = agree(members, [name for name in names if name in here])
-    failed = _bring_up(members, [name for name in names if name in here], behind)  # to forget, none needs a codebook
+    failed = _bring_up(members, [name for name in names if name in here], behind)  # forgetting needs no codebook
     failed |= agreement.problems if agreement else {}
-    absent = {name for name in names if name not in here and NAME.fullmatch(name) and server.tree.knows(name)}
+    absent = {name for name in names if name not in here and NAME.fullmatch(name) and server.store.knows(name)}
     for name in set(names) - here:
         members.unmark(name)
     for ticket in open_tickets:  # a whole client can be forgotten in its absence
         if ticket.client in absent and ticket.level == "client":
             answers = [t.id for t in open_tickets if t.client == ticket.client]
-            server.tree.withdraw(ticket.client, None, answers=answers)
+            server.store.withdraw(ticket.client, None, answers=answers)
     receipts = server.train()
-    for name in sorted(here):  # whoever's shard was set aside so that others could be served
-        if exclusion.taken_away(server.tree, name) is not None:
-            with suppress(StoreError):  # what is wrong with its folder is told when it is worked on
+    for name in sorted(here):  # clients whose shards were set aside so that others could be served
+        if exclusion.taken_away(server.store, name) is not None:
+            with suppress(StoreError):  # a damaged folder is reported when it is worked on
                 members.client(name).heed()
     for name in sorted((set(names) & here | went_back) - failed.keys()):
-        members.client(name).pin(ledger.head(server.tree.book))
+        members.client(name).pin(ledger.head(server.store.database))
     members.link.finished = True
     for name in failed:
-        if members.is_untrainable(name):  # nothing is left to do for it, until it gets other rows
+        if members.is_untrainable(name):  # nothing is left to do until it gets other rows
             members.unmark(name)
     for name, problem in failed.items():
         if name in named if named is not None else not receipts:
             raise problem
-    waiting = [t for t in server.tree.tickets() if t.state == "accepted" and t.client in absent]
+    waiting = [t for t in server.store.tickets() if t.state == "accepted" and t.client in absent]
     if waiting and named is None and not receipts:
         missing = ", ".join(sorted({t.client for t in waiting}))
         many = counted(len(waiting), "request waits", "requests wait")
@@ -83,8 +83,8 @@ def reconcile(members: Members, named: AbstractSet[str] | None = None) -> tuple[
     return receipts
 
 
-def _bring_up(members: Members, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
-    """Bring clients up to date, several at a time on a GPU; what stops one alone is returned: others go on."""
+def _bring_up(members: ClientRegistry, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
+    """Bring clients up to date, several at a time on a GPU; return the errors of clients that failed."""
     failed: dict[str, SplitWiperError] = {}
     waiting, running = list(names), dict[str, tuple[Client, Pausing[bool]]]()
     lanes = LANES if members.config.client.device.startswith("cuda") else 1

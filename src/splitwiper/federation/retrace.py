@@ -1,4 +1,4 @@
-"""The server's training once more, epoch by epoch: how accuracy grows, and how many answers still change."""
+"""Repeat the server's training epoch by epoch: how accuracy grows, and how many answers still change."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Answers = Mapping[str, tuple[tuple[Label, ...], tuple[Label, ...]]]
 
 @dataclass(frozen=True)
 class Traced:
-    """One epoch.
+    """The state of the model after one epoch.
 
     Attributes:
-        evaluation: all clients on their test sets, after it.
-        changed: the share of answers that are not those of the epoch before; 1 after the first.
+        evaluation: the scores of all clients on their test sets.
+        changed: the share of answers that differ from the epoch before; 1 after the first.
     """
 
     evaluation: Evaluation
@@ -30,24 +30,24 @@ class Traced:
 
     @classmethod
     def of(cls, now: Answers, before: Answers | None) -> Traced:
-        """An epoch from its answers and those of the one before."""
+        """Make an epoch's record from its answers and those of the epoch before."""
         pairs = [(a, b) for name in now for a, b in zip(now[name][1], (before or now)[name][1], strict=True)]
         moved = sum(a != b for a, b in pairs) / max(1, len(pairs)) if before else 1.0
         return cls(Evaluation({name: score(*both) for name, both in now.items()}), moved)
 
 
 def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...]:
-    """Train on the present manifest again, and ask after each epoch.
+    """Train on the present manifest again, and get answers after each epoch.
 
     Args:
-        server: whose model it is.
-        answers: asks the server.
+        server: the server whose model is retraced.
+        answers: returns the answers of the half that the server currently uses.
 
     Raises:
         NotFoundError: there is no model.
-        InputError: what comes out is not the model in use.
+        InputError: the result is not the model in use.
     """
-    model, found = server.tree.model(), list[Traced]()
+    model, found = server.store.model(), list[Traced]()
     if model is None:
         raise NotFoundError("there is no model whose training could be retraced: learn first.")
     before: Answers | None = None
@@ -59,7 +59,7 @@ def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...
         found.append(Traced.of(now, before))
         before = now
 
-    trained, _ = server.compute(server.tree.shards(), watch=watch)
+    trained, _ = server.compute(server.store.shards(), watch=watch)
     if state_digest(trained.state) != model.digest:
         raise InputError(
             "the training cannot be retraced here: it gives another model. Retrace it on the machine, and with the "

@@ -1,4 +1,4 @@
-"""Where rows come from: clients by name, and data in memory or a function that is asked when a client's turn comes."""
+"""Sources of rows: data by client name, in memory or from a function that is called when a client's turn comes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from splitwiper.wire import Label
 Source = Data | Callable[[], Data]
 """Data, or a function without arguments that returns it."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a client may be called."""
+"""Pattern of client names."""
 
 
 def by_client(datasets: Any) -> list[tuple[str, Any]]:
     """Return clients' names and their data.
 
     Raises:
-        DataError: it is something else than data by client name; the message shows how to give it.
+        DataError: the argument is not data by client name; the message shows how to give it.
     """
     how = "give data by client name: {'north': (inputs, labels)}"
     if isinstance(datasets, Mapping):
@@ -42,10 +42,10 @@ def by_client(datasets: Any) -> list[tuple[str, Any]]:
 
 
 def check_names(names: Iterable[str], *, known: Iterable[str]) -> None:
-    """Refuse names that cannot be a folder's, come twice, or differ from another in case alone.
+    """Refuse names that cannot name a folder, come twice, or differ from another only in case.
 
     Raises:
-        DataError: naming the one.
+        DataError: a name is unsuitable; the message says which.
     """
     taken = {name.lower(): name for name in known}
     seen = set[str]()
@@ -62,9 +62,9 @@ def check_names(names: Iterable[str], *, known: Iterable[str]) -> None:
 
 
 class Reader:
-    """One client's data, in the form that clients take in.
+    """One client's data, in the form that clients store.
 
-    Data in memory is brought into that form once; what a function returns is not kept.
+    Data in memory is converted once; the result of a function is not kept.
     """
 
     def __init__(self, source: Source, *, client: str, task: str, wide: bool = False) -> None:
@@ -79,15 +79,15 @@ class Reader:
 
     @property
     def lazy(self) -> bool:
-        """Whether a function is asked."""
+        """Whether the data comes from a function."""
         return not isinstance(self._source, Rows)
 
     def rows(self) -> Rows:
-        """The rows; a function is called every time.
+        """Return the rows; a function is called every time.
 
         Raises:
-            DataError: the function raised, the data cannot be learned from, or was changed at random since the last
-                time.
+            DataError: the function raised, the data cannot be learned from, or it was changed at random since the
+                previous call.
         """
         if isinstance(self._source, Rows):
             return self._source
@@ -103,10 +103,10 @@ class Reader:
         return self._steady(as_rows(data, task=self.task, wide=self._wide))
 
     def _steady(self, rows: Rows) -> Rows:
-        """Refuse what a function returns if it is the same rows as before, changed at random; other rows may come.
+        """Refuse a function's rows if they are the same as before but changed at random; other rows are accepted.
 
-        Rows are compared in any order, since a function may shuffle them: as many of each label, and the same sum of
-        all rows' digests.
+        Rows are compared in any order, since a function may shuffle them: equal counts of each label mean the same
+        rows, which must then have the same sum of digests.
         """
         total = 0
         for n, label in enumerate(rows.labels):

@@ -1,4 +1,4 @@
-"""Status: what is there, what is unfinished, and what remains on disk and why. It only reads."""
+"""Status of a run: its state, its unfinished work, and which files remain on disk and why. It only reads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from splitwiper.config import ClientConfig, from_dict, read_toml
 from splitwiper.errors import ConfigError, CorruptError, NotFoundError, SealError
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.reading import explaining
-from splitwiper.store import ClientTree, ServerTree, files, ledger
-from splitwiper.store.board import version_of
+from splitwiper.store import ClientStore, ServerStore, files, ledger
+from splitwiper.store.relay import version_of
 from splitwiper.wire import Column, Ticket
 
 _WHY = {
@@ -30,7 +30,7 @@ _STRAY = "superseded or unfinished: erased by the next learn or settle"
 
 @dataclass(frozen=True)
 class ClientStatus:
-    """One client, as far as it can be seen."""
+    """The status of one client, as far as it can be read."""
 
     name: str
     generation: int
@@ -41,14 +41,14 @@ class ClientStatus:
     open_requests: int
     work: str | None
     privacy: str = ""
-    """What its noise has spent so far; empty where there is none."""
+    """What its noise has spent so far; empty if it uses none."""
     untrainable: str = ""
-    """Why the rows that it holds are in no shard; empty where they are."""
+    """Why the rows that it holds are in no shard; empty if they are in one."""
 
 
 @dataclass(frozen=True)
 class Remains:
-    """Files of one kind, and why they are there."""
+    """Files of one kind, and why they exist."""
 
     what: str
     count: int
@@ -57,15 +57,15 @@ class Remains:
 
 
 @dataclass(frozen=True)
-class Status:
-    """A run at a glance."""
+class RunStatus:
+    """The status of a run."""
 
     path: str
     model: str
     """'current', 'stale', 'none' or 'empty'."""
     exact: bool | None
     labels: int
-    """Outputs of the model: labels, or codes where labels are hidden."""
+    """The model's number of outputs: labels, or codes if labels are hidden."""
     hidden: bool
     clients: tuple[ClientStatus, ...]
     tickets: tuple[Ticket, ...]
@@ -74,26 +74,26 @@ class Status:
     remains: tuple[Remains, ...]
     ledger: int
     head: str
-    """The ledger's head. Kept outside the run, it shows later whether the ledger only grew."""
+    """The ledger's head. Kept outside the run, it later shows whether the ledger only grew."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The status as plain values."""
+        """Return the status as plain values."""
         return asdict(self)
 
 
-def status(path: str | Path) -> Status:
+def status(path: str | Path) -> RunStatus:
     """Look at a run folder without changing it.
 
     Raises:
-        NotFoundError: there is no run.
+        NotFoundError: there is no run in this folder.
         FormatError: it was written by a newer version.
     """
     root = Path(path)
     if not (root / "federation.toml").exists():
         raise NotFoundError(f"there is no run in {root} (or its making was interrupted: start it again).")
-    server = ServerTree(root / "server")
+    server = ServerStore(root / "server")
     with suppress(SealError):
-        server.book.check()
+        server.database.check()
     model, shards, tickets = server.model(), server.shards(), server.tickets()
     current = server.is_current()
     state = ("current" if model else "empty") if current else ("stale" if model else "none")
@@ -105,18 +105,18 @@ def status(path: str | Path) -> Status:
     broken: list[str] = []
     remains = _remains(server.root, server.kept(), "server")
     for name in sorted({*generations, *folders}):
-        tree = ClientTree(root / "clients" / name) if name in folders else None
-        if tree is not None and (trouble := _trouble(tree)):
+        store = ClientStore(root / "clients" / name) if name in folders else None
+        if store is not None and (trouble := _trouble(store)):
             broken.append(f"restore clients/{name}: {trouble}")
-            tree = None
-        clients.append(_client(name, tree, generations.get(name, 0), rows.get(name, 0), columns))
-        if tree is not None:
-            if (owner := tree.book.meta("name")) != name:
+            store = None
+        clients.append(_client(name, store, generations.get(name, 0), rows.get(name, 0), columns))
+        if store is not None:
+            if (owner := store.database.meta("name")) != name:
                 broken.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
-            elif differs(tree, server):
+            elif differs(store, server):
                 unfinished.add(name)
-            remains += _remains(tree.root, tree.kept(), f"clients/{name}")
-            tree.book.close()
+            remains += _remains(store.root, store.kept(), f"clients/{name}")
+            store.database.close()
     todo = broken + [f"finish the work of client {name}" for name in sorted(unfinished)]
     todo += [
         f"settle ticket {t.id[:8]} of client {t.client}" + ("" if t.client in folders else " (its folder is not here)")
@@ -126,8 +126,8 @@ def status(path: str | Path) -> Status:
     if not current:
         todo.append("train the server model on the present shards")
     todo += [item for item in leftovers(root, server) if item not in todo]
-    head = ledger.head(server.book)
-    found = Status(
+    head = ledger.head(server.database)
+    found = RunStatus(
         path=str(root),
         model=state,
         exact=model.exact if model else None,
@@ -135,20 +135,20 @@ def status(path: str | Path) -> Status:
         hidden=bool(model and model.codebook),
         clients=tuple(clients),
         tickets=tickets,
-        work=server.book.holder(),
+        work=server.database.holder(),
         todo=tuple(todo),
         remains=tuple(remains),
         ledger=head.size,
         head=str(head),
     )
-    server.book.close()
+    server.database.close()
     return found
 
 
-def _trouble(tree: ClientTree) -> str:
-    """What is wrong with a client's records; empty where nothing is, or nobody can tell."""
+def _trouble(store: ClientStore) -> str:
+    """Return what is wrong with a client's records; empty if nothing is, or if that cannot be checked."""
     try:
-        tree.book.check()
+        store.database.check()
     except SealError:
         return ""
     except CorruptError as problem:
@@ -156,44 +156,46 @@ def _trouble(tree: ClientTree) -> str:
     return ""
 
 
-def differs(tree: ClientTree, server: ServerTree) -> bool:
-    """Whether a client's book, or the server's, tells of work that was not done: a crash, an older copy of either."""
-    name = tree.root.name
-    if tree.book.meta("name") != name:
+def differs(store: ClientStore, server: ServerStore) -> bool:
+    """Return whether a client's database, or the server's, shows unfinished work: a crash or an older copy."""
+    name = store.root.name
+    if store.database.meta("name") != name:
         return False  # a copy of another client's folder is not worked on
     tickets, shard = server.tickets(name), server.shard(name)
-    newest = version_of(server.topic())  # of the codebooks that clients talk about
+    newest = version_of(server.topic())  # the newest codebook version under negotiation
     return (
-        tree.is_behind()
-        or (tree.group() is not None and bool(tree.slices()) and tree.book.number("codebook_version") < newest)
-        or bool(tree.unknown(tickets) or tree.unheard(tickets))
-        or (tree.book.meta("accepted") or "") != (shard.digest if shard else "")
+        store.is_behind()
+        or (store.group() is not None and bool(store.slices()) and store.database.number("codebook_version") < newest)
+        or bool(store.unknown(tickets) or store.unheard(tickets))
+        or (store.database.meta("accepted") or "") != (shard.digest if shard else "")
     )
 
 
-def _client(name: str, tree: ClientTree | None, generation: int, rows: int, columns: Sequence[Column]) -> ClientStatus:
-    if tree is None:
+def _client(
+    name: str, store: ClientStore | None, generation: int, rows: int, columns: Sequence[Column]
+) -> ClientStatus:
+    if store is None:
         return ClientStatus(name, generation, rows, False, 0, 0, 0, None)
-    suppressed = tree.book.one("SELECT count(*) FROM suppressed")
+    suppressed = store.database.one("SELECT count(*) FROM suppressed")
     return ClientStatus(
         name,
         generation,
         rows,
         True,
-        sum(record.rows for record in tree.slices().values()),
+        sum(record.rows for record in store.slices().values()),
         int(suppressed[0]) if suppressed else 0,
-        len(tree.requests("open", "sent")),
-        tree.book.holder(),
-        _privacy(tree, columns),
-        tree.book.meta("untrainable") or tree.book.meta("set_aside") or "",
+        len(store.requests("open", "sent")),
+        store.database.holder(),
+        _privacy(store, columns),
+        store.database.meta("untrainable") or store.database.meta("set_aside") or "",
     )
 
 
-def _privacy(tree: ClientTree, columns: Sequence[Column]) -> str:
-    noise = from_dict(ClientConfig, read_toml(tree.root / "config.toml")).noise
+def _privacy(store: ClientStore, columns: Sequence[Column]) -> str:
+    noise = from_dict(ClientConfig, read_toml(store.root / "config.toml")).noise
     try:
-        return spent(tree, noise, columns).sentence if noise.is_on else ""
-    except ConfigError as problem:  # the library that adds it up is not installed
+        return spent(store, noise, columns).sentence if noise.is_on else ""
+    except ConfigError as problem:  # the library that computes it is not installed
         return str(problem)
 
 
@@ -208,7 +210,7 @@ def _remains(root: Path, kept: Mapping[str, set[str]], where: str) -> list[Remai
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """The files of a folder; those that another process erases meanwhile are gone."""
+    """Return the files of a folder with their sizes; files that another process erases meanwhile are left out."""
     out = {}
     with explaining(folder):
         found = list(folder.iterdir()) if folder.is_dir() else []

@@ -1,9 +1,9 @@
-"""Verification: three things are proved apart, each by comparing or recomputing bit for bit.
+"""Verification: three claims are proved separately, each by comparing or recomputing bit for bit.
 
-The *rows* that were asked to go are not among the survivors. The *state* (halves, shards, model) follows from the
-survivors. The *history*, the ledger, only grew, and all records are those it leads to. A state that follows from the
-rows says nothing of a request unless the requested rows are really gone, and neither is worth anything if the record
-of what was asked could be changed: so all three must hold.
+*Rows*: the rows that were to be forgotten are not among the survivors. *State*: halves, shards and model follow from
+the survivors. *History*: the ledger only grew, and all records are those it leads to. A state that follows from the
+rows proves nothing about a request unless the requested rows are really gone, and neither is worth anything if the
+record of the request could be changed: so all three must hold.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from splitwiper.numerics import asking_for, fingerprint, pick_device
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.store import ShardRecord, tickets, undisturbed
-from splitwiper.store.client_tree import UNKNOWN
+from splitwiper.store.client_store import UNKNOWN
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
-from splitwiper.store.watching import Watch
+from splitwiper.store.watching import StepWatcher
 from splitwiper.wire import Label, Receipt, Request
 
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
@@ -50,13 +50,13 @@ _WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One check and its outcome.
 
     Attributes:
-        what: a party, or a record.
-        claim: what it is about: the requested rows are gone, the state follows from the rest, the history only grew.
-        outcome: what came out.
-        detail: the same in words.
+        what: the party or record that was checked.
+        claim: the claim: the requested rows are gone, the state follows from the rest, or the history only grew.
+        outcome: the outcome.
+        detail: the outcome as a sentence.
     """
 
     what: str
@@ -66,17 +66,17 @@ class Check:
 
     @property
     def subject(self) -> str:
-        """Which claim it is about, and whom, in words."""
+        """The claim and the party, as text."""
         return f"{'rows gone' if self.claim == 'rows' else self.claim}: {self.what}"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What came out of verifying.
+    """The outcome of a verification.
 
-    ``exact``: recomputed, bit for bit equal. ``mismatch``: recomputed or compared, and different. ``not_comparable``:
-    other numerics here (another torch, device or instruction set) than the result was made with. ``unverifiable``:
-    something needed is gone (a key, a client's folder, a superseded model).
+    ``exact``: recomputed, and equal bit for bit. ``mismatch``: recomputed or compared, and different.
+    ``not_comparable``: the numerics here differ (another torch, device or instruction set) from the result's.
+    ``unverifiable``: something needed is missing (a key, a client's folder, a superseded model).
     """
 
     outcome: Outcome
@@ -84,21 +84,21 @@ class Verification:
 
     @classmethod
     def of(cls, checks: Sequence[Check]) -> Verification:
-        """The worst of some checks."""
+        """Combine checks: the worst outcome counts."""
         return cls(_worst(checks), tuple(checks))
 
     @property
     def exact(self) -> bool:
-        """Whether everything was recomputed and is equal, bit for bit."""
+        """Whether everything was recomputed and is equal bit for bit."""
         return self.outcome == "exact"
 
     def __bool__(self) -> bool:
-        """Whether it is exact: a verification that failed is not true."""
+        """Return whether it is exact: a failed verification is false."""
         return self.exact
 
     @property
     def claims(self) -> dict[Claim, Outcome]:
-        """What came out for each of the three claims, those that were looked at."""
+        """The outcome of each of the three claims that were checked."""
         by_claim: dict[Claim, list[Check]] = {}
         for check in self.checks:
             by_claim.setdefault(check.claim, []).append(check)
@@ -106,7 +106,7 @@ class Verification:
 
     @property
     def reason(self) -> str:
-        """Why the outcome is what it is, in one sentence."""
+        """The reason for the outcome, in one sentence."""
         if self.exact:
             what = ", ".join(sorted({check.what for check in self.checks if check.claim == "state"}))
             asked = any(check.claim == "rows" and check.detail != _NOTHING_ASKED for check in self.checks)
@@ -132,18 +132,18 @@ def verify(
 
     Args:
         server: the server.
-        client_of: finds a client.
-        receipt: what to verify.
-        here: clients whose folders are at hand.
-        head: a head of the ledger that was kept outside the run.
-        todo: tells what work is unfinished, which what is there says nothing of.
+        client_of: returns a client by name.
+        receipt: the receipt to verify.
+        here: clients whose folders are here.
+        head: a ledger head that was kept outside the run.
+        todo: returns unfinished work that the records do not show.
 
     Raises:
-        BusyError: another process changed the run meanwhile, so that what was read does not fit together; or other
-            threads of this one keep what is recomputed from being certain.
+        BusyError: another process changed the run meanwhile, so that what was read is inconsistent; or other
+            threads of this process keep the recomputed result from being certain.
     """
     with undisturbed() as watch:
-        watch.add(server.tree.book)
+        watch.add(server.store.database)
         return Verification.of(_checks(server, client_of, receipt, here, head, todo, watch))
 
 
@@ -154,17 +154,17 @@ def _checks(
     here: Sequence[str],
     head: Head | None,
     todo: Callable[[], Sequence[str]],
-    watch: Watch,
+    watch: StepWatcher,
 ) -> list[Check]:
-    checks = [verify_record("server", server.tree.book.check)]
+    checks = [verify_record("server", server.store.database.check)]
     names = list(here) if receipt is None else [name for name in here if name == receipt.client]
     clients: dict[str, Client] = {}
 
     def opened(name: str) -> None:
         clients[name] = client_of(name)
-        watch.add(clients[name].tree.book)
-        clients[name].tree.book.check()
-        clients[name].tree.book.close()  # they may be many: each is opened again when its turn comes
+        watch.add(clients[name].store.database)
+        clients[name].store.database.check()
+        clients[name].store.database.close()  # there may be many clients: each is opened again when its turn comes
 
     checks += [verify_record(f"client {name}", partial(opened, name)) for name in names]
     if _worst(checks) == "exact":
@@ -174,7 +174,7 @@ def _checks(
         checks.append(_finished(server, receipt))
     if _worst(checks) == "exact":
         concerned = names or ([receipt.client] if receipt else [])
-        concerned += [r.client for r in server.tree.shards() if not receipt and r.client not in concerned]
+        concerned += [r.client for r in server.store.shards() if not receipt and r.client not in concerned]
         for name in concerned:
             client = clients.get(name)
             checks += _closing(client, partial(_client, server, client, name, receipt))
@@ -184,7 +184,7 @@ def _checks(
 
 
 def _left(todo: Callable[[], Sequence[str]]) -> list[Check]:
-    """What is left to be done, which only a settle or a person can do."""
+    """Check that no work is left that only a settle or a person can do."""
     try:
         found = todo()
     except StoreError as problem:
@@ -198,12 +198,12 @@ def _left(todo: Callable[[], Sequence[str]]) -> list[Check]:
 
 
 def _closing(client: Client | None, work: Callable[[], _T]) -> _T:
-    """Do some work on a client, and close its database after it."""
+    """Do some work on a client, and close its database afterwards."""
     try:
         return work()
     finally:
         if client is not None:
-            client.tree.book.close()
+            client.store.database.close()
 
 
 # --- records and history -----------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
         check()
     except AbsentClientError as problem:
         return Check(what, "state", "unverifiable", str(problem))
-    except NotFoundError as problem:  # no client has such a name; or the server's book was taken away meanwhile
+    except NotFoundError as problem:  # no client has this name; or the server's database was removed meanwhile
         return Check(what, "state", "unverifiable" if what == "server" else "mismatch", str(problem))
     except InputError as problem:  # it joined with another client half
         return Check(what, "state", "mismatch", str(problem))
@@ -233,12 +233,12 @@ def verify_history(server: Server, heads: Mapping[str, Head], receipt: Receipt |
 
 
 def _finished(server: Server, receipt: Receipt | None) -> Check:
-    """Whether there is a finished state to recompute, and whether it is the receipt's."""
+    """Check that there is a finished state to recompute, and that it is the receipt's."""
     what = "server"
-    if not server.tree.is_current() or any(t.state != "settled" for t in server.tree.tickets()):
+    if not server.store.is_current() or any(t.state != "settled" for t in server.store.tickets()):
         return Check(what, "state", "unverifiable", "work is unfinished: call settle first")
     if receipt is not None:
-        now = tickets.commitments(server.tree.book.db, receipt.client)
+        now = tickets.commitments(server.store.database.db, receipt.client)
         if dict(receipt.after) != now:
             return Check(
                 what,
@@ -249,7 +249,7 @@ def _finished(server: Server, receipt: Receipt | None) -> Check:
             )
         if not receipt.exact:
             return Check(what, "state", "mismatch", "the server started warm, from a model that knew the data")
-    model = server.tree.model()
+    model = server.store.model()
     if model is not None and not model.exact:
         return Check(
             what, "state", "mismatch", "the server started warm: the model depends on more than the surviving data"
@@ -262,13 +262,13 @@ def _finished(server: Server, receipt: Receipt | None) -> Check:
 
 def _client(server: Server, client: Client | None, name: str, receipt: Receipt | None) -> list[Check]:
     """Check one client: its requests, its half and its shard."""
-    what, record = f"client {name}", server.tree.shard(name)
+    what, record = f"client {name}", server.store.shard(name)
     if client is None:
         if record is None:
             return [Check(what, "state", "exact", "it has no shard and no folder: nothing of it is left")]
         return [Check(what, "state", "unverifiable", f"the folder of {name} is not here: its shard is not recomputed")]
-    known = server.tree.tickets(name)
-    if lost := client.tree.unheard(known):
+    known = server.store.tickets(name)
+    if lost := client.store.unheard(known):
         return [Check(what, "history", "mismatch", f"the server no longer knows {len(lost)} of its requests")]
     asked = [Request(t.id, name, t.level, t.commitment) for t in known]
     if receipt is not None:
@@ -284,7 +284,7 @@ def _client(server: Server, client: Client | None, name: str, receipt: Receipt |
 
 
 def guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Check:
-    """Return what comes out of a check; damaged files are a mismatch, a full disk or one that fails is none."""
+    """Run a check; damaged files are a mismatch, a disk that fails or is full makes it unverifiable."""
     try:
         return check()
     except StoreError as problem:
@@ -292,27 +292,27 @@ def guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Ch
 
 
 def _meaning(problem: StoreError) -> Outcome:
-    """What an error tells of the bytes: that they are not what was written, or nothing."""
+    """Return what an error proves: that bytes are not those that were written, or nothing."""
     return "mismatch" if isinstance(problem, CorruptError | FormatError) else "unverifiable"
 
 
 def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
-    """Check that what requests committed to is not among the rows that are left.
+    """Check that the rows that requests committed to are not among the remaining ones.
 
     Args:
-        client: who asked.
-        asked: its requests, as the server has them on record.
+        client: the client that made the requests.
+        asked: its requests, as the server has recorded them.
     """
     what = f"client {client.name}"
-    if client.tree.key() is None:
+    if client.store.key() is None:
         return Check(what, "rows", "unverifiable", f"the key of {client.name} was destroyed")
-    if client.tree.requests("open", "sent"):  # their rows are suppressed, and may still lie in the slices
+    if client.store.requests("open", "sent"):  # their rows are suppressed, and may still be in the slices
         return Check(what, "rows", "unverifiable", _unfinished(client))
     left = {m.tobytes() for part in client.holdings.slices().values() for m in np.asarray(part.columns[MAC_COLUMN])}
     for request in asked:
         ticket = request.ticket
         try:
-            opening, own = client.tree.opening(ticket), client.tree.commitment(ticket)
+            opening, own = client.store.opening(ticket), client.store.commitment(ticket)
         except NotFoundError:
             if not request.commitment:  # the folder came back after its client was forgotten
                 detail = f"ticket {ticket} was asked while the folder of {client.name} was away: call settle first"
@@ -326,7 +326,7 @@ def verify_gone(client: Client, asked: Sequence[Request]) -> Check:
             return Check(what, "rows", "mismatch", detail)
         if not left.isdisjoint(opening.rows):
             return Check(what, "rows", "mismatch", f"rows that ticket {ticket} asked to forget are still there")
-    if not left.isdisjoint(client.tree.suppressed()):
+    if not left.isdisjoint(client.store.suppressed()):
         return Check(what, "rows", "mismatch", "rows on the suppression list are still there")
     told = "the requested rows are" if len(asked) == 1 else f"the rows of {len(asked)} requests are"
     return Check(what, "rows", "exact", f"{told} not among the survivors" if asked else _NOTHING_ASKED)
@@ -337,8 +337,8 @@ def _unfinished(client: Client) -> str:
 
 
 def _context(client: Client, record: ShardRecord | None, receipt: Receipt | None) -> Check | None:
-    """What is wrong with a client's context, its network, its codebook or the receipt's, if anything is."""
-    if client.network != client.tree.book.meta("model"):
+    """Return a failed check of a client's context: its network, its codebook or the receipt's; None if all match."""
+    if client.network != client.store.database.meta("model"):
         detail = "the client half here is another network: its code or constants differ"
         return Check(f"client {client.name}", "state", "mismatch", detail)
     own = client.statement()
@@ -347,8 +347,8 @@ def _context(client: Client, record: ShardRecord | None, receipt: Receipt | None
         return Check(f"client {client.name}", "state", "mismatch", detail)
     if receipt is None:
         return None
-    before = client.tree.before(receipt.ticket)
-    if client.tree.commitment(receipt.ticket) and before not in (receipt.before["shard"] or "", UNKNOWN):
+    before = client.store.before(receipt.ticket)
+    if client.store.commitment(receipt.ticket) and before not in (receipt.before["shard"] or "", UNKNOWN):
         detail = "the shard before the request is not the one that the client had sent"
         return Check(f"client {client.name}", "state", "mismatch", detail)
     if receipt.context["client_key"] is None:
@@ -367,20 +367,20 @@ def verify_client(client: Client, accepted: str | None) -> Check:
 
     Args:
         client: the client.
-        accepted: digest of the shard that the server holds; None where it holds none.
+        accepted: digest of the shard that the server holds; None if it holds none.
     """
-    what, half = f"client {client.name}", client.tree.half()
-    client.tree.initial()  # checked, also where nothing is computed from it
-    if client.tree.key() is None:
+    what, half = f"client {client.name}", client.store.half()
+    client.store.initial()  # checked even if nothing is computed from it
+    if client.store.key() is None:
         return Check(what, "state", "unverifiable", f"the key of {client.name} was destroyed")
-    if accepted is None and not client.tree.slices():
-        left = bool(client.tree.checkpoints() or half)
+    if accepted is None and not client.store.slices():
+        left = bool(client.store.checkpoints() or half)
         return Check(
             what, "state", "mismatch" if left else "exact", "no rows, no shard" + (", yet files remain" * left)
         )
-    reason = client.tree.book.meta("untrainable")
+    reason = client.store.database.meta("untrainable")
     stuck = accepted is None and bool(reason)
-    if not stuck and (half is None or client.tree.is_behind() or client.unknown_tickets()):
+    if not stuck and (half is None or client.store.is_behind() or client.unknown_tickets()):
         return Check(what, "state", "unverifiable", _unfinished(client))
     try:
         device = pick_device(client.config.device)
@@ -391,7 +391,7 @@ def verify_client(client: Client, accepted: str | None) -> Check:
         return Check(what, "state", "not_comparable", "; ".join(odd))
 
     def computed() -> tuple[str, str | None] | str:
-        """What becomes of the rows: digests of half and shard, or why there are none."""
+        """Return digests of half and shard computed from the rows, or why there are none."""
         try:
             state, shard = client.recompute()
         except (TrainingError, DataError) as problem:
@@ -404,7 +404,7 @@ def verify_client(client: Client, accepted: str | None) -> Check:
         if stuck:
             return Check(what, "state", "exact", f"no shard, since what is left cannot be trained on: {found}")
         return Check(what, "state", "mismatch", f"the half cannot be recomputed: {found}")
-    excluded = client.tree.book.meta("set_aside") or client.tree.book.meta("evicted")
+    excluded = client.store.database.meta("set_aside") or client.store.database.meta("evicted")
     if half is None or (accepted is None and not excluded):
         return Check(
             what, "state", "mismatch", "the rows that are left can be trained on, yet there is no shard of them"
@@ -413,8 +413,8 @@ def verify_client(client: Client, accepted: str | None) -> Check:
         return Check(what, "state", "mismatch", "the recomputed client half differs from the one in use")
     if found[1] != accepted:
         return Check(what, "state", "mismatch", "the recomputed shard differs from the one the server holds")
-    load_state(client.tree.root / "half" / half[0].file, half[0].digest)
-    rows = sum(record.rows for record in client.tree.slices().values())
+    load_state(client.store.root / "half" / half[0].file, half[0].digest)
+    rows = sum(record.rows for record in client.store.slices().values())
     if accepted is None:
         told = f"half recomputed from {rows} surviving rows; the server has erased the shard: {excluded}"
         return Check(what, "state", "exact", told)
@@ -422,7 +422,7 @@ def verify_client(client: Client, accepted: str | None) -> Check:
 
 
 def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What differs between two fingerprints; the number of threads is set as it was."""
+    """List the differences between two fingerprints, except the number of threads, which is set to the recorded one."""
     names = [*now, *(name for name in then if name not in now)]
     return [f"{k} was {then.get(k)}, is {now.get(k)}" for k in names if k != "threads" and then.get(k) != now.get(k)]
 
@@ -435,10 +435,10 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
 
     Args:
         server: the server.
-        recomputed: how many of the shards were recomputed from their clients' rows.
+        recomputed: the number of shards that were recomputed from their clients' rows.
     """
     what = "server"
-    model, shards = server.tree.model(), server.tree.shards()
+    model, shards = server.store.model(), server.store.shards()
     if model is None:
         return Check(what, "state", "exact", "nobody holds rows: there is no model")
     try:
@@ -450,7 +450,7 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
     kept = server.transcript().digests if model.transcript else ()
 
     def computed() -> tuple[tuple[Label, ...], str, tuple[float, ...], tuple[str, ...]]:
-        """What becomes of the shards: the labels, the half's digest, the losses, and the digests of all states."""
+        """Train on the shards: return labels, digest of the half, losses, and digests of all states."""
         states: dict[int, str] = {}
         on_state = (lambda epoch, state: states.update({epoch: state_digest(state)})) if model.transcript else None
         trained, labels = server.compute(shards, on_state=on_state)
@@ -463,13 +463,13 @@ def verify_server(server: Server, *, recomputed: int = 0) -> Check:
         return Check(what, "state", "mismatch", "the model's labels are not those of the shards, in their order")
     if digest != model.digest:
         return Check(what, "state", "mismatch", "the recomputed server half differs from the one in use")
-    server.tree.weights(model)
-    if [record.epoch for record in server.tree.epochs()] != list(range(len(states))):
+    server.store.weights(model)
+    if [record.epoch for record in server.store.epochs()] != list(range(len(states))):
         return Check(what, "state", "mismatch", "the states that are kept are not one of each epoch of the training")
     if model.transcript:
         if kept != states:
             return Check(what, "state", "mismatch", "the recomputed epochs are not those of the transcript")
-        if any(state_digest(server.tree.epoch_state(epoch)) != digest for epoch, digest in enumerate(states)):
+        if any(state_digest(server.store.epoch_state(epoch)) != digest for epoch, digest in enumerate(states)):
             return Check(what, "state", "mismatch", "the state that is kept after an epoch is not that of the training")
     if losses != tuple(model.losses):
         return Check(what, "state", "mismatch", "the recomputed losses are not those that are recorded")

@@ -1,6 +1,7 @@
-"""SplitWiper+: what hides labels from the server. Clients alone import this.
+"""SplitWiper+: hides labels from the server. Only clients import this package.
 
-Clients agree on all labels (`consensus`, `talk`), each computes the same secret codebook (`codebook`), and sends codes
-in place of labels (`modes`, one file each). `plan` lists a shard's rows, and adds cover rows that hide counts.
+Clients negotiate the set of all labels (`consensus`, `negotiation`), each computes the same secret codebook
+(`codebook`) and sends codes in place of labels (`modes`, one file each). `plan` lists a shard's rows and adds cover
+rows that hide counts.
 `sealing` is the group's cryptography.
 """

@@ -1,7 +1,7 @@
 """Label expansion and anonymisation (Algorithm 3, second part): the clients' secret map from labels to codes.
 
-Every client computes the codebook from what all of them have: the group's key, the settings and the labels they agreed
-on. Nothing is sent. Another version, by `rekey`, takes every client.
+Every client computes the codebook from inputs that all of them share: the group's key, the settings and the agreed
+labels. Nothing is sent. Changing the version (`rekey`) takes every client.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _WAYS = 64
 
 @dataclass(frozen=True)
 class Codebook:
-    """Which codes stand for a label.
+    """Map from each label to its codes.
 
     Attributes:
-        federation: whose it is.
-        version: 1, 2, 3…: raised by `rekey` alone.
-        outputs: E. Codes run from 0 to E − 1; E is all that the server learns of the number of labels.
+        federation: the federation's id.
+        version: 1, 2, 3…; only `rekey` raises it.
+        outputs: E, the number of codes, 0 to E − 1; all that the server learns about the number of labels.
         codes: the codes of every label. In 'keyed' mode the b-th is the label's code in bucket b, and labels share
-            codes; else a code stands for one label.
-        id: names the codebook to the server, and tells it nothing but whether two clients have the same.
+            codes; in other modes a code stands for one label.
+        id: the codebook's public id; tells the server only whether two clients have the same codebook.
     """
 
     federation: str
@@ -40,11 +40,11 @@ class Codebook:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels that were agreed on, in order."""
+        """The agreed labels, in order."""
         return in_order(self.codes)
 
     def of(self, label: Label) -> tuple[int, ...]:
-        """The codes of a label.
+        """Return the codes of a label.
 
         Raises:
             DataError: the label was not agreed on.
@@ -60,16 +60,16 @@ class Codebook:
         """Refuse labels that were not agreed on.
 
         Raises:
-            DataError: naming one.
+            DataError: a label is not in the codebook; the message names it.
         """
         for label in in_order(labels):
             self.of(label)
 
     def check_outputs(self, labels: Sequence[Label]) -> None:
-        """Refuse an answer about other codes than those of the codebook.
+        """Refuse scores whose codes are not exactly those of the codebook.
 
         Raises:
-            DataError: naming one that is not in it.
+            DataError: the codes differ; the message names one that is not in the codebook.
         """
         wanted = tuple(Label("", code) for code in range(self.outputs))
         if tuple(labels) != wanted:
@@ -80,35 +80,35 @@ class Codebook:
     # --- kept encrypted ------------------------------------------------------------------------------------
 
     def sealed(self, key: GroupKey) -> bytes:
-        """The codebook as it is kept on a client's disk."""
-        book = [[label.text, list(codes)] for label, codes in self.codes.items()]
-        return key.seal([self.federation, self.version, self.outputs, book, self.id], "codebook")
+        """Return the codebook encrypted, as it is stored on a client's disk."""
+        codebook = [[label.text, list(codes)] for label, codes in self.codes.items()]
+        return key.seal([self.federation, self.version, self.outputs, codebook, self.id], "codebook")
 
     @classmethod
     def opened(cls, sealed: bytes, key: GroupKey) -> Codebook:
-        """A codebook from disk.
+        """Decrypt a stored codebook.
 
         Raises:
             CorruptError: it was altered, or belongs to another federation or group.
         """
         try:
-            federation, version, outputs, book, name = key.open(sealed, "codebook")
+            federation, version, outputs, codebook, name = key.open(sealed, "codebook")
         except CorruptError as problem:
             raise CorruptError(
                 "the codebook cannot be read: it was altered, or is that of another federation or invitation. Restore "
                 "the client's folder from a backup, or forget the whole client (everything=True)."
             ) from problem
-        return cls(federation, version, outputs, {Label.parse(t): tuple(c) for t, c in book}, name)
+        return cls(federation, version, outputs, {Label.parse(t): tuple(c) for t, c in codebook}, name)
 
 
 def expand(labels: Sequence[Label], key: GroupKey, masking: Masking, *, version: int = 1) -> Codebook:
-    """The codebook of a group.
+    """Compute the codebook of a group.
 
     Args:
-        labels: those that were agreed on.
-        key: the group's.
+        labels: the agreed labels.
+        key: the group's key.
         masking: the settings.
-        version: of the codebook.
+        version: the codebook's version.
 
     Raises:
         ConfigError: there are fewer codes than labels.
@@ -131,7 +131,7 @@ def expand(labels: Sequence[Label], key: GroupKey, masking: Masking, *, version:
 
 
 def _expansion(labels: Sequence[Label], least: int, most: int, draws: Draws) -> dict[Label, tuple[int, ...]]:
-    """Each label γ times, shuffled; a label's codes are the places it lands on."""
+    """Repeat each label γ times and shuffle; a label's codes are the positions of its copies."""
     copies = [label for label in labels for _ in range(least + draws.below(most - least + 1))]
     places: dict[Label, list[int]] = {label: [] for label in labels}
     for code, label in enumerate(draws.shuffled(copies)):
@@ -140,10 +140,10 @@ def _expansion(labels: Sequence[Label], least: int, most: int, draws: Draws) -> 
 
 
 def _injections(labels: Sequence[Label], outputs: int, buckets: int, draws: Draws) -> dict[Label, tuple[int, ...]]:
-    """For every bucket, a code of its own for each label.
+    """Give every label a code of its own in each bucket.
 
-    Codes are dealt like cards, so that all are used about equally often and neighbouring buckets share few of them;
-    and, of some ways to hand them out, one is taken that gives a label few codes it had before.
+    Codes are dealt like cards, so that all are used about equally often and neighbouring buckets share few of them.
+    Of `_WAYS` random hands for a bucket, take the one that gives the fewest labels a code they already had.
     """
     tables: list[list[int]] = []
     deck: list[int] = []
@@ -151,14 +151,14 @@ def _injections(labels: Sequence[Label], outputs: int, buckets: int, draws: Draw
         dealt: list[int] = []
         while len(dealt) < len(labels):
             at = next((i for i, code in enumerate(deck) if code not in dealt), None)
-            if at is None:  # what is left of the deck, if anything, is all dealt in this bucket
+            if at is None:  # every code left in the deck, if any, is already dealt in this bucket
                 deck += draws.shuffled(list(range(outputs)))
                 continue
-            dealt.append(deck.pop(at))
+            dealt.append(deck.pop(at))  # the first code not yet in this bucket: labels of a bucket never share one
         tables.append(min((draws.shuffled(dealt) for _ in range(_WAYS)), key=lambda way: _repeats(way, tables)))
     return {label: tuple(table[q] for table in tables) for q, label in enumerate(labels)}
 
 
 def _repeats(way: Sequence[int], before: Sequence[Sequence[int]]) -> int:
-    """How many labels would get a code that they had in an earlier bucket, each time counted."""
+    """Count how often a label would get a code that it already has in an earlier bucket."""
     return sum(code == table[q] for table in before for q, code in enumerate(way))

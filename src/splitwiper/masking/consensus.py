@@ -1,13 +1,14 @@
-"""Secure label consensus (Algorithm 3, first part): clients agree on all labels without laying their own sets open.
+"""Secure label consensus (Algorithm 3, first part): clients agree on all labels without revealing their own sets.
 
-In its turn a client that is not done adds, with probability λ1, at most µ of its labels that the pool lacks, and says,
-with probability λ2, that it is done if the pool holds all of its own. The printed algorithm has two slips, mended here:
-the last test is of the client's own set (it reads 𝕐_j), and a client that lacks nothing adds nothing (the printed one
-chooses at least one label from an empty set).
+Clients take turns. A client that is not done adds, with probability λ1, at most µ of its labels that the pool lacks; if
+the pool then holds all of its labels, it declares itself done with probability λ2. The printed algorithm has two slips,
+fixed here: the last test is of the client's own set (it reads 𝕐_j), and a client that lacks nothing adds nothing (the
+printed one chooses at least one label from an empty set).
 
-What the group learns: who added which label, and when somebody said it was done. So a label that a client added is
-certainly its own, and one that was added after it was done certainly is not. Of every other label nothing is certain: a
-client may hold what another added before it, or not (`told_by`). The server relays sealed messages and learns neither.
+What the group learns: who added which label, and when each client declared itself done. So a label that a client added
+is certainly its own, and one that was added after the client was done certainly is not. Nothing is certain about any
+other label: the client may or may not hold a label that another added first (`told_by`). The server relays sealed
+messages and learns neither.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from splitwiper.wire import Label
 from splitwiper.wire.labels import in_order
 
 MOST_TURNS = 100_000
-"""Turns per client after which nobody waits any longer. With the least probabilities that settings allow, the chance
-of needing half as many is below 10^-200."""
+"""Turns per client after which the negotiation is abandoned. With the lowest probabilities that settings allow, the
+chance of needing half as many is below 10^-200."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one client tells the group in its turn."""
+    """One client's message to the group in its turn."""
 
     client: str
     added: tuple[Label, ...] = ()
@@ -37,7 +38,7 @@ class Turn:
 
 
 class Participant:
-    """One client's side: its own labels, and what it says in its turns. Nobody else sees the set."""
+    """One client's side: its own labels, and its turns. Nobody else sees the set."""
 
     def __init__(self, client: str, own: AbstractSet[Label], manner: Masking, draw: Random) -> None:
         if not own:
@@ -46,7 +47,7 @@ class Participant:
         self._own, self.manner, self._draw = frozenset(own), manner, draw
 
     def speak(self, pool: AbstractSet[Label]) -> Turn:
-        """The client's next turn, given the pool as the group sees it."""
+        """Return the client's next turn, given the pool as the group sees it."""
         added: list[Label] = []
         lacking = in_order(self._own - pool)
         if lacking and self._draw.random() < self.manner.add:
@@ -58,14 +59,14 @@ class Participant:
 
 @dataclass(frozen=True)
 class Consensus:
-    """What the group agreed on, and everything that was said."""
+    """The agreed labels, and the transcript of all turns."""
 
     labels: tuple[Label, ...]
     transcript: tuple[Turn, ...]
 
 
 class Conversation:
-    """What was said so far, and whose turn it is: clients speak one after another, those that are done no longer."""
+    """The turns so far and the next speaker: clients speak in rotation, skipping those that are done."""
 
     def __init__(self, roster: Sequence[str]) -> None:
         self.roster = tuple(roster)
@@ -76,11 +77,11 @@ class Conversation:
 
     @property
     def speaker(self) -> str | None:
-        """Whose turn it is; None when all are done."""
+        """The client whose turn it is; None when all are done."""
         return self.roster[self._next] if len(self._done) < len(self.roster) else None
 
     def take(self, turn: Turn) -> None:
-        """Take in what the speaker said."""
+        """Record the speaker's turn and advance to the next client that is not done."""
         self.turns.append(turn)
         self.pool |= set(turn.added)
         if turn.done:
@@ -91,25 +92,25 @@ class Conversation:
                 break
 
     def check_length(self) -> None:
-        """Stop waiting for an end that does not come.
+        """Refuse to continue a negotiation that does not end.
 
         Raises:
-            ConfigError: there were too many turns.
+            ConfigError: the limit of turns is reached.
         """
         if len(self.turns) >= MOST_TURNS * len(self.roster):
             raise ConfigError("no consensus on labels was reached: raise masking.add and masking.finish.")
 
     @property
     def consensus(self) -> Consensus | None:
-        """What was agreed on, once everybody is done."""
+        """The agreed labels once everybody is done, else None."""
         return None if self.speaker is not None else Consensus(in_order(self.pool), tuple(self.turns))
 
 
 def agree(participants: Sequence[Participant]) -> Consensus:
-    """Let participants speak in turn until all are done, without a relay.
+    """Run the negotiation in one process, without a relay.
 
     Raises:
-        ConfigError: it did not end.
+        ConfigError: it does not end.
     """
     by_name = {p.client: p for p in participants}
     talk = Conversation(list(by_name))
@@ -120,7 +121,7 @@ def agree(participants: Sequence[Participant]) -> Consensus:
 
 
 def told_by(transcript: Sequence[Turn], client: str) -> Mapping[Label, bool]:
-    """What a transcript proves about one client: True for labels it holds, False for labels it does not."""
+    """Return what a transcript proves about one client: True for labels it holds, False for labels it does not."""
     out: dict[Label, bool] = {}
     finished = False
     for turn in transcript:

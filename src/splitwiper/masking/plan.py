@@ -1,7 +1,7 @@
-"""What a shard will hold: for every row of it, where it comes from, and its code. Cover rows hide how many there are.
+"""The plan of a shard: for every row, its source row and its code. Cover rows hide how many rows there are.
 
-A cover row is a blend of two rows of the client's own that have the same label and code, so that it teaches the server
-nothing false. Rows lie in an order that only the client's key tells.
+A cover row is a blend of two of the client's own rows that have the same label and code, so that it teaches the server
+nothing false. Rows are in an order that reveals nothing without the client's key.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 
 from splitwiper.config import Masking
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.modes import Held, Mode
+from splitwiper.masking.modes import Mode, ModeInputs
 from splitwiper.masking.sealing import Draws
 from splitwiper.seeding import mac
 from splitwiper.wire.columns import Array
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShardPlan:
     """The rows of a shard, in order.
 
     Attributes:
-        source: the row it comes from, in the order of HMACs.
-        other: the row it is blended with; −1 where it is not a cover row.
+        source: index of the row it comes from, in the order of HMACs.
+        other: index of the row it is blended with; −1 for a row that is not a cover row.
         share: the weight of ``source`` in a blend.
-        codes: the code it carries.
+        codes: the row's code.
     """
 
     source: Array
@@ -41,30 +41,30 @@ class Plan:
         return len(self.source)
 
 
-def plain(index: Array) -> Plan:
-    """Every row once, in order, with its label's own number."""
+def plain(index: Array) -> ShardPlan:
+    """Return a plan of every row once, in order, with the index of its label as its code."""
     rows = len(index)
-    return Plan(np.arange(rows), np.full(rows, -1), np.ones(rows, np.float32), index)
+    return ShardPlan(np.arange(rows), np.full(rows, -1), np.ones(rows, np.float32), index)
 
 
-def planned(held: Held, book: Codebook, mode: Mode, masking: Masking) -> Plan:
-    """The shard of a client that hides its labels."""
-    source, codes = mode.assign(held, book)
+def planned(held: ModeInputs, codebook: Codebook, mode: Mode, masking: Masking) -> ShardPlan:
+    """Plan the shard of a client that hides its labels."""
+    source, codes = mode.assign(held, codebook)
     extra = np.array(_cover(held, source, codes, masking)).reshape(-1, 3)
     first, second = extra[:, 0].astype(np.int64), extra[:, 1].astype(np.int64)
-    plan = Plan(
+    plan = ShardPlan(
         np.concatenate([source, source[first]]),
         np.concatenate([np.full(len(source), -1), source[second]]),
         np.concatenate([np.ones(len(source)), extra[:, 2]]).astype(np.float32),
         np.concatenate([codes, codes[first]]),
     )
-    order = _order(held, book, plan)
-    return Plan(plan.source[order], plan.other[order], plan.share[order], plan.codes[order])
+    order = _order(held, codebook, plan)
+    return ShardPlan(plan.source[order], plan.other[order], plan.share[order], plan.codes[order])
 
 
-def _order(held: Held, book: Codebook, plan: Plan) -> Array:
-    """An order by HMACs under a key of this very shard: where a row lies tells nothing, and nothing of other shards."""
-    key = mac(held.key, "masking", "order", hashlib.sha256(held.macs.tobytes()).digest(), book.id)
+def _order(held: ModeInputs, codebook: Codebook, plan: ShardPlan) -> Array:
+    """Order rows by HMACs under a key of this shard alone: a row's position reveals nothing of it or other shards."""
+    key = mac(held.key, "masking", "order", hashlib.sha256(held.macs.tobytes()).digest(), codebook.id)
     macs = [row.tobytes() for row in held.macs]
     words = [
         hmac.digest(key, macs[row] + number.to_bytes(8, "little"), "sha256")
@@ -73,8 +73,8 @@ def _order(held: Held, book: Codebook, plan: Plan) -> Array:
     return np.array(sorted(range(len(words)), key=words.__getitem__))
 
 
-def _cover(held: Held, source: Array, codes: Array, masking: Masking) -> list[tuple[int, int, float]]:
-    """Blends to be added: places of two rows among those sent, and the weight of the first."""
+def _cover(held: ModeInputs, source: Array, codes: Array, masking: Masking) -> list[tuple[int, int, float]]:
+    """Return the blends to add: positions of two rows among those sent, and the weight of the first."""
     if not (masking.cover or masking.pad):
         return []
     draws = Draws(held.key, "cover", held.macs.tobytes())
@@ -91,9 +91,9 @@ def _cover(held: Held, source: Array, codes: Array, masking: Masking) -> list[tu
     return out
 
 
-def _blend(held: Held, source: Array, rows: Array, first: int, draws: Draws) -> tuple[int, int, float]:
-    """A row and another of its code and label, and a weight between 0.3 and 0.7."""
+def _blend(held: ModeInputs, source: Array, rows: Array, first: int, draws: Draws) -> tuple[int, int, float]:
+    """Pick another row of the same code and label as ``first``, and a weight between 0.3 and 0.7."""
     same = held.index[source[rows]] == held.index[source[first]]
     alike = rows[same & (source[rows] != source[first])]
-    alike = alike if len(alike) else rows[same]  # a row that is alone of its kind is sent once more as it is
+    alike = alike if len(alike) else rows[same]  # the only row of its code and label is sent once more, unblended
     return first, int(alike[draws.below(len(alike))]), 0.3 + 0.4 * draws.below(1 << 20) / (1 << 20)

@@ -1,8 +1,8 @@
-"""Messages between clients that the server relays and cannot read, and secret draws that all clients make alike.
+"""Messages between clients that the server relays but cannot read, and secret random draws that all clients share.
 
-The group's key comes from an invitation secret that clients pass on outside the server. Messages are padded, so that
-their length tells nothing, and bound to sender, place and all that was said before. Whoever holds the secret can read
-and write for everybody: the group trusts its members to be curious, not to lie.
+The group's key comes from an invitation secret that clients exchange outside the server. Messages are padded, so that
+their length reveals nothing, and bound to sender, sequence number and all earlier messages. Any holder of the secret
+can read and write as any member: the group trusts its members to be curious, not to lie.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from splitwiper.errors import ConfigError, CorruptError
 from splitwiper.seeding import Part, encode, mac
 
 SIZE = 4096
-"""Messages are padded to a multiple of this."""
+"""Messages are padded to a multiple of this many bytes."""
 _NONCE = 12
 _LEAST = 16
 
 
 def invitation() -> str:
-    """A fresh invitation secret, to be passed to every client outside the server."""
+    """Return a fresh invitation secret, to be passed to every client outside the server."""
     return secrets.token_urlsafe(32)
 
 
 def check_sealing() -> None:
-    """Say at once that messages cannot be sealed here.
+    """Fail early where messages cannot be sealed.
 
     Raises:
-        ConfigError: the package for it is not installed.
+        ConfigError: the package cryptography is not installed.
     """
     if importlib.util.find_spec("cryptography") is None:
         raise ConfigError("hiding labels needs the package cryptography: pip install 'splitwiper[plus]'.")
@@ -41,17 +41,17 @@ def check_sealing() -> None:
 
 @dataclass(frozen=True)
 class GroupKey:
-    """The clients' common key in one federation."""
+    """The key that all clients of one federation share."""
 
     federation: str
     raw: bytes = field(repr=False)
 
     @classmethod
     def of(cls, invitation: str, *, federation: str) -> GroupKey:
-        """The key that an invitation gives.
+        """Derive the key from an invitation.
 
         Raises:
-            ConfigError: the secret is too short to be one.
+            ConfigError: the secret is too short.
         """
         if len(invitation) < _LEAST:
             raise ConfigError(
@@ -64,11 +64,11 @@ class GroupKey:
         return cls(federation, hmac.digest(extracted, encode(["group", federation]) + b"\x01", "sha256"))
 
     def derive(self, *purpose: Part) -> bytes:
-        """A key for one purpose."""
+        """Derive a key for one purpose."""
         return mac(self.raw, *purpose)
 
     def seal(self, message: Any, *bound: Part) -> bytes:
-        """A message that only the group can read, and only where what it is ``bound`` to is the same."""
+        """Encrypt a message for the group; it opens only where ``bound`` is the same."""
         plain = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
         room = -(-(len(plain) + 4) // SIZE) * SIZE
         nonce = os.urandom(_NONCE)
@@ -77,10 +77,10 @@ class GroupKey:
         return nonce + sealed
 
     def open(self, sealed: bytes, *bound: Part) -> Any:
-        """What was sealed.
+        """Decrypt a sealed message.
 
         Raises:
-            CorruptError: it was altered, is from elsewhere, or was sealed with another invitation.
+            CorruptError: it was altered, was bound to something else, or was sealed with another invitation.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -100,7 +100,7 @@ class GroupKey:
 
 
 class Draws:
-    """Numbers that everybody with a key draws alike, and that nobody without it can tell from chance.
+    """A stream of numbers that every holder of the key draws alike, and that look random to everybody else.
 
     >>> Draws(b"key", "demo").shuffled([1, 2, 3]) == Draws(b"key", "demo").shuffled([1, 2, 3])
     True
@@ -110,7 +110,7 @@ class Draws:
         self._key, self._count = mac(key, "draws", *name), 0
 
     def below(self, limit: int) -> int:
-        """A number from 0 to ``limit`` − 1, each as likely as any other."""
+        """Draw a number from 0 to ``limit`` − 1, uniformly (by rejection)."""
         reach = 2**64 - 2**64 % limit
         while True:
             self._count += 1
@@ -119,7 +119,7 @@ class Draws:
                 return value % limit
 
     def shuffled(self, items: list[Any]) -> list[Any]:
-        """The items in another order (Fisher and Yates)."""
+        """Return the items in random order (Fisher–Yates)."""
         out = list(items)
         for last in range(len(out) - 1, 0, -1):
             other = self.below(last + 1)

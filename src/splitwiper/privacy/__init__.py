@@ -1,6 +1,6 @@
-"""Noise on activations, on the client's side alone: mechanisms, secure streams, and what has been spent.
+"""Noise on activations, on the client's side only: mechanisms, secure streams, and accounting.
 
-What epsilon is stated for is the setting `reading`; `stated` gives the epsilon of a row *and* of a value for any
+The setting `reading` says what epsilon is stated for; `stated` gives the epsilon of a row *and* of a value for any
 setting, and `Budget` after all releases. The paper's two inferred readings are in `calibration.paper`, its theorem in
 numbers in `theorem.theorem_table`.
 """

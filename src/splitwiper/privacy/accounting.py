@@ -1,11 +1,11 @@
-"""What has been spent: epsilon of each value and of each row, after all that was released.
+"""Privacy accounting: epsilon of each value and of each row after all releases.
 
 Every generation of a shard is a fresh release of each surviving row, and so is every copy of a row under another code.
-A prediction releases the row that is asked about, once for each half; asking again repeats the noise and is free.
+A prediction releases the row it is made for, once for each half; asking again repeats the noise and is free.
 
-Laplace noise is accounted for three ways (adding up, Rényi divergences, privacy loss distributions) and the smallest
-counts; Gaussian noise exactly. `Budget` takes a row as uploaded in every generation, and asked about as often as the
-row that was asked about most.
+Laplace noise is accounted for in three ways (basic composition, Rényi divergences, privacy loss distributions) and the
+smallest result counts; Gaussian noise exactly. `Budget` assumes a row that is uploaded in every generation, and
+predicted as often as the row that was predicted most.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Release:
     copies: int = 1
     """γ: noisy copies of the row in each release."""
     group: int = 1
-    """For the reading 'mean', rows of the largest masked label."""
+    """Rows of the largest masked label, for the reading 'mean'."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -44,13 +44,13 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class Epsilon:
-    """An epsilon: pure (δ = 0) where there is one, and at the settings' δ; None without noise."""
+    """An epsilon: pure (δ = 0) if there is one, and at the settings' δ; None without noise."""
 
     pure: float | None
     at_delta: float | None
 
     def text(self, delta: float) -> str:
-        """In words.
+        """Return the epsilon as text.
 
         >>> Epsilon(pure=0.4, at_delta=0.4).text(1e-6), Epsilon(pure=None, at_delta=2.0).text(1e-6)
         ('epsilon 0.4 (pure)', 'epsilon 2 at delta 1e-06')
@@ -66,7 +66,7 @@ class Epsilon:
 
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """What a row and each of its values have spent; plain numbers, for receipts and status."""
+    """What a row and each of its values have spent, as plain numbers, for receipts and status."""
 
     mechanism: str
     reading: str
@@ -78,12 +78,12 @@ class Spending:
     value: Epsilon
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """Return the values as JSON accepts them."""
         return dataclasses.asdict(self)
 
     @property
     def sentence(self) -> str:
-        """In one sentence."""
+        """The spending in one sentence."""
         if self.mechanism == "none":
             return "no noise: activations cross the cut as they are"
         what = [plural(self.uploads, "upload")] * bool(self.uploads)
@@ -96,7 +96,7 @@ class Spending:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Everything that was released of one row."""
+    """All releases of one row."""
 
     noise: Noise
     values: int
@@ -108,11 +108,11 @@ class Budget:
             raise ConfigError(f"values = {self.values!r} is out of range: give a whole number ≥ 1.")
 
     def after(self, release: Release) -> Budget:
-        """The budget with one more entry."""
+        """Return the budget with one more release."""
         return dataclasses.replace(self, releases=(*self.releases, release))
 
     def spent(self) -> Spending:
-        """Epsilon of a row and of a value.
+        """Return epsilon of a row and of a value.
 
         Raises:
             ConfigError: dp-accounting is not installed.
@@ -141,7 +141,7 @@ class Budget:
 
 
 def stated(noise: Noise, *, values: int, group: int = 1) -> Spending:
-    """What one upload spends of each row and of each value: what settings really say.
+    """Return what one upload spends of each row and of each value: what the settings really mean.
 
     >>> said = stated(Noise(mechanism="laplace", epsilon=0.2, clip=1.0, reading="value"), values=4096)
     >>> said.value.pure, round(said.row.pure, 1)
@@ -151,5 +151,5 @@ def stated(noise: Noise, *, values: int, group: int = 1) -> Spending:
 
 
 def _number(value: float) -> str:
-    """Four significant digits, and no exponent below a million."""
+    """Format with four significant digits, and no exponent below a million."""
     return f"{value:,.1f}".removesuffix(".0") if 1000 <= value < 1e6 else f"{value:.4g}"

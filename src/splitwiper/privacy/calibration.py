@@ -1,6 +1,6 @@
-"""How much noise an epsilon asks for, and how the paper's epsilon may be read.
+"""How much noise an epsilon requires, and how the paper's epsilon may be read.
 
-What changes between neighbours is one row's inputs; its label, its side inputs, the number of rows and the client half
+Neighbours differ in one row's inputs; its label, its side inputs, the number of rows and the client half
 are taken as known. With ``c`` the clipping bound, the most that released values can move (the sensitivity) is
 
 | reading | Laplace | Gaussian | with `nonnegative` |
@@ -33,7 +33,7 @@ _DIGITS = 6
 
 
 def paper(reading: str, *, epsilon: float, nonnegative: bool = True) -> Noise:
-    """The paper's noise under an inferred reading, 'A' or 'B'; ``nonnegative`` is for a cut behind a ReLU.
+    """Return the paper's noise under an inferred reading, 'A' or 'B'; ``nonnegative`` is for a cut behind a ReLU.
 
     >>> paper("A", epsilon=0.2).reading, scale(paper("A", epsilon=0.2)), scale(paper("B", epsilon=0.2), group=1000)
     ('value', 5.0, 0.005)
@@ -46,7 +46,7 @@ def paper(reading: str, *, epsilon: float, nonnegative: bool = True) -> Noise:
 
 
 def sensitivity(noise: Noise) -> float:
-    """The most that what epsilon is stated for can move: L1 for Laplace, L2 for Gaussian; for 'mean', of one row."""
+    """Return the sensitivity: L1 for Laplace, L2 for Gaussian; for 'mean', that of one row."""
     if not noise.nonnegative:
         return 2 * noise.clip
     if noise.reading != "row":
@@ -55,11 +55,11 @@ def sensitivity(noise: Noise) -> float:
 
 
 def scale(noise: Noise, *, group: int = 1) -> float:
-    """Scale of Laplace noise, or standard deviation of Gaussian noise, on each value.
+    """Return the scale of Laplace noise, or the standard deviation of Gaussian noise, on each value.
 
     Args:
         noise: the settings.
-        group: for the reading 'mean', how many rows of the client have the row's (masked) label.
+        group: the number of the client's rows with the row's (masked) label, for the reading 'mean'.
     """
     if not noise.is_on:
         return 0.0
@@ -68,9 +68,9 @@ def scale(noise: Noise, *, group: int = 1) -> float:
 
 
 def deviation(epsilon: float, delta: float) -> float:
-    """Deviation of the analytic Gaussian mechanism (Balle and Wang, 2018) for sensitivity 1.
+    """Return the deviation of the analytic Gaussian mechanism (Balle and Wang, 2018) for sensitivity 1.
 
-    Rounded up to six digits: enough noise, and the same on every version of the libraries below.
+    It is rounded up to six digits: enough noise, and the same with every version of the libraries below.
     """
     check_noise("gaussian")
     from dp_accounting import get_sigma_gaussian

@@ -1,4 +1,4 @@
-"""Clipping: the bound that noise is scaled to. Exact arithmetic, so that a row's bits do not depend on its batch."""
+"""Clipping to the bound that noise is scaled to. Exact arithmetic, so that a row's bits do not depend on its batch."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import Tensor
 from splitwiper.config import Noise
 
 _ONE = 2.0**40
-"""Norms are added up in whole numbers of 2⁻⁴⁰: sums of floats would depend on their order."""
+"""Norms are summed in whole numbers of 2⁻⁴⁰: sums of floats would depend on their order."""
 _SAFE = 1 - 2.0**-20
-"""Rows are scaled a hair below the bound, so that no rounding lifts them above it."""
+"""Rows are scaled slightly below the bound, so that no rounding lifts them above it."""
 _BLOCK = 1 << 18
 
 
 def clip_rows(values: Tensor, noise: Noise, factors: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
-    """Rows × values as float32, each value within its bounds; then, where given, each row times its factor."""
+    """Clip rows × values as float32, each value to its bounds; then multiply each row by its factor, if given."""
     low = 0.0 if noise.nonnegative else -noise.clip
     clipped = torch.clamp(values.to(torch.float32), low, noise.clip, out=out)
     return clipped if factors is None else clipped.mul_(factors)
 
 
 def row_factors(columns: Mapping[str, Tensor], noise: Noise) -> Tensor:
-    """What each row is multiplied by to bring its norm over all columns down to the bound: rows × 1, at most 1.
+    """Return each row's factor that brings its norm over all columns down to the bound: rows × 1, at most 1.
 
     Values are clipped to the bound first: a row within it has none beyond.
     """

@@ -14,9 +14,9 @@ from splitwiper.privacy.calibration import deviation
 
 _ORDERS = [float(order) for order in 1 + np.geomspace(0.0101, 1e5, 200)]
 _CELLS = 40_000
-"""Points of a privacy loss distribution, whatever its extent: a second's work at most, and always an upper bound."""
+"""Points of a privacy loss distribution, whatever its range: at most a second's work, and always an upper bound."""
 _WIDEST = 10_000.0
-"""Pure epsilons beyond are left to Rényi divergences, which are as tight there and cannot overflow."""
+"""Larger pure epsilons are left to Rényi divergences, which are as tight there and cannot overflow."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Loss:
 
 
 def compose(noise: Noise, losses: Sequence[Loss]) -> tuple[float | None, float]:
-    """Epsilon of all losses together: pure, or None for Gaussian noise; and at the settings' delta.
+    """Return epsilon of all losses together: pure, or None for Gaussian noise; and at the settings' delta.
 
     Raises:
         ConfigError: dp-accounting is not installed.
@@ -45,13 +45,16 @@ def compose(noise: Noise, losses: Sequence[Loss]) -> tuple[float | None, float]:
     if not pure:
         return 0.0, 0.0
     bounds = [pure, _renyi(each, noise.delta)]
-    if noise.reading != "row" and pure <= _WIDEST:  # a row's L1 bound says nothing of how its values share the loss
+    if noise.reading != "row" and pure <= _WIDEST:  # a row's L1 bound does not say how its values share the loss
         bounds.append(_distribution(each, noise.delta, pure / _CELLS))
     return pure, min(bounds)
 
 
 def _renyi(each: Sequence[tuple[float, int]], delta: float) -> float:
-    """By Rényi divergences. They are convex in the shift, so the worst row has moved in one value: true of rows too."""
+    """Compose by Rényi divergences.
+
+    They are convex in the shift, so the worst row has moved in one value: this is valid for rows too.
+    """
     from dp_accounting import LaplaceDpEvent, rdp
 
     accountant = rdp.RdpAccountant(orders=_ORDERS)
@@ -61,7 +64,7 @@ def _renyi(each: Sequence[tuple[float, int]], delta: float) -> float:
 
 
 def _distribution(each: Sequence[tuple[float, int]], delta: float, cell: float) -> float:
-    """By the distribution of the privacy loss, rounded up to cells."""
+    """Compose by the distribution of the privacy loss, rounded up to cells."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     total = pld.identity(value_discretization_interval=cell)

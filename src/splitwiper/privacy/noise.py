@@ -1,11 +1,11 @@
 """Clipping and noise on activations, block by block (Algorithm 4, line 6: ``V* = V + DP(ε)``).
 
-Only float columns are clipped and get noise. **Integer and truth-value columns**, such as an attention mask, pass
+Only float columns are clipped and get noise. **Integer and boolean columns**, such as an attention mask, pass
 unchanged: nothing protects them.
 
 Notes:
     The half that computes the activations was trained on the rows, without noise. Epsilon holds for a row's own
-    activations given the half; what other rows' activations tell of this row through the half is not covered.
+    activations given the half; what other rows' activations reveal of this row through the half is not covered.
 
     Noise in floating point is not the noise of theory; see `splitwiper.privacy.sampling`.
 """
@@ -24,29 +24,29 @@ from splitwiper.errors import DataError
 from splitwiper.privacy.calibration import scale
 from splitwiper.privacy.clipping import clip_rows, row_factors
 from splitwiper.privacy.sampling import SAMPLERS, Scratch
-from splitwiper.privacy.sources import Source
+from splitwiper.privacy.sources import NoiseSource
 from splitwiper.seeding import Part
 
 BLOCK = 1 << 18
-"""Values that noise is drawn for at a time, so that memory is bounded and a block stays in the processor's cache."""
+"""Values per block of noise, so that memory is bounded and a block stays in the processor's cache."""
 _GPU_BLOCK = 1 << 22
-"""The same on a GPU, where a block must be worth its launches."""
+"""The same on a GPU, where a block must be large enough to be worth its kernel launches."""
 _GRID = 11
 
 
 def protect(
-    boundary: Mapping[str, Tensor], noise: Noise, source: Source, *, group: int | Tensor = 1
+    boundary: Mapping[str, Tensor], noise: Noise, source: NoiseSource, *, group: int | Tensor = 1
 ) -> dict[str, Tensor]:
-    """A batch of activations, clipped and with noise, as it may cross the cut.
+    """Clip a batch of activations and add noise, so that it may cross the cut.
 
-    Noise depends on the source's stream and a row's place or content alone, so batches may be cut anywhere. Random
-    words are made on the CPU; what is made of them, where the activations are.
+    Noise depends only on the source's stream and a row's place or content, so batches may be cut anywhere. Random
+    words are made on the CPU, and turned into noise on the activations' device.
 
     Args:
-        boundary: named tensors of as many rows. Check that they are finite first: an infinity is clipped.
+        boundary: named tensors with equal numbers of rows. Check that they are finite first: an infinity is clipped.
         noise: the settings.
-        source: where the rows' random words come from.
-        group: for the reading 'mean', how many rows have a row's masked label: one number, or one per row.
+        source: the source of the rows' random words.
+        group: the number of rows with a row's masked label, for the reading 'mean': one number, or one per row.
 
     Raises:
         DataError: columns differ in rows, or the source or ``group`` does not fit them.
@@ -68,13 +68,13 @@ def protect(
 
 
 def _name(noise: Noise, group: int | Tensor) -> list[Part]:
-    """The part of a stream for these settings: noise of two scales in one place would give the value away."""
+    """Name the part of a stream for these settings: noise of two scales from the same words would reveal the value."""
     numbers = [repr(v) for v in (noise.epsilon, noise.delta, noise.clip, noise.nonnegative)]
     return [noise.mechanism, noise.reading, *numbers, "" if isinstance(group, Tensor) else group]
 
 
 def _scales(noise: Noise, group: int | Tensor, rows: int) -> tuple[Tensor, Tensor]:
-    """Scale and grid of the noise, as float32: one, or one per row (rows × 1)."""
+    """Return scale and grid of the noise, as float32: one, or one per row (rows × 1)."""
     sizes = group.cpu().numpy() if isinstance(group, Tensor) else np.array([group])
     if sizes.shape not in ((1,), (rows,)) or sizes.dtype.kind != "i" or (sizes < 1).any():
         raise DataError(f"group must be a whole number ≥ 1, or one for each of the {rows} rows; it is {group!r}.")
@@ -86,7 +86,7 @@ def _scales(noise: Noise, group: int | Tensor, rows: int) -> tuple[Tensor, Tenso
 def _noisy(
     values: Tensor,
     noise: Noise,
-    source: Source,
+    source: NoiseSource,
     name: list[Part],
     scales: tuple[Tensor, Tensor],
     factors: Tensor | None,

@@ -1,14 +1,14 @@
-"""From random words to Laplace and Gaussian noise, in float32, on the device that has the activations.
+"""From random words to Laplace and Gaussian noise, in float32, on the activations' device.
 
-Logarithm and cosine are torch's: their last bits belong to the fingerprint (torch, device, instruction set). All else
-is exact or rounded once, so a draw depends on its words alone.
+Logarithm and cosine are torch's: their last bits belong to the fingerprint (torch, device, instruction set). Everything
+else is exact or rounded once, so a draw depends only on its words.
 
 Notes:
-    Noise in floating point is not the noise of theory (Mironov, CCS 2012): which low bits a sum can have tells of the
-    value below. So `noise.protect` rounds sums to a grid of 2⁻¹¹ to 2⁻¹⁰ of the scale, the same for every value. A
-    Laplace draw takes 48 bits and a Gaussian one 64, enough to reach all of the grid but for the last 1e-10 of the
-    noise's mass; noise ends at 33 scales or 6.66 deviations. It is meant against the published attack, and no proof:
-    count 1e-10 for each value towards δ. Who needs a proof to the last bit needs a discrete mechanism.
+    Noise in floating point is not the noise of theory (Mironov, CCS 2012): the low bits that a sum can have reveal
+    something of the value. So `noise.protect` rounds sums to a grid of 2⁻¹¹ to 2⁻¹⁰ of the scale, the same for every
+    value. A Laplace draw takes 48 bits and a Gaussian one 64, enough to reach all of the grid except for the last 1e-10
+    of the noise's mass; noise ends at 33 scales or 6.66 deviations. This is meant against the published attack, and is
+    not a proof: count 1e-10 for each value towards δ. A proof to the last bit needs a discrete mechanism.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from splitwiper.privacy.sources import Source
+from splitwiper.privacy.sources import NoiseSource
 from splitwiper.seeding import Part
 
 _SIGN = -(1 << 31)
@@ -28,29 +28,29 @@ _SIGN = -(1 << 31)
 
 
 class Scratch:
-    """Two float32 blocks that draws are made in, over and over: fresh memory costs more than the arithmetic."""
+    """Two float32 blocks that are reused for every draw: fresh memory costs more than the arithmetic."""
 
     def __init__(self, rows: int, width: int, device: torch.device) -> None:
         self._blocks = [torch.empty(rows, width, device=device) for _ in range(2)]
 
     def of(self, rows: int) -> Room:
-        """Room for the draws of so many rows."""
+        """Return working space for the draws of this many rows."""
         return Room(*(block[:rows] for block in self._blocks))
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where the draws of one block are made: rows × width, twice."""
+    """Working space for the draws of one block: rows × width, twice."""
 
     one: Tensor
     two: Tensor
 
 
-Sampler = Callable[[Source, Sequence[Part], int, Room], Tensor]
+Sampler = Callable[[NoiseSource, Sequence[Part], int, Room], Tensor]
 
 
-def laplace(source: Source, name: Sequence[Part], first: int, room: Room) -> Tensor:
-    """Laplace noise of scale 1 for the rows from ``first`` on, by the inverse of its distribution.
+def laplace(source: NoiseSource, name: Sequence[Part], first: int, room: Room) -> Tensor:
+    """Draw Laplace noise of scale 1 for the rows from ``first`` on, by inverting its distribution function.
 
     A first word of 32 bits and a second of 16 make a number in [-1, 1] that is never 0, because the second is odd.
     """
@@ -64,8 +64,8 @@ def laplace(source: Source, name: Sequence[Part], first: int, room: Room) -> Ten
     return out
 
 
-def gaussian(source: Source, name: Sequence[Part], first: int, room: Room) -> Tensor:
-    """Gaussian noise of deviation 1 for the rows from ``first`` on, from two words each (Box and Muller's cosine)."""
+def gaussian(source: NoiseSource, name: Sequence[Part], first: int, room: Room) -> Tensor:
+    """Draw Gaussian noise of deviation 1 for the rows from ``first`` on, from two words each (Box–Muller, cosine)."""
     radius, out = room.one, room.two
     rows, width = radius.shape
     _fill(radius, source.words([*name, "first"], "<i4", first=first, rows=rows, width=width))
@@ -75,7 +75,7 @@ def gaussian(source: Source, name: Sequence[Part], first: int, room: Room) -> Te
 
 
 def _fill(block: Tensor, words: Tensor) -> None:
-    """Words as numbers: they travel as they are, and become floats where the block is."""
+    """Copy words to a block as numbers: they are transferred as integers, and become floats on the block's device."""
     block.copy_(words.to(block.device))
 
 

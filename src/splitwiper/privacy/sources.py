@@ -1,8 +1,8 @@
-"""Which random words a row gets: by its place in a shard, or by its content.
+"""Sources of a row's random words: by its place in a shard, or by its content.
 
-Uploads go by place. The stream's name holds a digest of the surviving rows, so every generation has fresh noise and a
+Uploads go by place. The stream's name holds a digest of the surviving rows, so every generation has fresh noise, and a
 run that never had the forgotten rows has the same. Predictions go by content: asking again gives the same noise, so
-nobody averages it away by asking often, and it spends nothing new.
+nobody can average it away by asking often, and it spends nothing new.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from splitwiper.seeding import Part, encode
 from splitwiper.wire.columns import Array
 
 
-class Source(Protocol):
-    """Random words for the rows of a batch, the same however rows are cut into batches."""
+class NoiseSource(Protocol):
+    """A source of random words for the rows of a batch, the same however rows are divided into batches."""
 
     def words(self, name: Sequence[Part], kind: str, *, first: int, rows: int, width: int) -> Tensor:
-        """Integers of NumPy's ``kind`` for ``rows`` rows of the batch from ``first`` on: rows × width."""
+        """Return integers of NumPy's ``kind`` for ``rows`` rows of the batch from ``first`` on: rows × width."""
 
     def check(self, rows: int) -> None:
         """Refuse a batch that this source has no words for."""
@@ -34,45 +34,45 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class ByPlace:
-    """Words by the number a row has in its shard; copies of a row under several codes are rows of their own."""
+    """Words by a row's number in its shard; copies of a row under several codes are separate rows."""
 
     stream: SecureStream
     start: int = 0
     """The number of the batch's first row."""
 
     def words(self, name: Sequence[Part], kind: str, *, first: int, rows: int, width: int) -> Tensor:
-        """See `Source`."""
+        """See `NoiseSource`."""
         words = self.stream.part(*name).words((self.start + first) * width, rows * width, kind)
         return torch.from_numpy(words).reshape(rows, width)
 
     def check(self, rows: int) -> None:
-        """See `Source`."""
+        """See `NoiseSource`."""
         if self.start < 0:
             raise DataError(f"the batch starts at row {self.start}: rows of a shard are counted from 0.")
 
 
 @dataclass(frozen=True)
 class ByContent:
-    """Words by what a row is (see `row_contents`)."""
+    """Words by a row's content (see `row_contents`)."""
 
     stream: SecureStream
     contents: Sequence[bytes]
 
     def words(self, name: Sequence[Part], kind: str, *, first: int, rows: int, width: int) -> Tensor:
-        """See `Source`."""
+        """See `NoiseSource`."""
         part, out = self.stream.part(*name), np.empty((rows, width), kind)
         for row, content in enumerate(self.contents[first : first + rows]):
             out[row] = part.part(content).words(0, width, kind)
         return torch.from_numpy(out)
 
     def check(self, rows: int) -> None:
-        """See `Source`."""
+        """See `NoiseSource`."""
         if rows != len(self.contents):
             raise DataError(f"{rows} rows came with the contents of {len(self.contents)}: give one for each.")
 
 
 def row_contents(inputs: Mapping[str, Tensor | Array]) -> list[bytes]:
-    """A digest of every row's inputs: names, types, shapes and bytes."""
+    """Return a digest of every row's inputs: names, types, shapes and bytes."""
     arrays = {n: np.ascontiguousarray(v.cpu() if isinstance(v, Tensor) else v) for n, v in sorted(inputs.items())}
     counts = {len(a) for a in arrays.values()}
     if len(counts) != 1:

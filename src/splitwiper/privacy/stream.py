@@ -1,8 +1,8 @@
 """Cryptographic random bytes: AES-256 in counter mode, under a key derived from the client's.
 
-A stream has a name, and any place in it can be read without what lies before. Without the client's key its bytes
-cannot be told from random ones; with it they can be computed again, which is what exactness needs. No generator of
-torch, NumPy or Python is involved.
+A stream has a name, and can be read at any place without reading what comes before. Without the client's key its bytes
+cannot be distinguished from random ones; with it they can be computed again, which exactness requires. No generator
+of torch, NumPy or Python is involved.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class SecureStream:
     """A named stream of secret random words.
 
     Notes:
-        Two different values under the same stream and place are as good as sent in the clear, for their difference
-        is. So a name must hold everything that the values are computed from.
+        Two different values with noise from the same stream and place are as good as sent in the clear, since their
+        difference is. So a name must contain everything that the values are computed from.
     """
 
     secret: bytes = field(repr=False)
 
     def part(self, *name: Part) -> SecureStream:
-        """A stream of its own within this one."""
+        """Return a separate stream within this one."""
         return SecureStream(mac(self.secret, "part", *name))
 
     def words(self, start: int, count: int, kind: str = "<i4") -> Array:
-        """Words ``start`` to ``start + count`` of a stream of integers, of 32 bits or as ``kind`` says."""
+        """Return words ``start`` to ``start + count`` of a stream of integers, of 32 bits or as ``kind`` says."""
         per = _BLOCK // np.dtype(kind).itemsize
         lead = start % per
         raw = np.empty(lead + count, kind)
@@ -57,16 +57,16 @@ class SecureStream:
 
 
 def secure_stream(key: bytes, purpose: str, *content: Part) -> SecureStream:
-    """The stream of a client's key, a purpose, and the content that is released.
+    """Return the stream for a client's key, a purpose, and the released content.
 
     Args:
         key: the client's secret key.
-        purpose: what the noise is for, as 'upload' or 'predict'.
-        content: all that the released values depend on: a digest of the surviving rows for an upload, and in either
-            case of the frozen half.
+        purpose: the use of the noise, such as 'upload' or 'predict'.
+        content: everything that the released values depend on: a digest of the surviving rows for an upload, and in
+            either case of the frozen half.
 
     Raises:
-        ConfigError: the package for it is not installed, or the key is too short to be one.
+        ConfigError: the package for it is not installed, or the key is too short.
     """
     check_noise("laplace")
     if len(key) < 16:
@@ -77,7 +77,7 @@ def secure_stream(key: bytes, purpose: str, *content: Part) -> SecureStream:
 
 
 def check_noise(noise: Noise | str) -> None:
-    """Refuse a mechanism that cannot be used here.
+    """Refuse a mechanism that is not available here.
 
     Raises:
         ConfigError: its library is not installed.

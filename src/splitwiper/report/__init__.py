@@ -1,30 +1,30 @@
 """The HTML report: one self-contained page about what was learned, forgotten and verified.
 
-``render`` turns a :class:`Story` into a page that needs no network and no script; ``write_report`` puts it in a
-file. Nothing here trains or reads a run folder: whoever has the facts fills in a story.
+``render`` turns a :class:`ReportData` into a page that needs no network and no script; ``write_report`` puts it in a
+file. Nothing here trains or reads a run folder: the caller fills in the `ReportData`.
 """
 
-from splitwiper.report.page import render, write_report
-from splitwiper.report.story import (
+from splitwiper.report.data import (
     Accuracy,
-    Check,
-    ClientStory,
     Remain,
-    Request,
-    ServerStory,
-    Story,
-    Verification,
+    ReportData,
+    ReportedCheck,
+    ReportedClient,
+    ReportedRequest,
+    ReportedServer,
+    ReportedVerification,
 )
+from splitwiper.report.page import render, write_report
 
 __all__ = [
     "Accuracy",
-    "Check",
-    "ClientStory",
     "Remain",
-    "Request",
-    "ServerStory",
-    "Story",
-    "Verification",
+    "ReportData",
+    "ReportedCheck",
+    "ReportedClient",
+    "ReportedRequest",
+    "ReportedServer",
+    "ReportedVerification",
     "render",
     "write_report",
 ]

@@ -1,4 +1,4 @@
-"""Axes of charts: from values to places, linear or logarithmic, with round numbers or names beside them."""
+"""Axes of charts: from values to positions, linear or logarithmic, with round numbers or names beside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Show = Callable[[float], str]
 
 
 def plainly(value: float) -> str:
-    """A number as an axis has it.
+    """Format a number for an axis.
 
     >>> plainly(1500.0), plainly(0.05), plainly(0.0)
     ('1,500', '0.05', '0')
@@ -21,7 +21,7 @@ def plainly(value: float) -> str:
 
 
 def share(value: float) -> str:
-    r"""A share as an axis has it.
+    r"""Format a share for an axis, in per cent.
 
     >>> share(0.25)
     '25\xa0%'
@@ -31,15 +31,15 @@ def share(value: float) -> str:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
+    """The settings of one axis.
 
     Attributes:
-        title: what it measures, with its unit.
-        show: how a value is written.
-        log: logarithmic; zero and less lie at its foot, which then says 0.
-        low: it begins there or lower.
-        high: it ends there or higher.
-        marks: values to mark, and their names, in place of round numbers; the axis reaches to all of them.
+        title: the quantity, with its unit.
+        show: formats a value.
+        log: logarithmic; zero and negative values are at its foot, which is then marked 0.
+        low: the axis begins there or lower.
+        high: the axis ends there or higher.
+        marks: values to mark, with their names, instead of round numbers; the axis reaches to all of them.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Axis:
 
 
 class Scale:
-    """From values to places on a drawing."""
+    """Maps values to positions on a drawing."""
 
     def __init__(self, axis: Axis, values: Iterable[float], start: float, end: float) -> None:
         found = [v for v in values if math.isfinite(v)] + list(axis.marks or ())
@@ -68,7 +68,7 @@ class Scale:
             self._low, self._high = _round(found, axis)
 
     def at(self, value: float) -> float:
-        """The place of a value; what lies outside is put on the edge."""
+        """Return the position of a value; values outside are put on the edge."""
         foot = 0.14 if self.zero else 0.0
         if self.log and value <= 0:
             return self._start
@@ -77,7 +77,7 @@ class Scale:
         return self._start + (foot + (1 - foot) * min(max(part, 0.0), 1.0)) * (self._end - self._start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Values to mark, with their names."""
+        """Return values to mark, with their labels."""
         if self.axis.marks is not None:
             return list(self.axis.marks.items())
         if not self.log:
@@ -99,7 +99,7 @@ def _steps(span: float) -> list[float]:
 
 
 def _round(found: Sequence[float], axis: Axis) -> tuple[float, float]:
-    """Round ends of a linear axis."""
+    """Return round ends for a linear axis."""
     low, high = min(found, default=0.0), max(found, default=1.0)
     if high - low < 1e-12:
         room = abs(high) / 2 or 1.0

@@ -15,7 +15,7 @@ from splitwiper.report.markup import Markup, el
 from splitwiper.report.svg import stroke, svg, text
 
 STYLES = 8
-"""So many series can be told apart."""
+"""The number of styles that can be distinguished."""
 STYLE = """
 :root { --s0: #0072b2; --s1: #c04f00; --s2: #00805e; --s3: #a0447a; --s4: #946300; --s5: #2b8cc4; --s6: #333a41;
   --s7: #77818b; }
@@ -40,7 +40,7 @@ svg .remark-line { fill: var(--ink); font-size: 11.5px; font-style: italic; }
 svg.sample { display: inline-block; flex: none; width: 36px; height: 14px; margin-right: .5em; }
 @media screen and (max-width: 44rem) { .panels { grid-template-columns: 1fr; } }
 """
-"""Added to a page's style sheet by whoever draws charts."""
+"""Style sheet that pages with charts add to their own."""
 DASHES = ("", "8 4", "2 4", "10 3 2 3", "5 3", "1 4", "14 4", "6 2 1 2 1 2")
 _CROSS = (
     *((-0.4, -1.2), (0.4, -1.2), (0.4, -0.4), (1.2, -0.4), (1.2, 0.4), (0.4, 0.4)),
@@ -52,7 +52,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 24.0, 44.0
 
 @dataclass(frozen=True)
 class Spot:
-    """A point: where, how much, the deviation over seeds, and whether a line leads to it from the one before."""
+    """A point: position, value, deviation over seeds, and whether a line leads to it from the previous one."""
 
     x: float
     y: float | None
@@ -67,7 +67,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together; ``style`` picks colour, marker and dash."""
+    """Points of one series; ``style`` selects colour, marker and dash."""
 
     name: str
     spots: tuple[Spot, ...]
@@ -75,7 +75,7 @@ class Series:
 
 
 def marker(x: float, y: float, style: int, tip: str = "", *, hollow: bool = False, size: float = 4.6) -> Markup:
-    """A series' sign: circle, square, triangles, diamond or cross; the last two are hollow."""
+    """Draw a series' marker: circle, square, triangles, diamond or cross; the last two are hollow."""
     kind, turn = f"spot c{style % STYLES}", style % STYLES
     hollow = hollow or turn >= 6
     inside = [el("title", tip)] if tip else []
@@ -95,7 +95,7 @@ def marker(x: float, y: float, style: int, tip: str = "", *, hollow: bool = Fals
 
 
 def key(names: Mapping[str, int], *, hollow: Iterable[str] = (), lines: bool = True) -> Markup:
-    """A legend: the sample of each style, and its name."""
+    """Draw a legend: a sample of each style, and its name."""
     bare = set(hollow)
     return el(
         "ul",
@@ -132,13 +132,13 @@ def lines(
     bands: bool = False,
     reference: float | None = None,
 ) -> Markup:
-    """Lines over a number, 380 wide: fits a phone and half a desktop page.
+    """Draw lines over a number, 380 wide: fits a phone and half the width of a full page.
 
     Args:
-        series: at most `STYLES` can be told apart.
-        label: what the chart shows, for who cannot see it.
-        x: across.
-        y: up.
+        series: at most `STYLES` can be distinguished.
+        label: describes the chart for readers who cannot see it.
+        x: the horizontal axis.
+        y: the vertical axis.
         bands: show deviations as bands, for many points; bars otherwise.
         reference: a value to draw a line at.
     """
@@ -173,7 +173,7 @@ def lines(
 
 
 def frame(across: Scale, up: Scale) -> list[Markup]:
-    """Grid, axes and their titles."""
+    """Draw the grid, the axes and their titles."""
     left, right, floor = _LEFT, WIDTH - _RIGHT, HEIGHT - _BOTTOM
     parts = []
     for value, name in up.ticks():
@@ -190,7 +190,7 @@ def frame(across: Scale, up: Scale) -> list[Markup]:
 
 
 def whisker(spot: Spot, x: float, up: Scale, style: int) -> Markup:
-    """The deviation over seeds, as an upright bar; nothing where there is none."""
+    """Draw the deviation over seeds as an upright bar; nothing if there is none."""
     if not spot.around or spot.y is None:
         return Markup("")
     low, high = up.at(spot.y - spot.around), up.at(spot.y + spot.around)
@@ -207,7 +207,7 @@ def _band(spots: Sequence[Spot], style: int, across: Scale, up: Scale) -> Markup
 
 def _ends(spot: Spot) -> tuple[float, ...]:
     y, around = spot.y or 0.0, spot.around or 0.0
-    return (y, y + around) if y - around <= 0 else (y - around, y + around)  # a logarithmic axis has no room below 0
+    return (y, y + around) if y - around <= 0 else (y - around, y + around)  # a logarithmic axis needs values > 0
 
 
 def _named(axis: Axis, value: float) -> str:

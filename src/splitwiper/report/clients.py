@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from splitwiper.formats import NONE, count, plural, seconds, size
 from splitwiper.report import svg
+from splitwiper.report.data import ReportData, ReportedClient
 from splitwiper.report.markup import Markup, el
 from splitwiper.report.parts import figure, legend, num, row_head, scroll, section, table, td, th, tr
-from splitwiper.report.story import ClientStory, Story
-from splitwiper.report.words import mark
+from splitwiper.report.text import mark
 from splitwiper.wire import Spent
 
 STEPS = 5
-"""Shades of the table of counts."""
+"""Number of shades in the table of counts."""
 
 ASKED = "asked"
-"""The remark beside the client whose request it was."""
+"""The remark at the client that made the request."""
 
 
-def costs(story: Story) -> Markup:
-    """What everybody spent, as bars and as a table."""
+def costs(story: ReportData) -> Markup:
+    """Show what everybody spent, as bars and as a table."""
     times = [
-        *(svg.Pair(c.name, c.learn.seconds, c.unlearn.seconds, _asked(c)) for c in story.clients),
-        svg.Pair("Server", story.server.learn_seconds, story.server.unlearn_seconds),
+        *(svg.SvgPair(c.name, c.learn.seconds, c.unlearn.seconds, _asked(c)) for c in story.clients),
+        svg.SvgPair("Server", story.server.learn_seconds, story.server.unlearn_seconds),
     ]
-    traffic = [svg.Pair(c.name, float(c.learn.traffic), float(c.unlearn.traffic), _asked(c)) for c in story.clients]
+    traffic = [svg.SvgPair(c.name, float(c.learn.traffic), float(c.unlearn.traffic), _asked(c)) for c in story.clients]
     series = ("Learning", "Unlearning")
     time_bars = svg.rows(
         times,
@@ -47,11 +47,11 @@ def costs(story: Story) -> Markup:
     return section(2, "Who did what", el("p", _lead(story)), legend(*series), figure(two), box)
 
 
-def _asked(client: ClientStory) -> str:
+def _asked(client: ReportedClient) -> str:
     return ASKED if client.requester else ""
 
 
-def _lead(story: Story) -> str:
+def _lead(story: ReportData) -> str:
     others = len(story.others)
     idle = sum(c.unlearn == Spent() for c in story.others)
     if not others:
@@ -62,7 +62,7 @@ def _lead(story: Story) -> str:
     return f"Of {plural(others, 'other client')}, {count(idle)} had no work with the unlearning."
 
 
-def _cost_table(story: Story) -> Markup:
+def _cost_table(story: ReportData) -> Markup:
     head = (
         tr(
             th("Client", rowspan=2),
@@ -112,8 +112,8 @@ def _spent(spent: Spent) -> tuple[Markup, Markup, Markup]:
     return num(seconds(spent.seconds)), num(size(spent.bytes_up)), num(size(spent.bytes_down))
 
 
-def holdings(story: Story) -> Markup:
-    """Who held which labels before the request, shaded by count."""
+def holdings(story: ReportData) -> Markup:
+    """Show which labels each client held before the request, shaded by count."""
     title, labels = "Who held which labels", story.labels
     if not labels:
         return section(3, title, el("p", "No counts per label were given.", class_="empty"))
@@ -129,7 +129,7 @@ def holdings(story: Story) -> Markup:
     return section(3, title, scroll(heat, "Row counts per client and label"), note)
 
 
-def _cell(story: Story, client: ClientStory, label: str, most: int) -> Markup:
+def _cell(story: ReportData, client: ReportedClient, label: str, most: int) -> Markup:
     rows = client.labels_before.get(label, 0)
     shade = f"n h{1 + (STEPS * rows - 1) // most if rows > 0 else 0}"
     if not rows:
@@ -142,7 +142,7 @@ def _cell(story: Story, client: ClientStory, label: str, most: int) -> Markup:
     return td(count(rows), shade)
 
 
-def _heat_note(story: Story) -> str:
+def _heat_note(story: ReportData) -> str:
     start = "Rows per label before the request; the stronger the colour, the more rows."
     asked = f"{plural(story.request.rows, 'row')} forgotten at the request of ‘{story.request.client}’"
     if story.request.level == "sample":

@@ -1,4 +1,4 @@
-"""The last sections: verification, what remains, what is guaranteed, technical details."""
+"""The last sections: verification, remaining files, guarantees, technical details."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from splitwiper.formats import count, moment, plural, size
+from splitwiper.report.data import ReportData
 from splitwiper.report.markup import Markup, el, join
 from splitwiper.report.parts import facts, num, pill, row_head, scroll, section, table, td, th, tr
-from splitwiper.report.story import Story
-from splitwiper.report.words import GUARANTEED, NOT_GUARANTEED
+from splitwiper.report.text import GUARANTEED, NOT_GUARANTEED
 
 
-def checks(story: Story) -> Markup:
-    """How it was verified."""
+def checks(story: ReportData) -> Markup:
+    """Show how the result was verified."""
     result = story.verification
     lead = el(
         "p",
@@ -30,8 +30,8 @@ def checks(story: Story) -> Markup:
     return section(5, "How it was verified", lead, scroll(table(head, body, caption=what, class_="prose"), what))
 
 
-def remains(story: Story) -> Markup:
-    """What is still on disk, and why."""
+def remains(story: ReportData) -> Markup:
+    """Show which files remain on disk, and why."""
     title = "What remains on disk, and why"
     if not story.remains:
         return section(6, title, el("p", "Nothing was listed.", class_="empty"))
@@ -52,8 +52,8 @@ def _stored(what: str, files: int, in_bytes: int, why: str) -> Markup:
     )
 
 
-def guarantees(story: Story) -> Markup:
-    """What may and what may not be concluded."""
+def guarantees(story: ReportData) -> Markup:
+    """Show what may and what may not be concluded."""
     outcome = story.verification.outcome
     return section(
         7,
@@ -67,8 +67,8 @@ def guarantees(story: Story) -> Markup:
     )
 
 
-def technical(story: Story) -> Markup:
-    """Everything needed to repeat it."""
+def technical(story: ReportData) -> Markup:
+    """Show everything needed to repeat the run."""
     about = (
         ("Data", story.dataset),
         ("Clients", f"{plural(len(story.client_names), 'client')}: {', '.join(story.client_names)}"),
@@ -94,7 +94,7 @@ def technical(story: Story) -> Markup:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for, in one that is the same every time."""
+    """Convert a value that JSON cannot represent to one that is the same every time."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (set, frozenset)):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from splitwiper.formats import NONE, moment, percent, plural, seconds, size
+from splitwiper.report.data import ReportData
 from splitwiper.report.markup import Markup, el, join
-from splitwiper.report.story import Story
-from splitwiper.report.words import GLYPH, verdict
+from splitwiper.report.text import GLYPH, verdict
 from splitwiper.wire import Spent
 
 
-def masthead(story: Story) -> Markup:
-    """Title, and the verdict in plain words."""
+def masthead(story: ReportData) -> Markup:
+    """Show the title, and the verdict in plain words."""
     said, tone = verdict(story), story.verification.outcome
     header = el(
         "header",
@@ -33,8 +33,8 @@ def masthead(story: Story) -> Markup:
     return join((header, box))
 
 
-def key_figures(story: Story) -> Markup:
-    """Four numbers."""
+def key_figures(story: ReportData) -> Markup:
+    """Show four key figures."""
     own = story.requester.unlearn.seconds if story.requester else 0.0
     server = story.server.unlearn_seconds
     learned = sum(c.learn.seconds for c in story.clients) + story.server.learn_seconds
@@ -67,8 +67,8 @@ def _tile(name: str, value: str, note: str) -> Markup:
     return el("div", el("dt", name), el("dd", value, class_="value"), el("dd", note, class_="small"))
 
 
-def _spared(story: Story) -> tuple[str, str]:
-    """What the unlearning cost those who did not ask."""
+def _spared(story: ReportData) -> tuple[str, str]:
+    """Return what the unlearning cost the other clients, and a remark."""
     if not story.others:
         return NONE, "There were no other clients."
     them = "the other client" if len(story.others) == 1 else f"the other {plural(len(story.others), 'client')}"

@@ -6,19 +6,19 @@ import math
 
 from splitwiper.formats import NONE, listed, percent, plural
 from splitwiper.report import svg
+from splitwiper.report.data import ReportData
 from splitwiper.report.markup import Markup, el
 from splitwiper.report.parts import figure, legend, section
-from splitwiper.report.story import Story
-from splitwiper.report.words import mark
+from splitwiper.report.text import mark
 
 UPRIGHT = 10
-"""With more labels than this the bars lie down."""
+"""With more labels than this, bars are horizontal."""
 
 
-def accuracy(story: Story) -> Markup:
-    """Accuracy per label, before and after."""
+def accuracy(story: ReportData) -> Markup:
+    """Show accuracy per label, before and after."""
     title, old, new = "Accuracy per label", story.before.per_label, story.after.per_label
-    pairs = [svg.Pair(n, old.get(n), new.get(n), mark(story, n)) for n in dict.fromkeys((*old, *new))]
+    pairs = [svg.SvgPair(n, old.get(n), new.get(n), mark(story, n)) for n in dict.fromkeys((*old, *new))]
     if not pairs:
         return section(1, title, el("p", "No accuracy per label was measured.", class_="empty"))
     gone = [n for n in story.asked_labels if n in old and n not in new]
@@ -29,8 +29,8 @@ def accuracy(story: Story) -> Markup:
     return section(1, title, key, figure(*_bars(pairs), caption=caption))
 
 
-def _bars(pairs: list[svg.Pair]) -> list[Markup]:
-    """Upright on a wide page and lying on a phone; many labels lie in two halves that stack on a phone."""
+def _bars(pairs: list[svg.SvgPair]) -> list[Markup]:
+    """Draw vertical bars on a wide page and horizontal ones on a phone; many labels form two halves, stacked there."""
     series = ("Before", "After")
     say = f"Bar chart: test accuracy before and after unlearning, {plural(len(pairs), 'label')}"
     if len(pairs) <= UPRIGHT:
@@ -45,12 +45,12 @@ def _bars(pairs: list[svg.Pair]) -> list[Markup]:
     return [el("div", *parts, class_="two")]
 
 
-def loss(story: Story) -> Markup:
-    """The server's training loss per epoch, at learning and at unlearning."""
+def loss(story: ReportData) -> Markup:
+    """Show the server's training loss per epoch, at learning and at unlearning."""
     title, server = "Training loss", story.server
     curves = [
-        svg.Line("learning", server.loss_before, "first"),
-        svg.Line("unlearning", server.loss_after, "second"),
+        svg.SvgLine("learning", server.loss_before, "first"),
+        svg.SvgLine("unlearning", server.loss_after, "second"),
     ]
     epochs = plural(server.epochs, "epoch")
     if not any(math.isfinite(v) for curve in curves for v in curve.values):

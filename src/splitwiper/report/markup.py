@@ -17,7 +17,7 @@ class Markup(str):
 
 
 def clean(text: str) -> str:
-    r"""Replace what no document can or should contain by a visible mark.
+    r"""Replace characters that no document can or should contain by a visible mark.
 
     >>> clean("a\x00b") == "a\ufffdb"
     True
@@ -26,7 +26,7 @@ def clean(text: str) -> str:
 
 
 def escape(text: str) -> Markup:
-    """Escape text; leave markup alone.
+    """Escape plain text; return markup unchanged.
 
     >>> escape("<b>")
     '&lt;b&gt;'
@@ -35,7 +35,7 @@ def escape(text: str) -> Markup:
 
 
 def join(parts: Iterable[str]) -> Markup:
-    """Concatenate, escaping whatever is plain text."""
+    """Concatenate parts, escaping plain text."""
     return Markup("".join(escape(part) for part in parts))
 
 
@@ -46,7 +46,7 @@ def _value(value: object) -> str:
 
 
 def el(name: str, *children: str, **attributes: object) -> Markup:
-    """One element. ``class_`` means class, ``aria_label`` aria-label; attributes that are ``None`` are left out.
+    """Build one element. ``class_`` means class, ``aria_label`` aria-label; attributes that are ``None`` are left out.
 
     >>> el("td", "1 < 2", class_="n", title=None)
     '<td class="n">1 &lt; 2</td>'

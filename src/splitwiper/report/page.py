@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from splitwiper.report.clients import costs, holdings
+from splitwiper.report.data import ReportData
 from splitwiper.report.evidence import checks, guarantees, remains, technical
 from splitwiper.report.headline import key_figures, masthead
 from splitwiper.report.learning import accuracy, loss
 from splitwiper.report.markup import Markup, el, join
-from splitwiper.report.story import Story
 from splitwiper.report.style import CSS
 
-SECTIONS: tuple[Callable[[Story], Markup], ...] = (
+SECTIONS: tuple[Callable[[ReportData], Markup], ...] = (
     key_figures,
     accuracy,
     costs,
@@ -35,28 +35,28 @@ _META = Markup(
 )
 
 
-def render(story: Story) -> str:
-    """The report as one HTML document.
+def render(story: ReportData) -> str:
+    """Render the report as one HTML document.
 
-    A pure function: the same story gives the same bytes. The page loads nothing and runs nothing.
+    A pure function: the same data give the same bytes. The page loads nothing and runs nothing.
     """
     return document(story.title, masthead(story), *(join(("\n", part(story))) for part in SECTIONS), "\n")
 
 
 def document(title: str, *parts: str, style: str = "") -> str:
-    """A page that loads nothing and runs nothing, with a style sheet of its own added to the report's."""
+    """Build a page that loads nothing and runs nothing, with an additional style sheet."""
     head = el("head", _META, el("title", title), "\n", el("style", Markup(CSS + style)))
     footer = el("footer", el("p", "Written by SplitWiper. This page is complete in itself: it loads nothing."))
     return f"<!DOCTYPE html>\n{el('html', head, el('body', el('main', *parts, footer)), lang='en-GB')}\n"
 
 
-def write_report(path: Path, story: Story, *, write: Callable[[Path, str], object] | None = None) -> Path:
+def write_report(path: Path, story: ReportData, *, write: Callable[[Path, str], object] | None = None) -> Path:
     """Write the report to ``path`` and return it.
 
     Args:
         path: The file; its folder must exist.
-        story: What to tell.
-        write: How to put text into a file; plain UTF-8 unless given.
+        story: The report's data.
+        write: Writes text to a file; plain UTF-8 by default.
     """
     text = render(story)
     if write is None:

@@ -5,43 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from splitwiper.report.markup import Markup, el, join
-from splitwiper.report.words import GLYPH, SHORT
+from splitwiper.report.text import GLYPH, SHORT
 
 
 def section(number: int, title: str, *body: str) -> Markup:
-    """A numbered section, so that people can refer to it."""
+    """Build a numbered section, so that people can refer to it."""
     key = f"section-{number}"
     heading = el("h2", el("span", str(number), class_="number"), title, id=key)
     return el("section", heading, *body, aria_labelledby=key)
 
 
 def scroll(table: Markup, label: str) -> Markup:
-    """A box in which a wide table scrolls by itself, also with the keyboard."""
+    """Build a box in which a wide table scrolls by itself, also with the keyboard."""
     return el("div", table, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 
 def th(*content: str, **attributes: object) -> Markup:
-    """A column heading."""
+    """Build a column heading."""
     return el("th", *content, scope=attributes.pop("scope", "col"), **attributes)
 
 
 def row_head(*content: str) -> Markup:
-    """A row heading."""
+    """Build a row heading."""
     return th(*content, scope="row")
 
 
 def td(content: str, class_: str | None = None, *, label: str | None = None) -> Markup:
-    """A cell; ``class_="n"`` sets numbers to the right, ``label`` stands before it where rows are stacked."""
+    """Build a cell; ``class_="n"`` aligns numbers right, ``label`` precedes the content where rows are stacked."""
     return el("td", content, class_=class_, data_label=label)
 
 
 def num(content: str, *, label: str | None = None) -> Markup:
-    """A cell with a number; a plain zero is set apart."""
+    """Build a cell with a number; a plain zero has a style of its own."""
     return td(content, "n zero" if content == "0" else "n", label=label)
 
 
 def table(head: Iterable[Markup], body: Iterable[Markup], *, caption: str, **more: object) -> Markup:
-    """A table from its heading rows and body rows; the caption is for screen readers."""
+    """Build a table from its heading rows and body rows; the caption is for screen readers."""
     return el(
         "table",
         el("caption", caption, class_="unseen"),
@@ -52,12 +52,12 @@ def table(head: Iterable[Markup], body: Iterable[Markup], *, caption: str, **mor
 
 
 def tr(*cells: Markup, class_: str | None = None) -> Markup:
-    """A table row."""
+    """Build a table row."""
     return el("tr", *cells, class_=class_)
 
 
 def legend(first: str, second: str, *, lines: bool = False) -> Markup:
-    """What the two kinds of bars or lines mean."""
+    """Build a legend for the two kinds of bars or lines."""
     kind = "stroke" if lines else "swatch"
     return el(
         "ul",
@@ -68,12 +68,12 @@ def legend(first: str, second: str, *, lines: bool = False) -> Markup:
 
 
 def figure(*drawings: Markup, caption: str = "") -> Markup:
-    """Drawings with a caption below."""
+    """Build a figure of drawings with a caption below."""
     return el("figure", *drawings, *([el("figcaption", caption)] if caption else []))
 
 
 def facts(pairs: Mapping[str, str] | Sequence[tuple[str, str]], *, mono: bool = False) -> Markup:
-    """Names and values, one below the other on a phone."""
+    """Build a list of names and values, stacked on a phone."""
     items = pairs.items() if isinstance(pairs, Mapping) else pairs
     return el(
         "dl",
@@ -83,7 +83,7 @@ def facts(pairs: Mapping[str, str] | Sequence[tuple[str, str]], *, mono: bool = 
 
 
 def pill(outcome: str) -> Markup:
-    """An outcome as a coloured word with a sign; unknown words are shown as they are, uncoloured."""
+    """Show an outcome as a coloured word with a symbol; unknown outcomes are shown as they are, uncoloured."""
     tone = outcome if outcome in SHORT else "plain"
     glyph = [el("span", GLYPH[outcome], class_="glyph", aria_hidden="true")] if outcome in GLYPH else []
     return el("span", *glyph, SHORT.get(outcome, outcome), class_=f"pill {tone}")

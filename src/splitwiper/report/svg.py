@@ -18,8 +18,8 @@ Show = Callable[[float | None], str]
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One group of two bars. ``mark`` is a short remark that also highlights the group."""
+class SvgPair:
+    """A group of two bars. ``mark`` is a short remark that also highlights the group."""
 
     name: str
     first: float | None
@@ -28,7 +28,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Line:
+class SvgLine:
     """One line of a line chart; values that are not finite leave a gap."""
 
     name: str
@@ -38,12 +38,12 @@ class Line:
 
 
 def svg(width: float, height: float, label: str, *parts: Markup, class_: str | None = None) -> Markup:
-    """A scalable drawing with an accessible name."""
+    """Build a scalable drawing with an accessible name."""
     return el("svg", *parts, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=label, class_=class_)
 
 
 def text_width(text: str, em: float) -> float:
-    """A safe estimate of how wide a text is set at ``em`` pixels."""
+    """Estimate, generously, the width of a text set at ``em`` pixels."""
     return em * sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.58 for c in text)
 
 
@@ -61,7 +61,7 @@ def fit(text: str, width: float, em: float) -> str:
 
 
 def ticks(top: float, most: int = 5) -> list[float]:
-    """Round steps from 0 to at least ``top``.
+    """Return round steps from 0 to at least ``top``.
 
     >>> ticks(2.3)
     [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
@@ -74,32 +74,32 @@ def ticks(top: float, most: int = 5) -> list[float]:
 
 
 def text(x: float, y: float, words: str, class_: str, *, anchor: str = "start", full: str = "") -> Markup:
-    """A line of text; ``full`` becomes its tooltip where the text was shortened."""
+    """Draw a line of text; ``full`` becomes its tooltip if the text was shortened."""
     tip = [el("title", full)] if full and full != words else []
     return el("text", *tip, words, x=x, y=y, class_=class_, text_anchor=None if anchor == "start" else anchor)
 
 
 def stroke(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """A straight line."""
+    """Draw a straight line."""
     return el("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def share(value: float | None, top: float) -> float:
-    """How much of the axis a value takes, between 0 and 1."""
+    """Return the share of the axis that a value takes, between 0 and 1."""
     if value is None or not math.isfinite(value) or top <= 0:
         return 0.0
     return min(max(value / top, 0.0), 1.0)
 
 
 def _bar(x: float, y: float, width: float, height: float, style: str, tip: str) -> Markup:
-    # The outline lies inside the rectangle, so a hollow bar is exactly as long as a solid one.
+    # The outline is inside the rectangle, so a hollow bar is exactly as long as a solid one.
     if style == "first":
         x, y, width, height = x + 0.5, y + 0.5, max(width - 1, 0.5), max(height - 1, 0.5)
     return el("rect", el("title", tip), x=x, y=y, width=width, height=height, class_=f"bar {style}")
 
 
-def columns(pairs: Sequence[Pair], *, label: str, show: Show, series: tuple[str, str], width: float = 780) -> Markup:
-    """Upright paired bars of shares between 0 and 1, for up to about ten groups."""
+def columns(pairs: Sequence[SvgPair], *, label: str, show: Show, series: tuple[str, str], width: float = 780) -> Markup:
+    """Draw vertical paired bars of shares between 0 and 1, for up to about ten groups."""
     left, top, bottom, height = 44.0, 26.0, 246.0, 296.0
     pitch = (width - left) / max(len(pairs), 1)
     bar = min(pitch * 0.36, 34.0)
@@ -141,8 +141,10 @@ def columns(pairs: Sequence[Pair], *, label: str, show: Show, series: tuple[str,
     return svg(width, height, label, *parts)
 
 
-def rows(pairs: Sequence[Pair], *, label: str, show: Show, series: tuple[str, str], top: float | None = None) -> Markup:
-    """Lying paired bars, any number of groups, 360 wide: fits a phone and half a desktop page."""
+def rows(
+    pairs: Sequence[SvgPair], *, label: str, show: Show, series: tuple[str, str], top: float | None = None
+) -> Markup:
+    """Draw horizontal paired bars, any number of groups, 360 wide: fits a phone and half the width of a full page."""
     width, left, right, pitch, thick, head = 360.0, 100.0, 66.0, 38.0, 12.0, 6.0
     if top is None:
         top = max((v for p in pairs for v in (p.first, p.second) if v and math.isfinite(v)), default=0.0)
@@ -172,8 +174,8 @@ def rows(pairs: Sequence[Pair], *, label: str, show: Show, series: tuple[str, st
     return svg(width, height, label, *parts)
 
 
-def lines(series: Sequence[Line], *, label: str, across: str, width: float, height: float) -> Markup:
-    """A line chart over 1, 2, 3…, from zero."""
+def lines(series: Sequence[SvgLine], *, label: str, across: str, width: float, height: float) -> Markup:
+    """Draw a line chart over 1, 2, 3…, from zero."""
     left, right, above, below = 46.0, 12.0, 12.0, 44.0
     finite = [v for line in series for v in line.values if math.isfinite(v)]
     steps = ticks(max(finite, default=0.0))

@@ -1,4 +1,4 @@
-"""The server's side of the protocol. It never imports the client's, nor anything only clients may know."""
+"""The server's side of the protocol. It never imports the client's, nor anything that only clients may know."""
 
 from splitwiper.server.server import Server
 

@@ -1,4 +1,4 @@
-"""Find the shard that makes training fail, by training on fewer of them."""
+"""Find the shard that makes training fail, by training on subsets of the shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _ALONE = 8
-"""Shards that may fail by themselves before the settings are taken to be at fault."""
+"""Shards that may fail on their own before the settings are taken to be at fault."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Blamed:
 
     Attributes:
         shard: the shard.
-        by_comparison: whether training succeeds on other shards, and fails once this one is added. If not, training
-            fails on everything that was tried, so the settings may be at fault.
+        by_comparison: whether training succeeds on other shards and fails once this one is added. If not, training
+            failed on every subset that was tried, so the settings may be at fault.
     """
 
     shard: ShardRecord
@@ -34,19 +34,19 @@ class Blamed:
 
 
 class _ShardsChanged(Exception):
-    """A shard was replaced or withdrawn while the one at fault was being looked for."""
+    """A shard was replaced or withdrawn during the search."""
 
 
 def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
-    """Find the shard with which training fails; None where shards changed meanwhile.
+    """Find the shard with which training fails; return None if shards changed meanwhile.
 
     Args:
-        server: trains on some of them, and publishes nothing.
+        server: trains on subsets of the shards, and publishes nothing.
         shards: the manifest, on which training failed.
     """
 
     def trains(some: Sequence[ShardRecord]) -> bool:
-        if server.tree.shards() != shards:
+        if server.store.shards() != shards:
             raise _ShardsChanged
         try:
             server.compute(sorted(some, key=lambda one: one.client), warm=server.warm_start())
@@ -58,7 +58,7 @@ def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
         ordered = _by_suspicion(server, shards)
         place = find_offender(ordered, trains)
     except (CorruptError, _ShardsChanged):
-        if server.tree.shards() != shards:  # a file that is gone was replaced
+        if server.store.shards() != shards:  # a missing file belongs to a replaced shard
             return None
         raise
     return Blamed(ordered[-1 if place is None else place], place is not None)
@@ -67,10 +67,10 @@ def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
 def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
     """Order shards by the magnitude of their largest value, then those of the last model first, then by that value.
 
-    Magnitude counts most: a shard of enormous values may be in the last model by luck, with which training fails as
+    Magnitude counts most: a shard of enormous values may be in the last model by luck, and training with it fails as
     soon as anybody else's shard changes.
     """
-    changed = ledger.shards_since_model(server.tree.book.db)
+    changed = ledger.shards_since_model(server.store.database.db)
     values = [farthest_value(one, server.columns) for one in server.open_shards(shards)]
 
     def suspicion(one: tuple[ShardRecord, float]) -> tuple[int, bool, float]:
@@ -81,22 +81,22 @@ def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRe
 
 
 def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool]) -> int | None:
-    """Return the place of a shard that makes training fail; None where nothing that is tried can be trained on.
+    """Return the index of a shard that makes training fail; None if training fails on every subset tried.
 
-    Training on all of them fails. The shard that is returned was added to others on which training succeeds, and made
-    it fail. A shard that fails by itself is not accused for that: too few rows may be all that is wrong with it, for
+    Training on all of them fails. The returned shard was added to others on which training succeeds, and made it
+    fail. A shard that fails on its own is not accused for that: it may simply have too few rows, for
     example one row in front of batch normalisation. It is left out instead. If the others succeed without it, and it
-    fails with as few of them as with many, it is at fault; if they do not, the search goes on among them.
+    fails with few of them as with many, it is at fault; if they fail too, the search continues among them.
 
     Args:
         ordered: the shards, the least suspected first.
-        trains: whether training on some of them succeeds.
+        trains: returns whether training on some of them succeeds.
     """
     for start in range(min(len(ordered), _ALONE)):  # training on ordered[start:] fails
         rest, known = ordered[start:], dict[int, bool]()
 
         def first(count: int, rest: Sequence[_T] = rest, known: dict[int, bool] = known) -> bool:
-            """Whether training on the first so many succeeds; nothing is tried twice."""
+            """Return whether training on the first ``count`` shards succeeds; nothing is tried twice."""
             if count not in known:
                 known[count] = trains(rest[:count])
             return known[count]
@@ -110,10 +110,10 @@ def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool])
 
 
 def _without_company(count: int, first: Callable[[int], bool]) -> int:
-    """Return the place of the shard at fault, where the least suspected one fails by itself, and the others do not.
+    """Return the index of the shard at fault, given that the least suspected one fails alone and the others do not.
 
-    It is the least suspected one, unless training succeeds with it and a few others: then one that is more suspected
-    makes it fail, and the others succeeded by luck.
+    It is the least suspected one, unless training succeeds with it and a few others: then a more suspected
+    shard makes it fail, and the others succeeded by luck.
     """
     size = 2
     while size < count and not first(size):
@@ -126,15 +126,15 @@ def _without_company(count: int, first: Callable[[int], bool]) -> int:
 
 
 def _first_failure(good: int, bad: int, first: Callable[[int], bool]) -> int:
-    """Return the place of a shard with which training fails, and without which it succeeds on those before it.
+    """Return the index of a shard that makes training fail when it is added to those before it.
 
     The last one is tried first, then the two before it, and so on, and then halves: an offender at the end takes one
     training to find, any other at most about 2 log₂ n.
 
     Args:
-        good: so many can be trained on.
-        bad: so many cannot.
-        first: whether training on the first so many succeeds.
+        good: a number of first shards that can be trained on.
+        bad: a number of first shards that cannot.
+        first: returns whether training on this many first shards succeeds.
     """
     step = 1
     while bad - good > 1:

@@ -1,4 +1,4 @@
-"""What a server accepts of any one client, so that none of them can stop the others."""
+"""Limits on what a server accepts from one client, so that no client can stop the others."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from splitwiper.wire.codecs import LARGEST
 
 
 @dataclass(frozen=True)
-class Limits:
+class ShardLimits:
     """Bounds on shards. In one process, where clients have one owner, they are as wide as the format allows.
 
     Attributes:
         largest_value: the largest absolute value of an activation.
-        outputs: outputs of the model: labels over all shards, or codes where labels are hidden.
+        outputs: outputs of the model: labels over all shards, or codes if labels are hidden.
         labels: labels of one client.
         label_length: characters of a label's task and name together.
-        shards: how often one client may send a shard while others wait for the model.
+        shards: how many shards one client may send while others wait for the model.
     """
 
     largest_value: float = LARGEST
@@ -33,7 +33,7 @@ class Limits:
         """Refuse more codes than the model may have outputs.
 
         Raises:
-            DataError: naming the limit.
+            DataError: the limit is exceeded; the message names it.
         """
         if statement.outputs > self.outputs:
             raise DataError(
@@ -45,12 +45,12 @@ class Limits:
         """Refuse more labels than a client or the federation may have, and names that are too long.
 
         Args:
-            client: whose shard it is.
-            shard: the shard.
-            others: those of the other clients.
+            client: the client's name.
+            shard: its shard.
+            others: the shards of the other clients.
 
         Raises:
-            DataError: naming the limit.
+            DataError: a limit is exceeded; the message names it.
         """
         if long := [label for label in shard.labels if _length(label) > self.label_length]:
             raise DataError(

@@ -1,4 +1,4 @@
-"""Recording a transcript: states go to disk while training goes on, digested and written by one thread, in order."""
+"""Record a transcript: states are digested and written during training, in order, by one thread."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from splitwiper.errors import StoreError
 from splitwiper.exclusive import own_pool
 from splitwiper.seeding import state_digest
 from splitwiper.stepping import State
-from splitwiper.store import EpochRecord, ServerTree, files
+from splitwiper.store import EpochRecord, ServerStore, files
 from splitwiper.store.tensors import save_state
 
 _WAITING = 2
-"""States in memory that are being written or wait for it; training waits while there are as many."""
+"""Largest number of states in memory that are being written or wait for it; beyond, training waits."""
 
 
-class Recorder:
-    """Writes the state after each epoch into the server's tree, as `splitwiper.loop.OnState` hands them out.
+class TranscriptRecorder:
+    """Writes the state after each epoch into the server's store; an `splitwiper.loop.OnState`.
 
-    The files count for nothing until the book points to them; on the way out of the context those it does not point to
-    are erased. A full disk ends the training as it does when the model is written: nothing is published, no state is
-    left, and the same call trains again once there is room.
+    The files have no effect until the database points to them; on leaving the context, those it does not
+    point to are erased. A full disk ends the training as it does when the model is written: nothing is published, no
+    state is left, and the same call trains again once there is room.
     """
 
-    def __init__(self, tree: ServerTree) -> None:
-        self._tree = tree
+    def __init__(self, store: ServerStore) -> None:
+        self._store = store
         self._writer = own_pool(1)
         self._writing = deque[Future[EpochRecord]]()
         self._written: list[EpochRecord] = []
         self._files: list[Path] = []
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> TranscriptRecorder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,7 +41,7 @@ class Recorder:
         self._erase()
 
     def __call__(self, epoch: int, state: State) -> None:
-        """Have a state written; epoch 0 begins anew.
+        """Queue a state for writing; epoch 0 restarts the recording.
 
         Raises:
             DiskFullError: there was no room for one of the states so far.
@@ -54,7 +54,7 @@ class Recorder:
         self._writing.append(self._writer.submit(self._write, epoch, state))
 
     def records(self) -> tuple[EpochRecord, ...]:
-        """Wait until every state is written, and return what the book is to say of them.
+        """Wait until every state is written, and return the records for the database.
 
         Raises:
             DiskFullError: there was no room for one of them.
@@ -64,14 +64,14 @@ class Recorder:
         return tuple(self._written)
 
     def _write(self, epoch: int, state: State) -> EpochRecord:
-        path = self._tree.root / "epochs" / files.random_name("epoch")
+        path = self._store.root / "epochs" / files.random_name("epoch")
         self._files.append(path)
         save_state(path, state)
         return EpochRecord(epoch, path.name, state_digest(state))
 
     def _erase(self) -> None:
-        with suppress(StoreError):  # what cannot be erased now is swept before the next training
-            kept = self._tree.kept()["epochs"]
+        with suppress(StoreError):  # a file that cannot be erased now is swept before the next training
+            kept = self._store.kept()["epochs"]
             for path in self._files:
                 if path.name not in kept and path.exists():
                     files.erase(path)

@@ -1,7 +1,7 @@
 """Training of the server half on the cache (Algorithm 1, server part; Algorithm 2, step 3).
 
-The result is a pure function of (manifest content, server settings, root seed, first weights). Everything that is
-fitted to data is refitted on the manifest as it is: the labels the head knows, the row order, the number of steps.
+The result is a pure function of (manifest content, server settings, root seed, initial weights). Everything that is
+fitted to data is refitted on the present manifest: the labels the head knows, the row order, the number of steps.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from splitwiper.stepping import State, load_net, net_state
 from splitwiper.wire import Column, Label, Shard
 
 Watch = Callable[[int, ServerHalf], None]
-"""Called after each epoch with its number and the half as it is then, which it must leave as it is."""
+"""Called after each epoch with its number and the current half, which it must not change."""
 
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """Everything that a trained server half is a function of, numerics apart.
+    """Everything that a trained server half is a function of, except numerics.
 
     Attributes:
         template: the architecture; its weights are not used.
-        initial: the first weights, head included.
+        initial: the initial weights, head included.
         shards: the manifest's shards, sorted by client.
-        labels: every label some shard holds: the outputs.
-        columns: what crosses the cut, in order.
+        labels: every label that some shard holds: the outputs.
+        columns: the columns that cross the cut, in order.
         config: the server's settings.
         seed: the root seed.
         manifest: the manifest's digest, which names the streams.
@@ -53,15 +53,15 @@ class TrainingInputs:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained server half."""
+class TrainedServerHalf:
+    """A trained server half: its state, and the mean loss of each epoch."""
 
     state: dict[str, Tensor]
     losses: tuple[float, ...]
 
 
 class _Logits(nn.Module):
-    """The server half seen by the training loop: tensors of the cut in, one row of logits out."""
+    """The server half as the training loop sees it: tensors of the cut in, one row of logits out."""
 
     def __init__(self, half: ServerHalf) -> None:
         super().__init__()
@@ -78,18 +78,18 @@ def train(
     on_epoch: OnEpoch | None = None,
     on_state: OnState | None = None,
     watch: Watch | None = None,
-) -> Trained:
-    """Train the server half from the federation's first weights, or, not exactly, from a warm model.
+) -> TrainedServerHalf:
+    """Train the server half from the federation's initial weights, or, not exactly, from a warm model.
 
     Args:
-        inputs: what the result is a function of.
-        warm: state and labels of the model to go on from.
-        on_epoch: told of progress.
-        on_state: given the whole state before the first epoch and after each.
-        watch: sees the half after each epoch.
+        inputs: everything the result is a function of.
+        warm: state and labels of the model to continue from.
+        on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
+        on_state: called with the whole state before the first epoch and after each.
+        watch: called with the half after each epoch.
 
     Raises:
-        TrainingError: training went wrong. It is an `UntrainableError` where the rows are at fault.
+        TrainingError: training failed. It is an `UntrainableError` if the rows are at fault.
     """
 
     def told(epoch: int, epochs: int, loss: float) -> None:
@@ -103,16 +103,16 @@ def train(
     losses = _fit(half, inputs, on_epoch=told, on_state=on_state)
     state = state_of(half)
     _check_finite(state, inputs.initial)
-    return Trained(state, losses)
+    return TrainedServerHalf(state, losses)
 
 
 def _check_finite(state: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> None:
-    """Refuse weights and buffers that stopped being finite, which batch norm's may do while the loss stays finite.
+    """Refuse weights and buffers that are no longer finite; batch norm's may overflow while the loss stays finite.
 
-    A constant such as a mask may hold infinities from the beginning.
+    A constant such as a mask may hold infinities from the start.
 
     Raises:
-        UntrainableError: naming one that did.
+        UntrainableError: a tensor is not finite; the message names it.
     """
     for name, tensor in state.items():
         first = initial.get(name)
@@ -131,7 +131,7 @@ def train_epochs(inputs: TrainingInputs, span: Span) -> State:
     """Compute some epochs of a training from the state before them, and return the state after them.
 
     Raises:
-        DataError: the state is not that of such a half.
+        DataError: the state does not fit the half.
         TrainingError: the loss stopped being finite.
     """
     found: dict[int, State] = {}
@@ -146,15 +146,15 @@ def train_epochs(inputs: TrainingInputs, span: Span) -> State:
 
 
 def first_state(inputs: TrainingInputs) -> State:
-    """Return the state before the first epoch: the first weights, the head for these labels, and no optimiser yet."""
+    """Return the state before the first epoch: initial weights, the head for these labels, and an empty optimiser."""
     return net_state(_Logits(with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed)))
 
 
 def weights_in(inputs: TrainingInputs, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights in a state, under the names that a model's file has.
+    """Return the weights in a state, under their names in a model file.
 
     Raises:
-        DataError: the state is not that of such a half.
+        DataError: the state does not fit the half.
     """
     half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed)
     load_net(_Logits(half), state)
@@ -192,7 +192,7 @@ def with_head(
     warm: tuple[Mapping[str, Tensor], Sequence[Label]] | None = None,
     purpose: str = "head",
 ) -> ServerHalf:
-    """A server half at its start: first weights, and a head with one row per label, drawn for a purpose."""
+    """Return a server half at its start: initial weights, and a head with one row per label, drawn for a purpose."""
     half = copy.deepcopy(template)
     prefix = f"{half.head_name}."
     body, known, dtype = initial, None, half.head.weight.dtype

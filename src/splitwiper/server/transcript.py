@@ -1,12 +1,12 @@
 """The transcript of a training: it commits to the state after every epoch, so that single epochs can be recomputed.
 
 The state after an epoch, optimiser included, is all that the next one depends on besides the training's inputs: order,
-noise and learning rate are functions of the epoch's number. So whoever has the inputs and two states in a row can
-recompute the epoch between them, and by recomputing a random few finds a forged one with the probability `detection`
-gives. The functions here need no server: an auditor calls them with what it was handed.
+noise and learning rate are functions of the epoch's number. So anybody with the inputs and two consecutive states can
+recompute the epoch between them, and recomputing a random few finds a forged one with the probability that `detection`
+returns. The functions here need no server: an auditor calls them with the files received.
 
 A net that keeps anything from one epoch to the next outside its parameters and buffers cannot be checked like this: its
-epochs recomputed alone differ, although nobody forged anything.
+epochs differ when recomputed alone, although nobody forged anything.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class Transcript:
 
     @property
     def root(self) -> str:
-        """The Merkle root over all digests, in hex: what the model's ledger entry commits to."""
+        """The Merkle root over all digests, in hex; the model's ledger entry commits to it."""
         return merkle.root([merkle.leaf_hash(bytes.fromhex(value)) for value in self.digests]).hex()
 
 
 @dataclass(frozen=True)
 class EpochCheck:
-    """What came of checking one epoch of a transcript.
+    """The outcome of checking one epoch of a transcript.
 
     Attributes:
-        epoch: its number, from 1; 0 stands for the state before the first.
-        exact: whether what was recomputed is what the transcript says, bit for bit.
-        reason: what was found, in one sentence.
+        epoch: its number, from 1; 0 is the state before the first.
+        exact: whether the recomputed state equals the transcript's bit for bit.
+        reason: the finding, in one sentence.
     """
 
     epoch: int
@@ -67,14 +67,14 @@ def recompute_epoch(
 ) -> EpochCheck:
     """Recompute one epoch from the state before it, and compare with the digest of the state after it.
 
-    Only numerics equal to the training's give the same bits: compare fingerprints first, and compute with as many
+    Only the training's numerics give the same bits: compare fingerprints first, and compute with the same number of
     threads.
 
     Args:
-        inputs: what the training is a function of.
+        inputs: everything the training is a function of.
         transcript: the digests.
-        epoch: which, from 1.
-        before: the state after the epoch before it.
+        epoch: the epoch's number, from 1.
+        before: the state after the previous epoch.
 
     Raises:
         InputError: there is no such epoch.
@@ -91,13 +91,13 @@ def recompute_epoch(
         span = Span(epoch - 1, epoch, before)
         expected = transcript.digests[epoch]
         after = reproduced(lambda: state_digest(train_epochs(inputs, span)), expected, f"epoch {epoch}")
-    except (DataError, TrainingError, ArithmeticError) as problem:  # the state may be made up
+    except (DataError, TrainingError, ArithmeticError) as problem:  # the state may be forged
         return EpochCheck(epoch, False, f"nobody can train from the state after epoch {epoch - 1}: {problem}")
     return _compared(epoch, after, expected, "the recomputed state")
 
 
 def check_first(inputs: TrainingInputs, transcript: Transcript) -> EpochCheck:
-    """Check that the training started from the first weights, the head for these labels, and an empty optimiser."""
+    """Check that training started from the initial weights, the head for these labels, and an empty optimiser."""
     return _compared(0, state_digest(first_state(inputs)), transcript.digests[0], "the state before the first epoch")
 
 
@@ -105,7 +105,7 @@ def check_end(inputs: TrainingInputs, transcript: Transcript, last: Mapping[str,
     """Check that the weights in the last state are the model's.
 
     Args:
-        inputs: what the training is a function of.
+        inputs: everything the training is a function of.
         transcript: the digests.
         last: the state after the last epoch.
         model: the digest of the model's weights.
@@ -129,15 +129,15 @@ def detection(epochs: int, sampled: int, forged: int = 1) -> float:
     """Return the probability that recomputing a random choice of epochs hits at least one forged epoch.
 
     Args:
-        epochs: how many there are.
-        sampled: how many different ones are recomputed.
-        forged: how many do not follow from the state before them.
+        epochs: the number of epochs.
+        sampled: how many different epochs are recomputed.
+        forged: how many epochs do not follow from the state before them.
 
     >>> detection(30, 3), round(detection(30, 10, forged=5), 3), detection(30, 30)
     (0.1, 0.891, 1.0)
 
     Raises:
-        InputError: more are sampled or forged than there are.
+        InputError: more are sampled or forged than exist.
     """
     if not (epochs >= 1 and 0 <= sampled <= epochs and 0 <= forged <= epochs):
         raise InputError(f"of {epochs} epochs, {sampled} cannot be sampled and {forged} forged: give 0 to {epochs}.")
@@ -149,16 +149,16 @@ def sample_epochs(epochs: int, count: int, seed: bytes | None = None) -> tuple[i
     """Choose different epochs of 1 to ``epochs`` at random, in ascending order.
 
     Args:
-        epochs: how many there are.
+        epochs: the number of epochs.
         count: how many to choose.
-        seed: what the choice is a function of; without one it comes from the operating system's generator. Whoever is
-            audited must not know it before the transcript is published.
+        seed: determines the choice; without one it comes from the operating system's generator. The audited party
+            must not know it before the transcript is published.
 
     >>> sample_epochs(30, 3, seed=b"drawn after the model was published")
     (12, 15, 21)
 
     Raises:
-        InputError: there are not so many.
+        InputError: there are fewer epochs.
     """
     if not 0 <= count <= epochs:
         raise InputError(f"{count} different epochs cannot be chosen from {epochs}: give a number up to {epochs}.")

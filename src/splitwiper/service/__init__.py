@@ -1,1 +1,1 @@
-"""The service: clients and a server with a network between them."""
+"""The networked service: clients and a server that communicate over HTTPS."""

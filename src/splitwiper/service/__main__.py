@@ -1,4 +1,4 @@
-"""The worker as a process: ``python -m splitwiper.service CONFIG STORE PARENT``. ``splitwiper serve`` starts it."""
+"""The worker process: ``python -m splitwiper.service CONFIG STORE PARENT``, started by ``splitwiper serve``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splitwiper.service.worker import on_signals, work
 
 
 def _outlived(parent: int, stop: threading.Event) -> None:
-    """Stop when the service that started this worker is gone, however it ended."""
+    """Set ``stop`` once the service that started this worker is gone, however it ended."""
     while not stop.is_set():
         if os.getppid() != parent:
             stop.set()
@@ -23,7 +23,7 @@ def _outlived(parent: int, stop: threading.Event) -> None:
 
 
 def main() -> None:
-    """Train whenever there is something to train."""
+    """Train whenever a request or a new shard makes it necessary."""
     config, root, parent = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     settings = read_server(config)
     to_stderr()

@@ -1,4 +1,4 @@
-"""Who calls, and how often: identities from certificates or tokens, rates and quotas."""
+"""Access control: the caller's identity from a certificate or token, rate limits and memory quotas."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from splitwiper.errors import IdentityError, NotFoundError, QuotaError, StoreErr
 from splitwiper.service.identity import Principal, Tokens, Trust
 
 PEER = "splitwiper.peer"
-"""Where a connection's certificate is in a request's scope."""
+"""Key under which a request's scope holds the connection's client certificate."""
 _PREFIX = "bearer "
 
 
-class Gate:
-    """Tells who calls.
+class Authenticator:
+    """Identifies callers.
 
     Args:
-        trust: of certificates; None where tokens are used.
-        tokens: where a proxy terminates TLS.
+        trust: checks client certificates; None if tokens are used.
+        tokens: checks bearer tokens, where a proxy terminates TLS.
     """
 
     def __init__(self, *, trust: Trust | None = None, tokens: Tokens | None = None) -> None:
         self._trust, self._tokens = trust, tokens
 
     def principal(self, scope: Mapping[str, Any]) -> Principal:
-        """Return who calls.
+        """Return the caller's identity.
 
         Raises:
-            IdentityError: nobody the service knows.
-            StoreError: the server's own files of identities cannot be read.
+            IdentityError: the service does not know the caller.
+            StoreError: the server's own identity files cannot be read.
         """
         try:
             return self._by_certificate(scope) if self._tokens is None else self._by_token(self._tokens, scope)
-        except NotFoundError as problem:  # a file of the server's: it concerns no caller
+        except NotFoundError as problem:  # one of the server's own files: not the caller's fault
             raise StoreError(str(problem)) from problem
 
     def peer(self, scope: Mapping[str, Any]) -> Principal | None:
-        """Return whose certificate came with a connection, where a call needs no more; None where that cannot be told.
+        """Identify the caller of an open endpoint by certificate, if it sent a usable one; None otherwise.
 
         Raises:
-            IdentityError: it was revoked, say.
+            IdentityError: the certificate is not accepted, for example because it was revoked.
         """
         if self._tokens is None:
             with suppress(StoreError, NotFoundError):
@@ -67,8 +67,8 @@ class Gate:
 
 
 @dataclass
-class Rates:
-    """Calls by caller: a bucket that fills at a rate, and holds a burst."""
+class RateLimiter:
+    """A token bucket for each caller: it refills at ``rate`` calls a second and holds at most ``burst``."""
 
     rate: float
     burst: int
@@ -76,7 +76,7 @@ class Rates:
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def has(self, who: str) -> bool:
-        """Whether a call would be taken."""
+        """Return whether a call would be allowed now."""
         return self._now(who) >= 1
 
     def _now(self, who: str) -> float:
@@ -88,7 +88,7 @@ class Rates:
         """Count a call.
 
         Raises:
-            QuotaError: there were too many of late.
+            QuotaError: the caller made too many calls recently.
         """
         left = self._now(who)
         if left < 1:
@@ -96,11 +96,11 @@ class Rates:
         self._left[who] = (left - 1, self.clock())
 
 
-class Held:
-    """Bytes that calls keep in memory.
+class MemoryQuota:
+    """Limits the memory that request bodies take.
 
-    No client may hold more than is left free then. So one alone gets half of it all, and however many hold what they
-    may, there is room for the next.
+    No client may hold more than is then left free. A single client therefore gets at most half of the total, and
+    however many clients hold their maximum, there is room for the next one.
     """
 
     def __init__(self, most: int) -> None:
@@ -108,20 +108,21 @@ class Held:
         self._mine: Counter[str] = Counter()
 
     @contextmanager
-    def keeping(self, client: str) -> Iterator[Keeping]:
-        """Count what one call of a client takes, until it is answered."""
-        mine = Keeping(self, client)
+    def keeping(self, client: str) -> Iterator[Reservation]:
+        """Count the memory that one call of a client takes, and release it when the call is answered."""
+        mine = Reservation(self, client)
         try:
             yield mine
         finally:
             self._give(client, mine.taken)
 
     def take(self, client: str, size: int) -> None:
-        """Count bytes of a client.
+        """Count bytes for a client.
 
         Raises:
-            QuotaError: it would have more than is left for others.
+            QuotaError: the client would hold more than is left for others.
         """
+        # its total after this, against what would then be free: that keeps half of the memory for the others
         if self._mine[client] + size > self._free - size:
             raise QuotaError(
                 f"what {client!r} sends just now takes {self._mine[client]:,} bytes of memory, and {self._free:,} are "
@@ -137,18 +138,18 @@ class Held:
 
 
 @dataclass
-class Keeping:
-    """What one call keeps in memory."""
+class Reservation:
+    """The memory that one call holds."""
 
-    _held: Held
+    _held: MemoryQuota
     _client: str
     taken: int = 0
 
     def take(self, size: int) -> None:
-        """Count bytes.
+        """Count bytes for this call.
 
         Raises:
-            QuotaError: there is no memory for more just now.
+            QuotaError: there is not enough free memory at the moment.
         """
         self._held.take(self._client, size)
         self.taken += size

@@ -1,4 +1,4 @@
-"""Append data from the network to a file: a thread writes and digests it while more comes in."""
+"""Append data from the network to a file: a thread writes and digests it while more arrives."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from splitwiper.store.pieces import Passing
 from splitwiper.wire.transfer import Decoder
 
 _BATCH = 1 << 21
-"""Bytes per write. Up to twice as many are in memory: those being written, and those collected meanwhile."""
+"""Bytes per write. Up to twice as many are in memory: the batch being written, and the one being collected."""
 _VECTOR = 512
-"""Pieces of a batch that are written by one call; systems take 1,024 at least."""
+"""Pieces written by one system call; systems take at least 1,024."""
 _SYNC = 1 << 25
 """Bytes after which a sync to disk is started; the last sync has less than twice as many to wait for."""
 _LOOK = 1 << 24
-"""Bytes of the file after which it is checked again whether there is room for more."""
+"""Bytes of the file after which free disk space is checked again."""
 
 
 async def append(
@@ -32,22 +32,22 @@ async def append(
     coding: str = "",
     check_room: Callable[[], None] = lambda: None,
 ) -> int:
-    """Append all pieces durably. Pieces that came before an interruption stay.
+    """Append all pieces durably. Pieces that arrived before an interruption are kept.
 
     Args:
         path: the file.
         pieces: the data.
-        limit: how long the file may get.
-        passing: is fed every byte once it is written.
-        coding: 'zstd' where the pieces are compressed. They are decompressed as they are written, and never kept.
-        check_room: raises where the disk has no room for more. It is called before the first bytes are written, and
-            every 16 MiB of the file, however little of it came in.
+        limit: the file's largest size, in bytes.
+        passing: is fed every byte after it is written.
+        coding: 'zstd' if the pieces are compressed. They are decompressed as they are written, and never stored.
+        check_room: raises if the disk has no room for more. It is called before the first bytes are written, and every
+            16 MiB of the file, however few bytes were received for them.
 
     Returns:
-        The number of bytes that came in.
+        The number of bytes received.
 
     Raises:
-        DataError: there was more data, or it is not coded so.
+        DataError: there was more data than allowed, or it cannot be decompressed.
     """
     arrived = 0
     with (
@@ -89,7 +89,7 @@ class _Writer:
         self._syncer.shutdown()
 
     async def take(self, piece: bytes) -> None:
-        """Take a piece, and wait for the disk if it is behind."""
+        """Buffer a piece; wait for the disk if writing is behind."""
         self._gathered.append(piece)
         self._size += len(piece)
         if self._size >= _BATCH:
@@ -116,11 +116,12 @@ class _Writer:
             self._unsynced = 0
 
     def _written(self, batch: Sequence[bytes]) -> None:
-        """Write a batch. After an incomplete one nothing more is written, because the file would have a hole."""
+        """Write a batch. After a failed one nothing more is written, because the file would have a hole."""
         if self._broken:
             return
+        # stays true unless the batch is written to its end
         self._broken = True
-        if os.fstat(self._target).st_size != self._end:  # another server has taken over meanwhile
+        if os.fstat(self._target).st_size != self._end:  # another server has taken over the store
             raise BusyError("another process writes to this upload: look where it stands.")
         if self._decoder is None:
             self._put(batch)
@@ -130,7 +131,7 @@ class _Writer:
         self._broken = False
 
     def _put(self, pieces: Sequence[bytes]) -> None:
-        """Write pieces of the file, and digest them.
+        """Write pieces to the file, and digest them.
 
         Raises:
             DataError: the file would be longer than announced.
@@ -150,7 +151,7 @@ class _Writer:
 
 
 def _write_all(target: int, pieces: Sequence[bytes]) -> None:
-    """Write pieces one after another, without joining them where the system takes them all."""
+    """Write pieces in order, joining them only if the system call did not take them all."""
     written, left = os.writev(target, pieces), sum(map(len, pieces))
     if written < left:
         rest = memoryview(b"".join(pieces))[written:]

@@ -1,4 +1,4 @@
-"""Attestations that sites and auditors handed over, kept in the service's book."""
+"""Attestations submitted by sites and auditors, kept in the service's database."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from splitwiper.errors import DataError, FormatError
-from splitwiper.service.cases import Cases
 from splitwiper.service.certificate.attestation import FIELD, MOST, PROOF, Attestation
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.structure import parse
 from splitwiper.service.identity import Principal
-from splitwiper.store.book import Book
+from splitwiper.service.requests import RequestRecords
+from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
 
 SCHEMA = """
@@ -24,27 +24,27 @@ CREATE TABLE attestations (
 
 
 _KEPT = 1000
-"""Attestations that are kept of one signer, the newest."""
+"""The number of newest attestations kept for each signer."""
 
 
 class Attestations:
-    """All of them. Of one signer about one model and shard the newest counts."""
+    """The stored attestations. For each signer, model and shard the newest counts."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def add(self, caller: Principal, signed: Mapping[str, Any], *, federation: str, cases: Cases) -> None:
-        """Keep an attestation.
+    def add(self, caller: Principal, signed: Mapping[str, Any], *, federation: str, cases: RequestRecords) -> None:
+        """Store an attestation.
 
         Args:
-            caller: who hands it over.
+            caller: the site or auditor that submits it.
             signed: the attestation.
-            federation: the store.
-            cases: knows the keys of sites.
+            federation: the id of the server's store.
+            cases: holds the sites' registered keys.
 
         Raises:
-            DataError: it is none, or one of somebody else or of another store.
-            ForbiddenError: a site's other key signed it.
+            DataError: it is not an attestation, or belongs to another signer or store.
+            ForbiddenError: a site signed it with a key other than its registered one.
         """
         try:
             told = Attestation.read(signed)
@@ -55,7 +55,7 @@ class Attestations:
             raise DataError(f"this attestation is that of {told.role} {told.name!r}, for another store or not yours.")
         if role == "site":
             cases.check_key(told.name, told.key)
-        with self._book.change() as db:
+        with self._database.change() as db:
             db.execute(
                 "INSERT OR REPLACE INTO attestations VALUES (?, ?, ?, ?, ?, ?)",
                 (told.role, told.name, told.model, told.shard, json.dumps(signed), now()),
@@ -67,11 +67,11 @@ class Attestations:
             )
 
     def of(self, model: str, requester: str) -> list[dict[str, Any]]:
-        """Those about a model that concern one requester, oldest first: the auditors', and the requester's own.
+        """Return the attestations about a model that concern one requester, oldest first: its own and the auditors'.
 
-        Other sites' are left out, because they name them, and however many they hand over.
+        Those of other sites are left out, however many there are, because they name those sites.
         """
-        rows = self._book.read(
+        rows = self._database.read(
             "SELECT signed FROM attestations WHERE model = ? AND (role = 'auditor' OR name = ?) "
             "ORDER BY role, rowid DESC LIMIT ?",
             (model, requester, MOST),
@@ -79,11 +79,11 @@ class Attestations:
         return [json.loads(row["signed"]) for row in rows][::-1]
 
     def beside(self, certificate: Mapping[str, Any], log: Log) -> dict[str, Any]:
-        """Return a certificate with the attestations about its model; what is signed in it stays as it is.
+        """Return a certificate with the attestations about its model added; its signed part is unchanged.
 
         Args:
-            certificate: as it was issued.
-            log: the ledger; each attestation comes with the proof that it was made with the certificate's ledger.
+            certificate: the certificate as issued.
+            log: the ledger; each attestation gets the proof that it was made with the certificate's ledger.
         """
         said = parse(Envelope.from_dict(certificate).payload)
         size = said["ledger"]["size"]
@@ -92,8 +92,8 @@ class Attestations:
 
 
 def _proved(signed: Mapping[str, Any], size: int, log: Log) -> dict[str, Any]:
-    """Return an attestation with the proof between its ledger's head and one of ``size`` entries, if there is one."""
+    """Return an attestation with the proof between its ledger's head and that of ``size`` entries, if there is one."""
     made = Attestation.read(signed).size
-    if max(made, size) > len(log.entries):  # of a ledger that a restored backup replaced
+    if max(made, size) > len(log.entries):  # from a ledger that a restored backup replaced
         return dict(signed)
     return {**signed, PROOF: log.consistency(min(made, size), max(made, size))}

@@ -1,4 +1,4 @@
-"""The signed head that goes out with every answer: signed once for each state of the ledger, by a thread of its own."""
+"""The signed head sent with every answer: signed once for each state of the ledger, on its own thread."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.certificate import Keyring, Log, SignedHead, SigningKey
 from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_to_header
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.store.tickets import now
 
 _log = logging.getLogger("splitwiper.service")
 _DIGITS = 13
-"""Of the largest size that callers may name."""
+"""Number of digits of the largest size that callers may name."""
 Stamp = tuple[int, str, int, int]
-"""Changes with the ledger and with the signing key."""
+"""A value that changes with the ledger and with the signing key."""
 Headers = list[tuple[bytes, bytes]]
 
 
 class Heads:
-    """Signed heads of a store's ledger."""
+    """Signs heads of a store's ledger, and caches the newest."""
 
     def __init__(self, root: Path) -> None:
-        self._tree = ServerTree(root)
+        self._store = ServerStore(root)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="heads")
         self._stamp: Stamp | None = None
         self._signed: SignedHead | None = None
@@ -35,13 +35,13 @@ class Heads:
         self._header = b""
 
     async def headers(self, asked: Headers) -> Headers:
-        """Return the headers that show the ledger as it is now, and that it continues what the caller knows.
+        """Return the headers with the ledger's current head, and the proof that it continues the caller's head.
 
         Args:
             asked: the headers of the call.
 
         Returns:
-            None of them where the ledger cannot be read or nothing can be signed, which is in the log.
+            The headers; empty if the ledger cannot be read or nothing can be signed, which is logged.
         """
         size = next((value for name, value in asked if name == SIZE.lower().encode()), b"")
         known = int(size) if size.isdigit() and len(size) <= _DIGITS else 0
@@ -55,10 +55,10 @@ class Heads:
         stamp = self._look()
         if stamp != self._stamp or self._signed is None or self._ledger is None:
             if self._key is None or self._stamp is None or stamp[2:] != self._stamp[2:]:
-                self._key = Keyring.of(self._tree).key()  # made now, where nothing was signed yet
+                self._key = Keyring.of(self._store).key()  # creates the key if nothing has been signed yet
                 stamp = self._look()
-            self._ledger = Log.begin(self._tree)
-            federation = self._tree.book.meta("run") or ""
+            self._ledger = Log.begin(self._store)
+            federation = self._store.database.meta("run") or ""
             head, model = self._ledger.head(), self._ledger.model()
             self._signed = SignedHead.sign(federation, head, now(), self._key, model=model)
             self._header = self._signed.to_header().encode("ascii")
@@ -70,16 +70,16 @@ class Heads:
         return headers
 
     def _look(self) -> Stamp:
-        """Where ledger and key stand, without reading either."""
-        row = self._tree.book.one("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1")
+        """Return a stamp of the ledger and the key, without reading either."""
+        row = self._store.database.one("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1")
         ledger = (int(row["seq"]), str(row["hash"])) if row else (0, "")
         try:
-            key = (self._tree.root / "signing" / "private.pem").stat()
+            key = (self._store.root / "signing" / "private.pem").stat()
         except FileNotFoundError:
             return (*ledger, 0, 0)
         return (*ledger, key.st_ino, key.st_mtime_ns)
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Finish pending work and close."""
         self._thread.shutdown(wait=True)
-        self._tree.book.close()
+        self._store.database.close()

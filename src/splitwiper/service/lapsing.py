@@ -1,7 +1,8 @@
-"""Requests whose client is silent: after a time its shard is erased, which is more than it asked for, and settles them.
+"""Lapsed requests: if a client stays silent for too long after its request, its shard is erased, which settles it.
 
 A request withdraws the model from everybody until the client sends its shard without the rows. A client that never does
-would keep it withdrawn for ever. Erasing its shard honours the request; it can send its surviving rows later.
+so would keep it withdrawn indefinitely. Erasing the whole shard is more than the client asked for, but honours the
+request; it can send its surviving rows later.
 """
 
 from __future__ import annotations
@@ -11,33 +12,33 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from splitwiper.service.terms import Terms
-from splitwiper.store import ServerTree, exclusion
+from splitwiper.service.expiry import Expiry
+from splitwiper.store import ServerStore, exclusion
 
 _HOUR = 3600.0
 _log = logging.getLogger("splitwiper.service")
 
 
 class Lapses:
-    """Looks for requests that nobody follows up.
+    """Finds requests that nobody follows up.
 
     Args:
         hours: how long a client may be silent.
-        clock: one that nobody sets.
+        clock: a monotonic clock.
     """
 
     def __init__(self, hours: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._hours, self._terms = hours, Terms(hours, clock)
+        self._hours, self._terms = hours, Expiry(hours, clock)
 
-    def expire(self, tree: ServerTree, before: Callable[[str], None] = lambda _: None) -> None:
-        """Erase the shards of clients that asked and were silent for too long.
+    def expire(self, store: ServerStore, before: Callable[[str], None] = lambda _: None) -> None:
+        """Erase the shards of clients that asked to forget and were silent for too long.
 
         Args:
-            tree: the server's.
-            before: told of each client first.
+            store: the server's store.
+            before: called with each client's name before its shard is erased.
         """
-        held = {shard.client: shard.file for shard in tree.shards()}  # before the tickets that a newer one may answer
-        waiting = [ticket for ticket in tree.waiting() if ticket.state == "accepted"]
+        held = {shard.client: shard.file for shard in store.shards()}  # first: a newer one may answer a ticket
+        waiting = [ticket for ticket in store.waiting() if ticket.state == "accepted"]
         self._terms.keep({ticket.id for ticket in waiting})
         over = {
             ticket.client
@@ -47,4 +48,4 @@ class Lapses:
         for client in sorted(over):
             _log.warning("client %r asked to forget and sent nothing since: its shard is erased", client)
             before(client)
-            exclusion.lapse(tree, client, file=held.get(client, ""))
+            exclusion.lapse(store, client, file=held.get(client, ""))

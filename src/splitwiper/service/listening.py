@@ -1,7 +1,7 @@
-"""Accept connections, as many as there is room for, and let nobody keep others out.
+"""Accepting connections, up to a limit, without letting any peer keep others out.
 
-A peer that connects and says nothing takes a place among the unfinished TLS handshakes, for a short time. Where all of
-these places are taken, the oldest handshake of the address that has most is given up for the next connection.
+A peer that connects and stays silent takes one of the places for unfinished TLS handshakes, for a short time. If all
+places are taken, the oldest handshake of the address with the most of them is dropped for the next connection.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from splitwiper.service.protocol import App, Connection, watched
 _log = logging.getLogger("splitwiper.service.connections")
 BACKLOG = 128
 _RESERVED = 64
-"""Descriptors that are left for files, databases and the worker."""
+"""Descriptors left for files, databases and the worker."""
 _GRACE = 0.5
-"""Seconds that every handshake has, however many others wait."""
+"""Seconds that every handshake is given, however many others wait."""
 _GOODBYE = 10.0
-"""Seconds for the end of a TLS connection."""
+"""Time limit in seconds for closing a TLS connection."""
 _PAUSE = 0.2
-"""Seconds before accepting again where the system could not."""
+"""Seconds to wait after the system could not accept a connection."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How many connections there may be.
+class ConnectionLimits:
+    """Limits on the number of connections.
 
     Attributes:
-        connections: in all.
-        each: with one certificate.
-        handshakes: whose TLS handshake is not finished.
-        seconds: that a handshake may take.
+        connections: the largest number of open connections.
+        each: the largest number with one certificate.
+        handshakes: the largest number with an unfinished TLS handshake.
+        seconds: the time limit of a handshake.
     """
 
     connections: int = 400
@@ -50,18 +50,18 @@ class Limits:
     handshakes: int = 128
     seconds: float = 10.0
 
-    def within(self, descriptors: int) -> Limits:
-        """Return limits that a process with so many descriptors can keep; a connection may have a file open, too.
+    def within(self, descriptors: int) -> ConnectionLimits:
+        """Return limits that fit a process with this many descriptors; a connection may also have a file open.
 
-        >>> Limits().within(1024) == Limits(), Limits().within(200)
-        (True, Limits(connections=68, each=32, handshakes=34, seconds=10.0))
+        >>> ConnectionLimits().within(1024) == ConnectionLimits(), ConnectionLimits().within(200)
+        (True, ConnectionLimits(connections=68, each=32, handshakes=34, seconds=10.0))
         """
         free = max(8, descriptors - _RESERVED)
         return replace(self, connections=min(self.connections, free // 2), handshakes=min(self.handshakes, free // 4))
 
 
 def descriptors() -> int:
-    """How many files and connections this process may have open."""
+    """Return how many files and connections this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
@@ -70,7 +70,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
     """Listen on every address of a host.
 
     Raises:
-        ConfigError: that cannot be done, say because another program listens there.
+        ConfigError: that is impossible, for example because another program listens there.
     """
     sockets: list[socket.socket] = []
     problem: OSError | None = None
@@ -83,7 +83,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
             except OSError as told:
                 if told.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
-                problem = told  # a name may have an address that this machine has not
+                problem = told  # a name may have an address that this machine lacks
     except OSError as told:
         problem = told
         for one in sockets:
@@ -114,36 +114,36 @@ def _listening(family: int, address: tuple[object, ...]) -> socket.socket:
 
 
 class Listener:
-    """Accepts connections, has them secured, and counts them.
+    """Accepts connections, runs their TLS handshakes, and counts them.
 
     Args:
-        sockets: that listen.
+        sockets: the listening sockets.
         make: makes the protocol of a connection.
-        limits: how many connections there may be.
-        context: for TLS; None where a proxy ends it.
+        limits: limits on the number of connections.
+        context: the TLS context; None if a proxy terminates TLS.
     """
 
     def __init__(
         self,
         sockets: Sequence[socket.socket],
         make: Callable[[], Connection],
-        limits: Limits,
+        limits: ConnectionLimits,
         context: ssl.SSLContext | None,
     ) -> None:
         self._sockets, self._make, self._limits, self._tls = sockets, make, limits, context
         self._unfinished: dict[asyncio.Task[None], tuple[str, float]] = {}
-        """Handshakes, oldest first: address, and when it began."""
+        """Handshakes, oldest first: address, and start time."""
         self._open: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._by: Counter[bytes | None] = Counter()
         self._changed = asyncio.Event()
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start accepting connections."""
         self._accepting = [asyncio.create_task(self._accept(one)) for one in self._sockets]
 
     async def close(self) -> None:
-        """Accept nothing more, and break off what is not about a call."""
+        """Stop accepting, and break off connections without a call in progress."""
         for task in (*self._accepting, *self._unfinished):
             task.cancel()
         await asyncio.gather(*self._accepting, *self._unfinished, return_exceptions=True)
@@ -158,7 +158,7 @@ class Listener:
             await self._room()
             try:
                 accepted, address = await loop.sock_accept(listening)
-            except OSError as problem:  # no descriptor is left, say, or the peer is gone already
+            except OSError as problem:  # for example no descriptor is left, or the peer is gone already
                 _log.warning("no connection could be accepted: %s", problem)
                 await asyncio.sleep(_PAUSE)
                 continue
@@ -187,7 +187,7 @@ class Listener:
                 await asyncio.wait_for(self._changed.wait(), wait)
 
     def _give_up_one(self) -> float:
-        """Give up the oldest handshake of the address that has most; return how long to wait before looking again."""
+        """Drop the oldest handshake of the address with the most; return how long to wait before checking again."""
         (most, _), *_ = Counter(address for address, _ in self._unfinished.values()).most_common(1)
         task, begun = next((t, begun) for t, (address, begun) in self._unfinished.items() if address == most)
         left = begun + _GRACE - asyncio.get_running_loop().time()
@@ -198,7 +198,7 @@ class Listener:
         return _GRACE
 
     async def _serve(self, accepted: socket.socket) -> None:
-        """Have one connection secured, and count it until it is closed."""
+        """Complete one connection's handshake, and count the connection until it is closed."""
         how = {}
         if self._tls is not None:
             how = {"ssl_handshake_timeout": self._limits.seconds, "ssl_shutdown_timeout": _GOODBYE}
@@ -208,7 +208,7 @@ class Listener:
             _, connection = await asyncio.get_running_loop().connect_accepted_socket(
                 self._make, accepted, ssl=self._tls, **how
             )
-        except OSError:  # it did not prove who it is, took too long, or went away; none of it is the server's trouble
+        except OSError:  # no valid certificate, too slow, or gone: the peer's fault, not the server's
             accepted.close()
             return
         except asyncio.CancelledError:
@@ -240,21 +240,21 @@ class Listener:
 
 
 class HttpServer(uvicorn.Server):
-    """Uvicorn over a `Listener`.
+    """Uvicorn with a `Listener`.
 
     Args:
-        app: answers.
-        sockets: that listen.
-        limits: on connections.
-        secured: makes the TLS context; None where a proxy ends TLS.
-        grace: seconds for calls that are being answered when the server stops.
+        app: the application.
+        sockets: the listening sockets.
+        limits: limits on connections.
+        secured: makes the TLS context; None if a proxy terminates TLS.
+        grace: seconds that calls in progress are given when the server stops.
     """
 
     def __init__(
         self,
         app: App,
         sockets: Sequence[socket.socket],
-        limits: Limits,
+        limits: ConnectionLimits,
         *,
         secured: Callable[[], ssl.SSLContext] | None,
         grace: int | None = None,
@@ -276,7 +276,7 @@ class HttpServer(uvicorn.Server):
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application, then listen; uvicorn's own way to listen has no limits."""
+        """Start the application, then listen, with limits that uvicorn's own listener lacks."""
         await super().startup(sockets=[])
         if self.started:
             context = self._secured() if self._secured else None
@@ -287,6 +287,6 @@ class HttpServer(uvicorn.Server):
         return Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, let calls be answered, stop the application."""
+        """Stop listening, finish the calls in progress, and stop the application."""
         await self._listener.close()
         await super().shutdown(sockets=[])

@@ -1,4 +1,4 @@
-"""Logs: one JSON object on each line, for machines to read; no label, no data, no secret is ever in them."""
+"""Logs as JSON lines. They never contain labels, data or secrets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _LIMITED = ("uvicorn", "asyncio", "splitwiper.service.connections", "splitwiper.service.refused")
-"""Logs that others can have written to as often as they like."""
+"""Loggers that peers can trigger at any rate."""
 
 
 class JsonLines(logging.Formatter):
-    """A record as JSON: when, how grave, what, and what was said besides."""
+    """Formats a log record as JSON: timestamp, level, message, extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return the record as one line."""
         told = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -31,12 +31,12 @@ class JsonLines(logging.Formatter):
 
 
 class RateLimit(logging.Filter):
-    """Lets through a burst of records, then one now and then, with the number of those that were left out before it.
+    """Passes a burst of records, then one now and then, with the number of records dropped before it.
 
     Args:
-        burst: records at once.
-        seconds: between records after that.
-        clock: one that nobody sets.
+        burst: the number of records in a burst.
+        seconds: the interval between records after that.
+        clock: a monotonic clock.
     """
 
     def __init__(self, burst: int = 30, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +45,7 @@ class RateLimit(logging.Filter):
         self._left, self._then, self._left_out = float(burst), clock(), 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is written."""
+        """Return whether a record is written."""
         now = self._clock()
         self._left = min(float(self._burst), self._left + (now - self._then) / self._seconds)
         self._then = now
@@ -59,7 +59,7 @@ class RateLimit(logging.Filter):
 
 
 def to_stderr(level: int = logging.INFO) -> None:
-    """Send the service's logs, uvicorn's and asyncio's to standard error."""
+    """Send the logs of the service, uvicorn and asyncio to standard error."""
     for name in ("splitwiper", *_LIMITED):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(JsonLines())

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: calls and how long they took, bytes, and the state of the store. No label, no content."""
+"""Prometheus metrics: calls and their durations, bytes, and the state of the store. No labels, no data."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 LITTLE = 64 << 20
-"""Bytes on the store's disk below which there is no room to speak of."""
+"""Free bytes on the store's disk below which the service reports that there is no room."""
 
 
 def room(folder: Path) -> int:
-    """Bytes that are free on a folder's disk."""
+    """Return the free bytes on a folder's disk."""
     free = os.statvfs(folder)
     return free.f_bavail * free.f_frsize
 
 
 class Metrics:
-    """What one service counts; a registry of its own, so that several can live in one process."""
+    """The metrics of one service, in a registry of its own, so that several services can share a process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -47,15 +47,15 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def text(self, server: Server) -> bytes:
-        """Everything, as Prometheus reads it."""
-        tree = server.tree
-        model, states = tree.model(), [ticket.state for ticket in tree.tickets()]
-        self._clients.set(len(tree.clients()))
-        self._rows.set(sum(shard.rows for shard in tree.shards()))
+        """Return all metrics in Prometheus' text format."""
+        server_store = server.store
+        model, states = server_store.model(), [ticket.state for ticket in server_store.tickets()]
+        self._clients.set(len(server_store.clients()))
+        self._rows.set(sum(shard.rows for shard in server_store.shards()))
         for state in ("accepted", "erased"):
             self._open.labels(state).set(states.count(state))
         self._model.set(model is not None)
-        self._current.set(tree.is_current())
-        self._room.set(room(tree.root))
+        self._current.set(server_store.is_current())
+        self._room.set(room(server_store.root))
         self._training.set(model.seconds if model else 0)
         return generate_latest(self._registry)

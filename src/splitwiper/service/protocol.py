@@ -1,8 +1,8 @@
-"""HTTP connections that know who is at the other end, and do not wait for ever for a peer that went silent.
+"""HTTP connections that know the peer's certificate, and do not wait for a silent peer indefinitely.
 
-A `Connection` stands between a transport and uvicorn's HTTP protocol. It learns from asyncio when something came and
-how much is unsent, and from ASGI (`watched`) when a call has begun and whether it waits for more of its body. What came
-is parsed here first (`_Bounds`): neither httptools nor uvicorn limits what a peer can have them remember.
+A `Connection` sits between a transport and uvicorn's HTTP protocol. It learns from asyncio when data arrived and how
+much is unsent, and from ASGI (`watched`) when a call has begun and whether it waits for more of its body. Incoming data
+is parsed here first (`_Bounds`), because neither httptools nor uvicorn limits what a peer can make them store.
 """
 
 from __future__ import annotations
@@ -24,40 +24,43 @@ from splitwiper.service.access import PEER
 App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 _log = logging.getLogger("splitwiper.service.connections")
 _AROUND = 1 << 15
-"""Bytes of a call beside its body: its first line, headers, and what frames chunks."""
+"""Bytes of a call besides its body: request line, headers, and chunk framing."""
 _WAITING = 4
-"""Calls on one connection whose headers came and that are not answered. No client needs more than two: the bytes of an
-answer may be there before the server knows that it is done."""
+"""Unanswered calls with complete headers on one connection. No client needs more than two: an answer may have arrived
+before the server notices that it is complete."""
 _PIECE = 1 << 14
-"""Bytes that are parsed before these limits are looked at."""
+"""Bytes parsed between checks of these limits."""
+_LINGER = 0.5
+"""Seconds in which a refused peer may read the reason."""
 _connection: contextvars.ContextVar[Connection | None] = contextvars.ContextVar("connection", default=None)
 
 
 class _Bounds:
-    """Follows what one connection sends, and refuses what would be remembered without end.
+    """Follows what one connection sends, and refuses anything that would be stored without limit.
 
-    These are httptools' callbacks; an exception in one ends the parsing.
+    The methods are httptools callbacks; an exception in one ends the parsing.
     """
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
         self._left, self._in_headers = _AROUND, True
         self.waiting = 0
-        """Calls whose headers came and that are not answered."""
+        """Unanswered calls whose headers are complete."""
         self.body = 0
-        """Bytes of bodies that came."""
+        """Bytes of bodies received."""
 
     def take(self, data: bytes) -> HTTPStatus | None:
-        """Look at what comes next; returns what to refuse it with, if anything."""
+        """Parse the next bytes; return the status to refuse them with, or None."""
         self._left -= len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # none is offered: uvicorn answers the call as it is
+        except httptools.HttpParserUpgrade:  # not supported: uvicorn answers the call as it is
             pass
         except httptools.HttpParserError:
             return HTTPStatus.BAD_REQUEST
         if self._left < 0:
             return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        # on_body adds to what is left while data is parsed; at most one allowance is carried over
         self._left = min(self._left, _AROUND)
         return None
 
@@ -67,19 +70,19 @@ class _Bounds:
         self._left = _AROUND
 
     def on_header(self, _name: bytes, _value: bytes) -> None:
-        """Refuse headers behind a body: nothing here reads them, and uvicorn would keep them."""
+        """Refuse headers after a body (trailers): nothing here reads them, and uvicorn would store them."""
         if not self._in_headers:
             raise ValueError
 
     def on_headers_complete(self) -> None:
-        """Refuse another call while so many wait."""
+        """Refuse another call if too many are unanswered."""
         self._in_headers = False
         self.waiting += 1
         if self.waiting > _WAITING:
             raise ValueError
 
     def on_body(self, body: bytes) -> None:
-        """Count it, and allow chunks their frames unless they are tiny: each costs time, however short it is."""
+        """Count the body, and allow chunk framing of a sixteenth of its size: tiny chunks cost time like large ones."""
         self.body += len(body)
         self._left += len(body) + len(body) // 16
 
@@ -89,14 +92,15 @@ class _Bounds:
 
 
 class Connection(asyncio.Protocol):
-    """HTTP whose requests know the certificate that their connection came with.
+    """An HTTP connection whose requests carry the peer's certificate.
 
-    A peer whose line is cut says no goodbye: were its connection kept, its upload would be taken for one that is still
-    being sent to. So a connection is broken off when a call waits for its body and nothing comes, when headers are not
-    through in that time, however they drip, or when an answer is not taken. What arrived of an upload stays.
+    A peer whose line is cut does not close its connection: if it were kept, the upload would still count as being sent.
+    So a connection is broken off when a call waits for its body and nothing arrives, when headers are not complete
+    within that time, however steadily they trickle in, or when an answer is not taken. The received part of an upload
+    is kept.
 
     Args:
-        given: what uvicorn makes an HTTP protocol with.
+        given: uvicorn's arguments for an HTTP protocol.
     """
 
     silence = 60.0
@@ -109,48 +113,48 @@ class Connection(asyncio.Protocol):
         self._bounds = _Bounds()
         self.closed = asyncio.Event()
         self.certificate: bytes | None = None
-        """The peer's, where TLS ends here."""
+        """The peer's certificate, in DER form; None if a proxy terminates TLS."""
         self._timer: asyncio.TimerHandle | None = None
-        self._calls, self._awaiting, self._unsent = 0, False, 0
+        self._calls, self._awaiting, self._unsent, self._refused = 0, False, 0, False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the certificate from the connection, and begin to watch it."""
+        """Store the peer's certificate, and start watching the connection."""
         self._transport = cast(asyncio.Transport, transport)
         secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         self.certificate = secured.getpeercert(binary_form=True) if secured else None
         self._loop = asyncio.get_running_loop()
         self._heard = self._loop.time()
         self._asked: float | None = self._heard
-        """Since when a call's headers are awaited; None where none are."""
+        """The time since when a call's headers are awaited; None if none are."""
         self._http.connection_made(self._transport)
         self._again()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what came, within bounds. Tasks that uvicorn starts for it find this connection in their context."""
+        """Pass on data, within bounds. Tasks that uvicorn starts for it find this connection in their context."""
         now, known = self._loop.time(), self._bounds.body
         if not self._calls and self._asked is None:
             self._asked = now
         for start in range(0, len(data), _PIECE):
-            if self._transport.is_closing():  # what was refused goes on coming
+            if self._refused or self._transport.is_closing():  # the peer may not have noticed yet
                 return
             piece = data[start : start + _PIECE]
             if (refused := self._bounds.take(piece)) is not None:
                 self._refuse(refused)
                 return
             self._context.run(self._http.data_received, piece)
-        if self._bounds.body > known:  # chunks that hold nothing are silence
+        if self._bounds.body > known:  # empty chunks count as silence
             self._heard = now
 
     def eof_received(self) -> None:
-        """Pass on that the peer sends nothing more."""
+        """Pass on that the peer has stopped sending."""
         self._http.eof_received()
 
     def pause_writing(self) -> None:
-        """Pass on that the peer is slow to take what it is sent."""
+        """Pass on that the peer reads too slowly."""
         self._http.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass on that it has taken enough."""
+        """Pass on that the peer has caught up."""
         self._http.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -161,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._http.connection_lost(exc)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Answer that this cannot be taken, where no other answer is due before; the connection ends either way."""
+        """Answer with an error, unless another answer is due first; the connection ends in any case."""
         _log.warning("a connection was ended: %s", status.phrase)
         if self._bounds.waiting:
             self.abort()
@@ -170,24 +174,26 @@ class Connection(asyncio.Protocol):
         body = json.dumps({"kind": "InputError", "message": told})
         head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nConnection: close\r\n"
         self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        self._transport.close()
+        # Closed at once, with data that nobody read, the peer's system would drop the answer before the peer reads it.
+        self._refused = True
+        self._loop.call_later(_LINGER, self._transport.close)
 
     def abort(self) -> None:
-        """Break off."""
+        """Break the connection off."""
         self._transport.abort()
 
     def abort_idle(self) -> None:
-        """Break off unless a call is being answered; idle peers are not waited for to say goodbye."""
+        """Break the connection off unless a call is in progress; do not wait for idle peers to close it."""
         if not self._calls:
             self._transport.abort()
 
     async def call(self, app: App, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Have an application answer a call, and notice when it waits for more of the body."""
+        """Run the application for a call, and record when it waits for more of the body."""
         more = True
 
         async def watched_receive() -> Any:
             nonlocal more
-            if not more:  # what it waits for is that the peer leaves
+            if not more:  # from here on it only waits for the peer to disconnect
                 return await receive()
             self._awaiting, self._heard = True, self._loop.time()
             try:
@@ -208,9 +214,9 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(self.silence / 4, self._watch)
 
     def _watch(self) -> None:
-        """Break the connection off where it is the other side that keeps it waiting."""
+        """Break the connection off if it waits for the peer for too long; otherwise check again later."""
         now, unsent = self._loop.time(), self._transport.get_write_buffer_size()
-        if unsent != self._unsent:  # it takes what it is sent, if slowly
+        if unsent != self._unsent:  # the peer is reading, however slowly
             self._heard, self._unsent = now, unsent
         silent = now - self._heard > self.silence and (unsent or self._awaiting)
         if silent or (self._asked is not None and now - self._asked > self.silence):
@@ -220,7 +226,7 @@ class Connection(asyncio.Protocol):
 
 
 def watched(app: App) -> App:
-    """Return an application whose calls are watched by the connection that they came over."""
+    """Return an application whose calls are watched by their connection."""
 
     async def call(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         connection = _connection.get()

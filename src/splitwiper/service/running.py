@@ -1,4 +1,4 @@
-"""Run the service: uvicorn with mutual TLS, and the worker beside it; both end in good order when told to."""
+"""Running the service: uvicorn with mutual TLS, and a worker process; a signal stops both cleanly."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from splitwiper.errors import FencedError, SplitWiperError
-from splitwiper.service.access import Gate
+from splitwiper.service.access import Authenticator
 from splitwiper.service.api import Service, create_app
 from splitwiper.service.identity import Tokens, Trust, server_context
-from splitwiper.service.listening import HttpServer, Limits, descriptors, listen
+from splitwiper.service.listening import ConnectionLimits, HttpServer, descriptors, listen
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.storing import ServerSettings, open_store
-from splitwiper.store.book import Book
+from splitwiper.store.database import Database
 
 _log = logging.getLogger("splitwiper.service")
 _GRACE = 20
 
 
 def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable[[str], None] | None = None) -> None:
-    """Serve until told to stop by a signal.
+    """Serve until stopped by a signal.
 
     Args:
-        root: the store.
-        settings: of the server.
+        root: the store's folder.
+        settings: the server's settings.
         config: their file, for the worker.
-        ready: told the address when the service listens.
+        ready: called with the address when the service listens.
 
     Raises:
         BusyError: another process serves this store.
         ConfigError: the address is taken.
-        FencedError: another one took it over meanwhile, after this one was suspended for long.
+        FencedError: another process took the store over, after this one had been suspended for long.
     """
     own = settings.service
     tokens = own.identity == "tokens"
     halves = open_store(root, settings)
     certs = settings.certs()
-    gate = Gate(tokens=Tokens(certs)) if tokens else Gate(trust=Trust(certs))
+    gate = Authenticator(tokens=Tokens(certs)) if tokens else Authenticator(trust=Trust(certs))
     sockets = listen(own.host, own.port)
     try:
         service = Service(root, halves.server, own, gate)
@@ -60,9 +60,9 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
         raise FencedError(f"another process serves {root} now; this one has stopped. Keep one of the two.")
 
 
-def _limits(config: ServiceConfig) -> Limits:
-    """The limits on connections that are set, or smaller ones that this process can keep."""
-    wanted = Limits(config.connections, config.connections_each, config.handshakes, config.handshake)
+def _limits(config: ServiceConfig) -> ConnectionLimits:
+    """Return the configured connection limits, or smaller ones that this process can keep."""
+    wanted = ConnectionLimits(config.connections, config.connections_each, config.handshakes, config.handshake)
     kept = wanted.within(descriptors())
     if kept != wanted:
         told = {"connections": kept.connections, "handshakes": kept.handshakes}
@@ -71,18 +71,18 @@ def _limits(config: ServiceConfig) -> Limits:
 
 
 class _Server(HttpServer):
-    """Says when it listens, and stops when the store is another's."""
+    """A server that reports when it listens, and stops when another process has taken the store."""
 
     ready: Callable[[str], None] | None
     lost: threading.Event
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to stop."""
+        """Return whether to stop."""
         return await super().on_tick(counter) or self.lost.is_set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End in good order, and leave it to the caller how: uvicorn would die of the signal in the end."""
+        """Stop cleanly on a signal and return to the caller; uvicorn would raise the signal again at the end."""
         numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
@@ -92,7 +92,7 @@ class _Server(HttpServer):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and report the address."""
         await super().startup(sockets)
         if self.started and self.ready:
             self.ready(self.url)
@@ -100,21 +100,21 @@ class _Server(HttpServer):
 
 @contextmanager
 def _alone(root: Path) -> Iterator[threading.Event]:
-    """Keep other servers from this store; what is yielded is set if one took it over all the same."""
-    book, lost, stop = Book(root / "service.db", ""), threading.Event(), threading.Event()
+    """Hold the store's lease; the event yielded is set if another server takes it over all the same."""
+    database, lost, stop = Database(root / "service.db", ""), threading.Event(), threading.Event()
 
     def look() -> None:
         while not stop.wait(1.0):
             try:
-                book.check_lease()
+                database.check_lease()
             except FencedError as problem:
                 _log.error("%s", problem)
                 lost.set()
                 return
-            except SplitWiperError as problem:  # the disk, say: nobody can have taken it over meanwhile
+            except SplitWiperError as problem:  # for example the disk: nobody can have taken the lease meanwhile
                 _log.warning("%s", problem)
 
-    with book.lease("serving"):
+    with database.lease("serving"):
         watcher = threading.Thread(target=look, name="lease-watcher", daemon=True)
         watcher.start()
         try:
@@ -126,7 +126,7 @@ def _alone(root: Path) -> Iterator[threading.Event]:
 
 @contextmanager
 def _worker(root: Path, config: Path) -> Iterator[None]:
-    """A worker beside the service; one that dies is followed by another."""
+    """Keep a worker process running; if it dies, start another."""
     stop = threading.Event()
     running: list[subprocess.Popen[bytes]] = []
 
@@ -154,5 +154,5 @@ def _worker(root: Path, config: Path) -> Iterator[None]:
             try:
                 process.wait(_GRACE)
             except subprocess.TimeoutExpired:
-                process.kill()  # what it had not published is trained again by the next one
+                process.kill()  # the next worker repeats what was not published
         keeper.join(_GRACE)

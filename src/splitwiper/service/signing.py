@@ -1,4 +1,4 @@
-"""What sites sign is checked here before the server acts on it: registrations, and statements about shards."""
+"""Checks of what sites sign, before the server acts on it: registrations, and statements about shards."""
 
 from __future__ import annotations
 
@@ -6,57 +6,63 @@ from collections.abc import Mapping
 from typing import Any
 
 from splitwiper.errors import DataError, FormatError
-from splitwiper.service.cases import Cases
 from splitwiper.service.certificate.site import Registration, ShardStatement
-from splitwiper.store import ServerTree
+from splitwiper.service.requests import RequestRecords
+from splitwiper.store import ServerStore
 from splitwiper.wire import Statement
 from splitwiper.wire.commitments import shard_commitment
 
 
-def register(tree: ServerTree, cases: Cases, client: str, signed: Mapping[str, Any]) -> None:
+def register(store: ServerStore, cases: RequestRecords, client: str, signed: Mapping[str, Any]) -> None:
     """Register the key that a site signs with, in the ledger first.
 
     Args:
-        tree: the server's.
-        cases: remembers keys.
-        client: who calls, as the certificate or token says.
+        store: the server's store.
+        cases: stores the registered keys.
+        client: the caller's name, according to its certificate or token.
         signed: the registration.
 
     Raises:
-        DataError: it is no registration, or one for another store or in another name.
+        DataError: it is not a registration, or is for another store or another client.
         ForbiddenError: another key is registered.
     """
     try:
         made = Registration.read(signed)
     except FormatError as problem:
         raise DataError(str(problem)) from problem
-    _check_place(tree, client, made.federation, made.client)
+    _check_place(store, client, made.federation, made.client)
     if cases.key(client) is not None:
         cases.check_key(client, made.key)
-    tree.register_key(client, made.key)
+    store.register_key(client, made.key)
     cases.register(made, signed)
 
 
 def check_shard(
-    tree: ServerTree, cases: Cases, client: str, signed: Mapping[str, Any] | None, statement: Statement, *, must: bool
+    store: ServerStore,
+    cases: RequestRecords,
+    client: str,
+    signed: Mapping[str, Any] | None,
+    statement: Statement,
+    *,
+    must: bool,
 ) -> ShardStatement | None:
-    """Check what a site signed about a shard, or about withdrawing it, against what it says with it.
+    """Check a site's signed statement about a shard, or its withdrawal, against what the upload says.
 
     Args:
-        tree: the server's.
-        cases: remembers keys.
-        client: who calls, as the certificate or token says.
-        signed: what was signed.
-        statement: what comes with the shard.
-        must: refuse what is not signed.
+        store: the server's store.
+        cases: stores the registered keys.
+        client: the caller's name, according to its certificate or token.
+        signed: the signed statement.
+        statement: the upload's own statement.
+        must: refuse a missing signature.
 
     Returns:
-        What was signed; None where nothing was, and need not be. Whether it is about the shard's very bytes is still
-        to be seen: compare its digest.
+        The signed statement; None if there is none and none is required. The caller must still compare its digest with
+        the shard's bytes.
 
     Raises:
-        DataError: it is not signed, or something else is.
-        ForbiddenError: another key signed than the site's.
+        DataError: the signature is missing, or the signed statement differs.
+        ForbiddenError: it was not signed with the site's key.
     """
     if signed is None:
         if must:
@@ -69,7 +75,7 @@ def check_shard(
         made = ShardStatement.read(signed)
     except FormatError as problem:
         raise DataError(str(problem)) from problem
-    _check_place(tree, client, made.federation, made.client)
+    _check_place(store, client, made.federation, made.client)
     said = (statement.codebook, statement.outputs, statement.tickets)
     committed = shard_commitment(bytes.fromhex(statement.salt), made.digest) if made.digest else ""
     if (made.codebook, made.outputs, made.tickets) != said or made.commitment != committed:
@@ -79,10 +85,10 @@ def check_shard(
     return made
 
 
-def _check_place(tree: ServerTree, client: str, federation: str, name: str) -> None:
-    if (federation, name) != (tree.book.meta("run") or "", client):
+def _check_place(store: ServerStore, client: str, federation: str, name: str) -> None:
+    if (federation, name) != (store.database.meta("run") or "", client):
         raise DataError(
             f"what is signed is for client {name!r} of store {federation[:16]!r}; this is store "
-            f"{(tree.book.meta('run') or '')[:16]!r}, and the certificate or token says {client!r}. The name in the "
-            "site's file must be the one in its certificate."
+            f"{(store.database.meta('run') or '')[:16]!r}, and the certificate or token says {client!r}. The name in "
+            "the site's file must be the one in its certificate."
         )

@@ -12,16 +12,16 @@ from splitwiper.federation.folder import remembered
 from splitwiper.service.identity.folders import write_changed
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.splitting import Halves
-from splitwiper.store import ServerTree, files
+from splitwiper.store import ServerStore, files
 
 MODEL = "model.toml"
-"""The model's settings, kept in the store so that whoever has it can recompute."""
+"""The model's settings, kept in the store so that anybody who has the store can recompute."""
 _TABLES = ("seed", "model", "server", "service")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What a store's halves are built from; nothing of clients' settings is in it."""
+    """The settings that a store's halves are built from; it contains nothing of clients' settings."""
 
     seed: int = 0
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -34,10 +34,10 @@ class ServerSettings:
     config: Config
     service: ServiceConfig
     folder: Path
-    """What relative paths are relative to."""
+    """The folder that relative paths start from."""
 
     def certs(self) -> Path:
-        """The server's folder of certificates or tokens."""
+        """Return the server's folder of certificates or tokens."""
         return self.folder / self.service.certs
 
 
@@ -47,7 +47,7 @@ def read_server(path: Path) -> ServerSettings:
     Between organisations, training keeps a transcript unless the file says ``transcript = false``.
 
     Raises:
-        ConfigError: naming the file and the key.
+        ConfigError: the message names the file and the key.
     """
     try:
         values = read_toml(path)
@@ -68,20 +68,20 @@ def read_server(path: Path) -> ServerSettings:
 
 
 def open_store(root: Path, settings: ServerSettings) -> Halves:
-    """The store's halves; the store is made if it is not there.
+    """Return the store's halves; the store is created if it does not exist.
 
     Raises:
         InputError: the store was made with other settings.
     """
     halves = build_halves(settings.config)
-    tree = ServerTree(root)
+    server_store = ServerStore(root)
     if not (root / "server.db").exists():
         _refuse_used(root)
-        _make(tree, halves, settings)
+        _make(server_store, halves, settings)
     made = _remembered(halves, settings)
-    del made["run"]  # drawn anew for every store
-    odd = [name for name, value in made.items() if tree.book.meta(name) != value]
-    tree.book.close()
+    del made["run"]  # random for every store
+    odd = [name for name, value in made.items() if server_store.database.meta(name) != value]
+    server_store.database.close()
     write_changed(root / MODEL, to_toml(Architecture(seed=settings.config.seed, model=settings.config.model)).encode())
     if odd:
         raise InputError(
@@ -91,10 +91,10 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
 
 
 def _refuse_used(root: Path) -> None:
-    """Make no new store over what is left of another.
+    """Refuse to create a store over the remains of another.
 
     Raises:
-        CorruptError: its database is gone.
+        CorruptError: the folder has files of a store whose database is missing.
     """
     for name in ("shards", "models", "epochs", "certificates"):
         if files.listed(root / name):
@@ -108,12 +108,12 @@ def _remembered(halves: Halves, settings: ServerSettings) -> dict[str, str]:
     return remembered(halves, settings.config, codec=settings.service.codec)
 
 
-def _make(tree: ServerTree, halves: Halves, settings: ServerSettings) -> None:
+def _make(server_store: ServerStore, halves: Halves, settings: ServerSettings) -> None:
     head = f"{halves.server.head_name}."
     first = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
-    tree.create(
+    server_store.create(
         config=to_toml(settings.config.server),
-        initial=first,  # a head is made anew for every model, with an output for each label present
+        initial=first,  # no head: each model gets a new one, with an output for each label present
         client_initial=halves.client.state_dict(),
         meta=_remembered(halves, settings),
     )

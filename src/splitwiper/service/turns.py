@@ -1,7 +1,7 @@
 """Fair turns: one piece of work at a time, clients in turn, so that no client's long queue delays the others.
 
-Taking bodies in costs time as well. So a client has two predictions in work: one is computed while the next is taken
-in. Its other connections are not read meanwhile: it has to wait, and nobody else.
+Receiving bodies takes time as well. So a client has at most two predictions in progress: one is computed while the next
+is received. Its other connections are not read meanwhile, so that only this client has to wait.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from contextlib import asynccontextmanager
 from splitwiper.errors import QuotaError
 
 _IN_WORK = 2
-"""Predictions of one client that are taken in or computed at a time."""
+"""Predictions of one client that are received or computed at a time."""
 
 
 class Turns:
-    """A queue for each client, served round-robin. Used by the event loop's thread alone.
+    """A queue for each client, served round-robin. Used only by the event loop's thread.
 
     Args:
-        most: predictions that one client may have waiting.
+        most: the number of predictions that one client may have waiting.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._admitted: dict[str, asyncio.Semaphore] = {}
         self._outside: Counter[str] = Counter()
-        """Predictions that wait to be taken in."""
+        """Predictions that wait to be received."""
         self._taken = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By client; the first client has the next turn."""
+        """By client, in order of turns; the first client is next."""
 
     @asynccontextmanager
     async def admitted(self, client: str) -> AsyncIterator[None]:
-        """Wait until a client's next prediction may be taken in, and have it in work meanwhile.
+        """Wait until a client's next prediction may be received, and count it as in progress meanwhile.
 
         Raises:
             QuotaError: the client has too many waiting already.
@@ -58,7 +58,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
-        """Wait for a client's turn, and have it."""
+        """Wait for a client's turn, and hold it."""
         if self._taken:
             await self._wait(client)
         self._taken = True
@@ -73,16 +73,16 @@ class Turns:
         try:
             await mine
         except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled():  # the turn came just then
+            if mine.done() and not mine.cancelled():  # the turn had just been given to it
                 self._pass_on()
             raise
 
     def _pass_on(self) -> None:
-        """Give the turn to the next client that waits."""
+        """Give the turn to the next waiting client."""
         while self._waiting:
             client = next(iter(self._waiting))
             queue = self._waiting.pop(client)
-            while queue and queue[0].done():  # who was waiting is gone
+            while queue and queue[0].done():  # cancelled while waiting
                 queue.popleft()
             if queue:
                 queue.popleft().set_result(None)

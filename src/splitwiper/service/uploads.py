@@ -1,9 +1,9 @@
-"""Uploads in pieces: started, resumed after an interruption, finished; straight to disk, checksummed.
+"""Uploads in pieces: begun, resumed after an interruption, finished; streamed to disk and checksummed.
 
-The service's book describes each upload (client, size, mark, statement). The length of its file says how much of it has
-arrived, so the two cannot disagree, at whatever moment the server dies. Digests are kept only in memory: after a
-restart they are computed from the file. The time that each upload has left is kept in memory too, so that changing
-the clock ends no upload in progress.
+The service's database describes each upload (client, size, mark, statement). The length of its file says how much of it
+has arrived, so the two cannot disagree, whenever the server dies. Digests are kept only in memory: after a restart they
+are computed from the file. The time that each upload has left is kept in memory too, so that changing the clock ends no
+upload in progress.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 
 from splitwiper.errors import DataError, DiskFullError, NotFoundError, QuotaError
 from splitwiper.service.appending import append
+from splitwiper.service.expiry import Expiry
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.terms import Terms
 from splitwiper.store import files
-from splitwiper.store.book import Book
+from splitwiper.store.database import Database
 from splitwiper.store.pieces import Passing
 from splitwiper.wire import Spent, Statement
 
@@ -49,13 +49,13 @@ class Upload:
 
     @property
     def offset(self) -> int:
-        """How much of it is here."""
+        """How many of its bytes have arrived."""
         return self.path.stat().st_size if self.path.exists() else 0
 
 
-def drop(book: Book, folder: Path, client: str) -> None:
-    """Give up all uploads of a client, from another process than the one that receives them."""
-    with book.change() as db:
+def drop(database: Database, folder: Path, client: str) -> None:
+    """Cancel all uploads of a client, from another process than the one that receives them."""
+    with database.change() as db:
         rows = db.execute("SELECT id FROM uploads WHERE client = ?", (client,)).fetchall()
         db.execute("DELETE FROM uploads WHERE client = ?", (client,))
     for row in rows:
@@ -66,47 +66,47 @@ class Uploads:
     """Uploads that were begun and not finished.
 
     Args:
-        folder: of their files.
-        book: the service's.
-        config: how many there may be, how large, and for how long.
-        clock: one that nobody sets.
+        folder: the folder of their files.
+        database: the service's database.
+        config: limits on their number, size and age.
+        clock: a monotonic clock.
     """
 
     def __init__(
-        self, folder: Path, book: Book, config: ServiceConfig, clock: Callable[[], float] = time.monotonic
+        self, folder: Path, database: Database, config: ServiceConfig, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._folder, self._book, self._config = folder, book, config
-        self._terms = Terms(config.patience, clock)
+        self._folder, self._database, self._config = folder, database, config
+        self._terms = Expiry(config.patience, clock)
         self._passing: dict[str, Passing] = {}
         self._travelled: dict[str, int] = {}
         self.is_busy: Callable[[str], bool] = lambda _: False
-        """Whether a call is sending to an upload just now."""
+        """Return whether a call is currently sending to an upload."""
         files.make_folder(folder)
 
     def begin(
         self, client: str, size: int, mark: str, statement: Statement, *, signed: str | None = None, spared: int = 0
     ) -> Upload:
-        """Begin an upload, or find the one that was begun for the same file.
+        """Begin an upload, or return the one that was begun for the same file.
 
         Args:
-            client: whose it is.
-            size: of the whole file.
-            mark: what the client tells its files apart by. Where two have one mark, the digest of what arrives is
-                neither's, and nothing is taken.
-            statement: what the client says with it.
-            signed: what the client's own key signed about it.
+            client: the client's name.
+            size: the size of the whole file, in bytes.
+            mark: the client's identifier for the file. If two files share a mark, the digest of what
+                arrives is neither's, and nothing is accepted.
+            statement: the client's statement about it.
+            signed: the site's signed statement about it, as JSON.
             spared: the size up to which it may use the disk's reserve.
 
         Raises:
             DataError: it is larger than allowed.
-            QuotaError: the client has begun too many.
+            QuotaError: the client has too many unfinished uploads.
             DiskFullError: there is no room for it.
         """
         if not 0 < size <= self._config.largest:
             raise DataError(f"a shard of {size:,} bytes is not accepted here: the limit is {self._config.largest:,}.")
         self.expire()
         said = json.dumps(asdict(statement), sort_keys=True)
-        with self._book.change() as db:
+        with self._database.change() as db:
             mine = db.execute("SELECT * FROM uploads WHERE client = ?", (client,)).fetchall()
             for row in mine:
                 if (row["size"], row["mark"]) == (size, mark):
@@ -117,7 +117,7 @@ class Uploads:
                     f"{client!r} has begun {len(mine)} uploads and not finished them: finish or cancel one first."
                 )
         self._make_room(client, size, size, spared)
-        with self._book.change() as db:
+        with self._database.change() as db:
             upload = secrets.token_hex(16)
             row = {
                 "id": upload,
@@ -132,21 +132,21 @@ class Uploads:
         return self._upload(row)
 
     def find(self, client: str, upload: str) -> Upload:
-        """An upload of a client.
+        """Return an upload of a client.
 
         Raises:
-            NotFoundError: it has none of that name.
+            NotFoundError: the client has no such upload.
         """
-        row = self._book.one("SELECT * FROM uploads WHERE id = ? AND client = ?", (upload, client))
+        row = self._database.one("SELECT * FROM uploads WHERE id = ? AND client = ?", (upload, client))
         if row is None:
             raise NotFoundError(f"there is no upload {upload!r}: it was finished, cancelled or given up; begin again.")
         return self._upload(dict(row))
 
     def still(self, upload: Upload) -> None:
-        """See that an upload was not given up while it was sent to; what came of it goes, if it was.
+        """Check that an upload was not cancelled while it was sent to; if it was, erase what arrived.
 
         Raises:
-            NotFoundError: it was.
+            NotFoundError: it was cancelled.
         """
         try:
             self.find(upload.client, upload.id)
@@ -161,23 +161,23 @@ class Uploads:
         return Upload(**values, statement=statement, path=self._folder / f"{row['id']}.part")  # type: ignore[arg-type]
 
     def _room(self, size: int, spared: int) -> int:
-        """Return how many bytes an upload of this size may take: those that are free, less the disk's reserve."""
+        """Return how many bytes an upload of this size may take: the free ones, less the disk's reserve."""
         free = os.statvfs(self._folder)
         reserve = 0 if size <= spared else int(self._config.reserve * free.f_blocks)
         return (free.f_bavail - reserve) * free.f_frsize
 
     def _make_room(self, client: str, size: int, left: int, spared: int) -> None:
-        """See that there is room for what is left of an upload.
+        """Make sure that there is room for the rest of an upload.
 
-        One that forgets rows goes first: uploads of other clients that nobody is sending to are given up for it, the
+        One that forgets rows has priority: uploads of other clients that nobody is sending to are cancelled for it, the
         largest first. They can be begun again.
 
         Raises:
-            DiskFullError: there is not enough.
+            DiskFullError: there is not enough room.
         """
         if left <= self._room(size, spared):
             return
-        rows = self._book.read("SELECT * FROM uploads WHERE client != ?", (client,))
+        rows = self._database.read("SELECT * FROM uploads WHERE client != ?", (client,))
         idle = [self._upload(dict(row)) for row in rows if not self.is_busy(row["id"])]
         idle.sort(key=lambda one: one.offset)
         while left > self._room(size, spared):
@@ -186,32 +186,32 @@ class Uploads:
             self.end(idle.pop())
 
     def make_room(self, upload: Upload, spared: int) -> None:
-        """See that there is room for the rest of an upload: others may have taken it since it was begun.
+        """Make sure that there is room for the rest of an upload: others may have taken it since it was begun.
 
         Args:
             upload: the upload.
             spared: the size up to which it may use the disk's reserve.
 
         Raises:
-            DiskFullError: there is not enough.
+            DiskFullError: there is not enough room.
         """
         self._make_room(upload.client, upload.size, upload.size - upload.offset, spared)
 
     async def receive(
         self, upload: Upload, offset: int, pieces: AsyncIterator[bytes], *, spared: int = 0, coding: str = ""
     ) -> int:
-        """Append what comes in, and say how much is here then. What came before an interruption stays.
+        """Append incoming pieces; return how many bytes have arrived in all. An interruption loses none of them.
 
         Args:
-            upload: where to.
-            offset: where the pieces begin.
-            pieces: what comes in.
+            upload: the upload.
+            offset: the offset of the first piece in the file.
+            pieces: the incoming data.
             spared: the size up to which it may use the disk's reserve.
-            coding: how it is compressed, if at all.
+            coding: the compression of the pieces, if any.
 
         Raises:
-            DataError: it does not go on where the file ends, or is longer than was said.
-            DiskFullError: there is no room left but the reserve.
+            DataError: they do not start where the file ends, or are longer than announced.
+            DiskFullError: only the reserve is left.
         """
         here = upload.offset
         if offset != here:
@@ -231,46 +231,46 @@ class Uploads:
         return upload.offset
 
     def travelled(self, upload: Upload) -> int | None:
-        """Return how many bytes an upload took on its way; None where it was interrupted, and nobody knows."""
+        """Return how many bytes an upload took on the wire; None if unknown, after an interruption."""
         return self._travelled.get(upload.id)
 
     def digest(self, upload: Upload) -> str:
-        """The digest of an upload's file, which is durable then.
+        """Return the digest of an upload's file, after making the file durable.
 
         Raises:
-            DataError: it is not whole.
+            DataError: it is incomplete.
         """
         if upload.offset != upload.size:
             raise DataError(f"{upload.offset:,} of {upload.size:,} bytes are here: send the rest first.")
         with upload.path.open("rb") as file:
-            os.fsync(file.fileno())  # a server that was killed may have written what it did not wait for
+            os.fsync(file.fileno())  # a killed server may not have waited for its last writes
         return self._passing.get(upload.id, Passing()).digest(upload.path)
 
     def end(self, upload: Upload) -> None:
-        """Forget an upload: it was finished, or given up."""
-        with self._book.change() as db:
+        """Delete an upload that was finished or cancelled."""
+        with self._database.change() as db:
             db.execute("DELETE FROM uploads WHERE id = ?", (upload.id,))
         self._passing.pop(upload.id, None)
         self._travelled.pop(upload.id, None)
         files.erase(upload.path)
 
     def end_all(self, client: str, *, but: str = "") -> None:
-        """Give up whatever a client has begun: it would bring back what a later shard, or a withdrawal, took away.
+        """Cancel all uploads of a client: one could bring back what a later shard, or a withdrawal, removed.
 
         Args:
             client: the client.
             but: the mark of a file whose upload stays.
         """
-        for row in self._book.read("SELECT * FROM uploads WHERE client = ? AND mark != ?", (client, but)):
+        for row in self._database.read("SELECT * FROM uploads WHERE client = ? AND mark != ?", (client, but)):
             self.end(self._upload(dict(row)))
 
     def begun(self, client: str) -> list[str]:
-        """Return the names of the uploads that a client has begun and not finished."""
-        return [row["id"] for row in self._book.read("SELECT id FROM uploads WHERE client = ?", (client,))]
+        """Return the ids of a client's unfinished uploads."""
+        return [row["id"] for row in self._database.read("SELECT id FROM uploads WHERE client = ?", (client,))]
 
     def expire(self) -> None:
-        """Give up what was not finished in time, and files that no upload is of."""
-        with self._book.change() as db:
+        """Delete uploads that were not finished in time, and files that belong to no upload."""
+        with self._database.change() as db:
             rows = db.execute("SELECT id, expires FROM uploads").fetchall()
             over = {row["id"] for row in rows if self._terms.is_over(row["id"], row["expires"])}
             db.executemany("DELETE FROM uploads WHERE id = ?", [(name,) for name in over])

@@ -1,4 +1,4 @@
-"""Recomputing by whoever has a server's folder: its records and the server half. Nothing is changed."""
+"""Recomputing from a server's folder: its records and the server half. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splitwiper.federation.build import build_halves
 from splitwiper.federation.verify import Check, guarded, verify_history, verify_record, verify_server
 from splitwiper.server import Server
 from splitwiper.service.storing import MODEL, Architecture
-from splitwiper.store import ServerTree, undisturbed
+from splitwiper.store import ServerStore, undisturbed
 from splitwiper.wire import Receipt
 
 
@@ -20,13 +20,13 @@ def open_server(store: Path) -> Server:
     """Open a server's folder to recompute in it.
 
     Raises:
-        NotFoundError: it is none, or was never served.
+        NotFoundError: it is not a server's folder, or was never served.
     """
     path = store / MODEL
     if not path.exists():
         raise NotFoundError(f"there is no {path}: serve the store once with this version, which writes it.")
     made = from_dict(Architecture, read_toml(path))
-    return Server(ServerTree(store), build_halves(Config(seed=made.seed, model=made.model)).server)
+    return Server(ServerStore(store), build_halves(Config(seed=made.seed, model=made.model)).server)
 
 
 def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
@@ -34,19 +34,19 @@ def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
 
     Args:
         store: the server's folder.
-        receipt: one that must be among its own.
+        receipt: a receipt that must be among the server's own.
 
     Raises:
-        BusyError: the store was changed meanwhile, so that what was read does not fit together.
+        BusyError: the store was changed meanwhile, so that the data read is inconsistent.
     """
     server = open_server(store)
     with undisturbed() as watch:
-        watch.add(server.tree.book)
-        checks = [verify_record("server", server.tree.book.check)]
+        watch.add(server.store.database)
+        checks = [verify_record("server", server.store.database.check)]
         if checks[0].outcome == "exact":
             checks.append(verify_history(server, {}, receipt))
         if checks[-1].outcome == "exact":
-            if server.tree.is_current():
+            if server.store.is_current():
                 checks.append(guarded("server", lambda: verify_server(server)))
             else:
                 checks.append(Check("server", "state", "unverifiable", "training is under way: verify when it is done"))
@@ -54,11 +54,11 @@ def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
 
 
 def verify_both(store: Path, site: Callable[[Receipt], Verification] | None) -> Callable[[Receipt], Verification]:
-    """Return what recomputes a receipt's server half, and with the site its half and shard too.
+    """Return a function that recomputes a receipt's server half and, given the site, its half and shard too.
 
     Args:
         store: the server's folder.
-        site: recomputes at the requester's site, where it is at hand.
+        site: recomputes at the requester's site; None if that is not available.
     """
 
     def verify(receipt: Receipt) -> Verification:

@@ -1,7 +1,7 @@
-"""What a piece of code does, apart from how it is laid out, and what it refers to outside itself.
+"""What a piece of code computes, independent of its layout, and what it refers to outside itself.
 
-Code is either the user's own, or that of a library: torch, the standard library, whatever lies in site-packages. The
-user's is taken apart. A library's is known by its name, and by its version where numerics do not record that anyway.
+Code is either the user's own, or that of a library: torch, the standard library, anything in site-packages. The
+user's is taken apart. A library's is identified by its name, and by its version if numerics do not record that anyway.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIBRARIES = {"site-packages", "dist-packages"}
 _STANDARD = Path(sysconfig.get_paths()["stdlib"]).resolve()
 _TORCH, _PACKAGE = Path(torch.__file__).resolve().parent, Path(__file__).resolve().parents[1]
 _UNVERSIONED = sys.stdlib_module_names | {"torch", "numpy", "splitwiper"}
-# Neither annotations nor the way a name is used change what is computed; docstrings are taken out apart.
+# Neither annotations nor the way a name is used change what is computed; docstrings are removed separately.
 _SILENT = {"annotation", "returns", "type_comment", "type_params", "ctx", "kind"}
 _LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
@@ -40,15 +40,15 @@ _Parsed = tuple[dict[int, list[ast.AST]], frozenset[CodeType]]
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Return whether Python itself keeps a name like ``__module__``; ``__s__`` is a name like any other."""
+    """Return whether Python itself maintains a name like ``__module__``; ``__s__`` is a name like any other."""
     return name in _BOOKKEEPING
 
 
 @cache
 def is_own_file(file: str) -> bool:
-    """Whether code from this file is the user's; the networks that come with SplitWiper count as such.
+    """Return whether code from this file is the user's; the networks that come with SplitWiper count as such.
 
-    They do wherever SplitWiper is installed, so that an editable installation agrees with any other.
+    They do so in every installation, so that an editable one agrees with any other.
     """
     if file.startswith(("<frozen ", "<__array_function__")):
         return False
@@ -63,7 +63,7 @@ def is_own_file(file: str) -> bool:
 
 
 def is_own_module(name: str | None) -> bool:
-    """Whether a module, by its name, is the user's."""
+    """Return whether a module, given by name, is the user's."""
     module = sys.modules.get(name or "")
     file = getattr(module, "__file__", None)
     if file:
@@ -72,7 +72,7 @@ def is_own_module(name: str | None) -> bool:
 
 
 def library_name(module: str | None, name: str) -> str:
-    """The full name of something in a library, with the library's version where numerics do not record it."""
+    """Return the full name of a library's member, with the library's version if numerics do not record it."""
     top = (module or "").partition(".")[0]
     return f"{module}.{name}{'' if top in _UNVERSIONED else _version(top)}"
 
@@ -84,16 +84,16 @@ def _version(package: str) -> str:
 
 
 def versions(modules: Iterable[str]) -> list[str]:
-    """Return the versions installed here of the libraries that modules, given by name, belong to."""
+    """Return the installed versions of the libraries that the named modules belong to."""
     libraries = {name.partition(".")[0] for name in modules if not is_own_module(name)} - _UNVERSIONED
     return sorted(filter(None, (_version(library).strip() for library in libraries)))
 
 
-def tree_of(code: CodeType) -> ast.AST | None:
-    """The syntax tree that a function's code was compiled from; None where its source is not to be had.
+def syntax_tree_of(code: CodeType) -> ast.AST | None:
+    """Return the syntax tree that a function's code was compiled from; None if its source is not available.
 
-    A file that was edited after it was imported is no source of what runs: the code must be what the file compiles to.
-    A tree that was found once is remembered, so that editing the file of a model in use makes it no other network.
+    A file that was edited after import is not the source of the running code, which must be what the file compiles
+    to. Trees are cached, so that editing the file of a model in use does not make it another network.
     """
     if (known := _TREES.get((code.co_filename, code))) is None and (found := _found(code)) is not None:
         known = _TREES.setdefault((code.co_filename, code), found)
@@ -128,7 +128,7 @@ def _parsed(source: str, file: str) -> _Parsed:
 def _fits(node: ast.AST, code: CodeType) -> bool:
     if not isinstance(node, ast.Lambda):
         return getattr(node, "name", "") == code.co_name
-    # Several lambdas may share a line: the one meant has all that the code does inside it.
+    # Several lambdas may share a line: the right one contains all positions of the code.
     first, last = (node.body.lineno, node.body.col_offset), (node.body.end_lineno, node.body.end_col_offset)
     places = [p for p in code.co_positions() if None not in p and (p[2], p[3]) != (0, 0)]
     inside = [(p[0], p[2]) >= first and (p[1], p[3]) <= last for p in places]
@@ -140,7 +140,7 @@ def _span(node: Any) -> tuple[int, int]:
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:
-    """A code object, and all those inside it."""
+    """Yield a code object, and all those inside it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -148,7 +148,7 @@ def nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def spelled(node: Any) -> str:
-    """A syntax tree as text, alike for all versions of Python: without positions, docstrings and empty fields."""
+    """Return a syntax tree as text, equal for all versions of Python: no positions, docstrings or empty fields."""
     if isinstance(node, list):
         return f"[{', '.join(map(spelled, node))}]"
     if not isinstance(node, ast.AST):
@@ -160,7 +160,7 @@ def spelled(node: Any) -> str:
 
 
 def references(function: FunctionType) -> dict[str, Any]:
-    """What a function's code refers to by name in its module, or imports, and the values of these now."""
+    """Return what a function's code refers to by name in its module, or imports, with the present values."""
     found: dict[str, Any] = {}
     for code in nested(function.__code__):
         steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "CACHE")]
@@ -168,7 +168,7 @@ def references(function: FunctionType) -> dict[str, Any]:
             name = step.argval
             if step.opname in _LOADS and name in function.__globals__ and not is_bookkeeping(name):
                 value = function.__globals__[name]
-                for following in steps[place + 1 :]:  # of a module of the user's, only what is taken from it
+                for following in steps[place + 1 :]:  # of a user's module, only the members in use count
                     inside = following.opname in _ATTRIBUTES and isinstance(value, ModuleType)
                     if not inside or not is_own_module(value.__name__) or not hasattr(value, following.argval):
                         break
@@ -183,7 +183,7 @@ def references(function: FunctionType) -> dict[str, Any]:
 def _imported(name: str, wanted: tuple[str, ...], package: str | None) -> dict[str, Any]:
     try:
         module = importlib.import_module(name, package)
-    except ImportError:  # code that would fail here says no more than its text
+    except ImportError:  # code that would fail here has no more meaning than its text
         return {}
     if not wanted or not is_own_module(module.__name__):
         return {name: module}

@@ -14,14 +14,14 @@ from splitwiper.certainty import Trial, certain
 from splitwiper.errors import CutError, nearest
 from splitwiper.splitting.halves import ClientHalf, ServerHalf, build
 from splitwiper.splitting.pair import Halves
-from splitwiper.splitting.plan import Plan
+from splitwiper.splitting.plan import CutPlan
 from splitwiper.splitting.specs import CutWarning
 from splitwiper.splitting.workbench import Workbench
 from splitwiper.switches import pinned, still_pinned
 
 _T = TypeVar("_T")
 _TRIES = 4
-"""Times that a cut is tried beside other threads: it takes long where it fails, since others are looked for."""
+"""Times that a cut is tried while other threads run: a failed try takes long, since it looks for other cuts."""
 
 
 def split(
@@ -68,7 +68,7 @@ def split(
         raise CutError(f"at={at!r} must be the dotted name of a module, such as 'layer1' or '0'")
     shared = shared if isinstance(shared, str) else list(shared)
 
-    def cut(_: Trial) -> tuple[Workbench, Plan, ClientHalf, ServerHalf]:
+    def cut(_: Trial) -> tuple[Workbench, CutPlan, ClientHalf, ServerHalf]:
         bench = Workbench(model, example, shared=shared, allow_data_dependent=allow_data_dependent, head=head)
         plan = _planned(bench, at, head)
         return bench, plan, *build(model, plan)
@@ -80,11 +80,11 @@ def split(
     return Halves(client, server, bench.canonical(at), plan.boundary, warnings=notes, flops=plan.flops)
 
 
-def _planned(bench: Workbench, at: str, head: str | None) -> Plan:
-    """Plan the cut and prove it.
+def _planned(bench: Workbench, at: str, head: str | None) -> CutPlan:
+    """Plan the cut and prove it by running.
 
     Raises:
-        CutError: it cannot be made.
+        CutError: the cut is impossible.
     """
     if at not in bench.modules or not at:
         known = [name for name in bench.modules if name]
@@ -101,7 +101,7 @@ def _planned(bench: Workbench, at: str, head: str | None) -> Plan:
 
 
 def _surely(model: nn.Module, compute: Callable[[Trial], _T], key: Callable[[_T], Hashable] | None, what: str) -> _T:
-    """Do something with torch's switches pinned, and again where other threads may have got at it."""
+    """Run a computation with torch's switches pinned, and repeat it if other threads may have interfered."""
     device = _device(model)
     return certain(
         compute,
@@ -115,7 +115,7 @@ def _surely(model: nn.Module, compute: Callable[[Trial], _T], key: Callable[[_T]
 
 
 def _device(model: nn.Module) -> torch.device:
-    """Where a model is, for which training will pin torch's switches."""
+    """Return the device of a model, for which torch's switches are pinned."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
@@ -130,7 +130,7 @@ def _check_head(bench: Workbench, head: str | None) -> None:
 
 
 def legal_cuts(model: nn.Module, example: Any, shared: Iterable[str] = ()) -> list[str]:
-    """The modules after which a model can be cut, in the order of execution; each is tried.
+    """List the modules after which a model can be cut, in the order of execution; each cut is tried.
 
     Args:
         model: Any module.

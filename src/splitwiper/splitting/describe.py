@@ -1,6 +1,6 @@
-"""Digests of Python values: constants by value, functions and classes by their code, objects by what they hold.
+"""Digests of Python values: constants by value, functions and classes by their code, objects by their contents.
 
-Equal digests mean the same thing in every process: no address, no order of hashes, no path and no line goes in.
+Equal digests mean the same in every process: no address, hash order, path or line number is included.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from splitwiper.splitting.code import (
     library_name,
     references,
     spelled,
-    tree_of,
+    syntax_tree_of,
 )
 from splitwiper.splitting.ghosts import Ghostly
 
@@ -50,19 +50,19 @@ _PLAIN = (type(None), type(...), bool, int, str, bytes)
 _WEAK: tuple[type, ...] = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
 _WEAK += (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _ELSEWHERE = (logging.Logger, PurePath, RemovableHandle, *_WEAK)
-"""These belong to a process or a machine: their type counts, not what they hold."""
+"""These belong to a process or a machine: their type counts, not their contents."""
 _IN_C = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType, MemberDescriptorType)
 _LABELS = {"num_labels", "_num_labels", "id2label", "label2id"}
-"""What Hugging Face's models say of the head, which a federation makes anew for the labels it has."""
+"""Attributes of Hugging Face's models about the head, which a federation rebuilds for its own labels."""
 
 
 def real_class(cls: type) -> type:
-    """The class that a module had before it was given a role in a half."""
+    """Return the class that a module had before it was given a role in a half."""
     return next(base for base in cls.__mro__ if base is not Ghostly and Ghostly not in base.__bases__)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """What an object holds, in its dictionary and its slots."""
+    """Return an object's attributes, from its dictionary and its slots."""
     held = {str(name): kept for name, kept in getattr(value, "__dict__", {}).items()}
     for cls in type(value).__mro__:
         for name, member in vars(cls).items() if "__slots__" in vars(cls) else ():  # private names as Python keeps them
@@ -72,20 +72,20 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 class Describer:
-    """Digests values; each object is looked at once.
+    """Digests values; each object is examined once.
 
     Args:
-        modules: digests modules, which have more to them than their attributes.
-        names: what tensors and modules are known by where they belong to the model itself, by id.
+        modules: digests modules, which consist of more than their attributes.
+        names: names of tensors and modules that belong to the model itself, by id.
     """
 
     def __init__(self, modules: Callable[[Describer, nn.Module], str], names: Mapping[int, str]) -> None:
         self._modules, self._names = modules, names
-        self._known: dict[int, tuple[Any, str]] = {}  # with the object, so that its id is not used again
+        self._known: dict[int, tuple[Any, str]] = {}  # holds the object, so that its id is not reused
         self._open: list[int] = []
 
     def of(self, value: Any) -> str:
-        """The digest of a value."""
+        """Return the digest of a value."""
         kind = type(value)
         if kind in _PLAIN:
             return digest(kind.__name__, repr(value))
@@ -93,7 +93,7 @@ class Describer:
             return digest(kind.__name__, *(part.hex() for part in (complex(value).real, complex(value).imag)))
         if id(value) in self._known:
             return self._known[id(value)][1]
-        if id(value) in self._open:  # a cycle: how far up it leads
+        if id(value) in self._open:  # a cycle: digest how far up it leads
             return digest("cycle", len(self._open) - self._open.index(id(value)))
         self._open.append(id(value))
         try:
@@ -104,23 +104,23 @@ class Describer:
         return found
 
     def all(self, word: str, *values: Any) -> str:
-        """The digest of several values under one heading."""
+        """Return the digest of several values under one heading."""
         return digest(word, *map(self.of, values))
 
     def _alone(self, value: Any) -> str:
-        """A digest that depends on nothing seen before, to sort by."""
+        """Return a digest that does not depend on values seen before, to sort by."""
         other = Describer(self._modules, self._names)
         other._open = list(self._open)
         return other.of(value)
 
     def mapping(self, items: Mapping[str, Any]) -> str:
-        """Return the digest of names and their values, whatever order they come in."""
+        """Return the digest of names and their values, independent of their order."""
         return digest("mapping", *(part for name in sorted(items) for part in (name, self.of(items[name]))))
 
     def _of_object(self, value: Any) -> str:
         if id(value) in self._names:
             return digest("the model's own", self._names[id(value)])
-        if isinstance(value, _ELSEWHERE):  # asked first: a weak proxy passes for what it stands for
+        if isinstance(value, _ELSEWHERE):  # first, because a weak proxy passes for its target
             return self.all("elsewhere", type(value))
         if isinstance(value, type):
             return self._of_class(value)
@@ -132,7 +132,7 @@ class Describer:
         torchs = isinstance(value, torch.dtype | torch.device | torch.memory_format | torch.layout)
         if torchs or type(value).__module__ == "torch._ops":
             return digest(about, str(value))
-        if isinstance(value, torch.Generator):  # not its state, which moves on with every draw
+        if isinstance(value, torch.Generator):  # not its state, which changes with every draw
             return digest(about, value.initial_seed())
         if isinstance(value, torch.jit.ScriptFunction):
             return digest(about, self.script(value))
@@ -143,7 +143,7 @@ class Describer:
     # --- objects -------------------------------------------------------------------------------------------
 
     def _content(self, value: Any) -> str:
-        """What an object is made of, besides its attributes."""
+        """Return the digest of an object's contents besides its attributes."""
         if isinstance(value, Tensor):
             return self._of_tensor(value)
         if isinstance(value, np.ndarray | np.generic):
@@ -156,7 +156,7 @@ class Describer:
             return self.all("items", *value)
         if isinstance(value, set | frozenset):
             return digest("set", *sorted(map(self._alone, value)))
-        if isinstance(value, dict | MappingProxyType):  # in its order, which code that walks through it sees
+        if isinstance(value, dict | MappingProxyType):  # in order, because code that iterates sees it
             made = getattr(value, "default_factory", None)
             return self.all("dict", made, *(part for item in value.items() for part in item))
         if isinstance(value, enum.Enum):
@@ -167,7 +167,7 @@ class Describer:
             return self.all("method", value.__func__)
         if isinstance(value, functools.partial):
             return self.all("partial", value.func, value.args, value.keywords)
-        if isinstance(value, ContextVar):  # its default: the value belongs to the caller's context
+        if isinstance(value, ContextVar):  # its default: the current value belongs to the caller's context
             try:
                 return self.all("context", Context().run(value.get))
             except LookupError:
@@ -186,17 +186,17 @@ class Describer:
     def script(self, function: Any) -> str:
         """Return the digest of a function or method in TorchScript: its graph and the constants in it."""
         graph = function.inlined_graph.copy()
-        torch._C._jit_pass_erase_shape_information(graph)  # those of the example that was traced
+        torch._C._jit_pass_erase_shape_information(graph)  # shapes of the traced example
         graph = torch._C._jit_pass_canonicalize(graph, False)
-        text = re.sub(r"___torch_mangle_\d+\.", "", graph.str(False))  # numbered as they were compiled
+        text = re.sub(r"___torch_mangle_\d+\.", "", graph.str(False))  # numbered in the order of compilation
         constants = [node for node in graph.findAllNodes("prim::Constant") if node.hasAttribute("value")]
         tensors = [node.t("value") for node in constants if node.kindOf("value") == "t"]  # abridged in the text
         others = [node.ival("value") for node in constants if node.kindOf("value") == "ival"]
         return self.all("script", text, tensors, others)
 
     def attributes(self, value: Any, *, leave: Iterable[str] = ()) -> str:
-        """Return the digest of what an object holds, but for some names and for what is only remembered."""
-        held, left = _attributes(value), {*leave, "_is_hf_initialized"}  # a mark that loading leaves on parameters
+        """Return the digest of an object's attributes, except for some names and for cached values."""
+        held, left = _attributes(value), {*leave, "_is_hf_initialized"}  # a mark that loading sets on parameters
         if type(value).__module__.startswith("transformers."):
             left |= _LABELS
         if isinstance(value, Ghostly):
@@ -209,10 +209,10 @@ class Describer:
         return self.mapping({k: v for k, v in held.items() if k not in left and not is_bookkeeping(k)})
 
     def _reduced(self, value: Any) -> str:
-        """What an object tells of itself to be copied, besides its attributes; nothing, where it cannot be."""
+        """Return the digest of what an object gives to be copied, besides attributes; empty if it cannot be copied."""
         try:
             told = value.__reduce_ex__(4)
-        except Exception:  # whatever an object raises that cannot be copied: its type is all there is to say
+        except Exception:  # any error of an object that cannot be copied: only its type counts
             return ""
         if isinstance(told, str):
             return told
@@ -246,7 +246,7 @@ class Describer:
     def _of_function(self, value: FunctionType) -> str:
         cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
         if is_own_file(value.__code__.co_filename):
-            tree = tree_of(value.__code__)
+            tree = syntax_tree_of(value.__code__)
             text = self._of_bytecode(value.__code__, value.__doc__) if tree is None else digest(spelled(tree))
             used = self.mapping(references(value))
         else:
@@ -254,7 +254,7 @@ class Describer:
             text, used = library_name(module, code.co_qualname), ""
             if not cells:
                 return digest("library", text)
-            cells.pop("cache_token", None)  # by which functools.singledispatch remembers calls
+            cells.pop("cache_token", None)  # by which functools.singledispatch caches calls
         held = {key: kept for key, kept in vars(value).items() if not is_bookkeeping(key)}
         defaults = self.all("defaults", value.__defaults__, value.__kwdefaults__)
         return digest("function", text, used, defaults, self.mapping(cells), self.mapping(held))
@@ -279,7 +279,7 @@ class Describer:
         return digest("class", value.__qualname__, self.of(meta), self.all("", *value.__bases__), self.mapping(members))
 
     def _is_written(self, owner: type, name: str, member: Any) -> bool:
-        """Whether a class's member says something: not what Python keeps there, nor methods made from its fields."""
+        """Return whether a class's member was written by its author, not by Python or generated from its fields."""
         code = getattr(member, "__code__", None)
         if not isinstance(code, CodeType) or not (hasattr(owner, "__dataclass_fields__") or hasattr(owner, "_fields")):
             return not is_bookkeeping(name)

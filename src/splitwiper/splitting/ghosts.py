@@ -1,8 +1,8 @@
 """Modules that can be replayed: absent states and skipped calls answer with ghosts.
 
-A half is a copy of the model in which some modules get a class of their own, derived from the one they had. Hooks
-would do as well, but they switch off torch's fast paths and are seen by the user. Outside a half's forward these
-modules behave as they always did.
+A half is a copy of the model in which some modules get a class of their own, derived from their previous one. Hooks
+would do as well, but they disable torch's fast paths and are visible to the user. Outside a half's forward pass, these
+modules behave as before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from splitwiper.splitting.trees import Path, map_leaves
 
 
 class Reached(BaseException):
-    """The client half has computed the cut; not an Exception, so that no model catches it."""
+    """Raised when the client half has computed the cut; not an Exception, so that no model catches it."""
 
     def __init__(self, output: Any) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Reached(BaseException):
 
 @dataclass
 class Role:
-    """What a module does in a half: the states it lacks, what it answers, whether it is the cut."""
+    """A module's role in a half: the states it lacks, the outputs it replays, and whether it is the cut."""
 
     name: str
     absent: dict[str, Ghost] = field(default_factory=dict)
@@ -44,13 +44,13 @@ class Running(Protocol):
     """One forward pass of a half."""
 
     def ghost(self, ghost: Ghost) -> Tensor:
-        """A tensor with the ghost's shape and type."""
+        """Return a tensor with the ghost's shape and type."""
 
     def call(self, role: Role, plain: Any, args: Any, kwargs: Any) -> Any:
         """Answer for a module, or call it."""
 
 
-# Per thread and per task, so that halves run side by side.
+# Per thread and per task, so that halves can run in parallel.
 RUN: ContextVar[Running | None] = ContextVar("splitwiper_run", default=None)
 
 
@@ -79,15 +79,15 @@ class Ghostly(nn.Module):
             super().__setattr__(name, value)
 
     def extra_repr(self) -> str:
-        """What the module prints of itself; some look at states that are not here."""
+        """Return the module's description; some modules read states that this half lacks."""
         try:
             return super().extra_repr()
         except AttributeError:
             return "held by the other half"
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # Some modules (batch norm) look at their own states while loading; with all of them absent there is nothing
-        # to load, and a key that is given all the same is unexpected.
+        # Some modules (batch norm) read their own states while loading. If all of them are absent, there is nothing to
+        # load, and any key given for them is unexpected.
         role = self.__dict__.get("_role")
         if role is None or not role.absent or self._parameters or self._buffers:
             super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -97,7 +97,7 @@ class Ghostly(nn.Module):
 
 
 class _Numbers:
-    """The one number behind every ghost of a type: expanded, a ghost takes no memory whatever its shape."""
+    """The single number behind every ghost of a type: expanded, a ghost takes no memory whatever its shape."""
 
     def __init__(self, device: torch.device, fill: float) -> None:
         self._device, self._fill = device, fill
@@ -114,13 +114,13 @@ class _Numbers:
 
 
 class ClientRun:
-    """Computes up to the cut."""
+    """Runs the model up to the cut."""
 
     def __init__(self, device: torch.device, fill: float) -> None:
         self._numbers = _Numbers(device, fill)
 
     def ghost(self, ghost: Ghost) -> Tensor:
-        """A tensor with the ghost's shape and type."""
+        """Return a tensor with the ghost's shape and type."""
         return self._numbers.expanded(ghost.shape(0), ghost.dtype, ghost.requires_grad)
 
     def call(self, role: Role, plain: Any, args: Any, kwargs: Any) -> Any:
@@ -132,7 +132,7 @@ class ClientRun:
 
 
 class ServerRun:
-    """Replays what comes before the cut with ghosts, and computes what comes after."""
+    """Replays everything before the cut with ghosts, and computes everything after it."""
 
     def __init__(
         self,
@@ -154,13 +154,13 @@ class ServerRun:
         self._states = [generator.get_state() for generator in self._generators]
 
     def ghost(self, ghost: Ghost) -> Tensor:
-        """A tensor with the ghost's shape and type."""
+        """Return a tensor with the ghost's shape and type."""
         dtype = self._cast.get(ghost.dtype, ghost.dtype)
         tensor = self._numbers.expanded(ghost.shape(self._rows), dtype, ghost.requires_grad)
         return tensor.clone(memory_format=torch.contiguous_format) if self._dense else tensor
 
     def filled(self, template: Any) -> Any:
-        """The template with received tensors and ghosts in their places."""
+        """Return the template with received tensors and ghosts filled in."""
         return map_leaves(self._leaf, template)
 
     def _leaf(self, path: Path, leaf: Any) -> Any:
@@ -169,7 +169,7 @@ class ServerRun:
         return self._received[leaf.name] if isinstance(leaf, Received) else leaf
 
     def call(self, role: Role, plain: Any, args: Any, kwargs: Any) -> Any:
-        """Before the cut a ghost, at the cut what was received, after it the module itself."""
+        """Return a ghost before the cut, the received tensors at the cut, and the module's own output after it."""
         if role.cut:
             self.past = True
             for generator, state in zip(self._generators, self._states, strict=True):
@@ -194,20 +194,20 @@ def haunt(
     constant: Iterable[str] = (),
     replies: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> nn.Module:
-    """A copy of ``model`` without the states in ``absent``, whose modules play their roles.
+    """Copy ``model`` without the states in ``absent``; the modules concerned play their roles.
 
     Args:
         model: The model to copy.
         at: The cut module.
         absent: States that the copy must not hold.
         constant: Buffers that it holds without owning them: they stay out of its state dict.
-        replies: What modules before the cut answer.
+        replies: The outputs that modules before the cut replay.
 
     Raises:
-        CutError: A module's class cannot be extended, as that of a scripted module.
+        CutError: A module's class cannot be subclassed, such as that of a scripted module.
     """
     states = states_of(model)
-    # Known to deepcopy beforehand, an absent state is not copied, wherever the model refers to it.
+    # Listed in the memo beforehand, an absent state is not copied, wherever the model refers to it.
     memo = {id(states[name]): torch.empty_like(states[name], device="meta") for name in absent}
     core = copy.deepcopy(model, memo)
     modules = dict(core.named_modules(remove_duplicate=False))

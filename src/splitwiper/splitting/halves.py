@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from splitwiper.errors import CutError, DataError
 from splitwiper.heads import empty_linear
 from splitwiper.splitting.ghosts import RUN, ClientRun, Reached, Running, ServerRun, haunt
-from splitwiper.splitting.plan import Plan
+from splitwiper.splitting.plan import CutPlan
 from splitwiper.splitting.specs import Ghost, TensorSpec
 from splitwiper.splitting.trace import states_of
 from splitwiper.splitting.trees import leaves, named_inputs
 
 
 class Facade(nn.Module):
-    """A module with another ``forward`` around a core; parameters keep the names they have in the core."""
+    """Wraps a core module with another ``forward``; parameters keep their names in the core."""
 
     _core: nn.Module
 
@@ -42,15 +42,15 @@ class Facade(nn.Module):
 class _Planned(Facade):
     """A half made by a plan."""
 
-    _plan: Plan
+    _plan: CutPlan
 
-    def __init__(self, core: nn.Module, plan: Plan) -> None:
+    def __init__(self, core: nn.Module, plan: CutPlan) -> None:
         super().__init__(core)
         self.__dict__["_plan"] = plan
 
     @property
     def boundary(self) -> tuple[TensorSpec, ...]:
-        """What crosses the cut."""
+        """The tensors that cross the cut."""
         return self._plan.boundary
 
 
@@ -63,12 +63,12 @@ class ClientHalf(_Planned):
 
     @property
     def row_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of one row of each input tensor, as the example had it."""
+        """The shape of one row of each input tensor, as in the example."""
         ghosts = [leaf for _, leaf in leaves(self._plan.inputs) if isinstance(leaf, Ghost)]
         return tuple(ghost.shape(1)[1:] for ghost in ghosts)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Compute what crosses the cut."""
+        """Compute the tensors that cross the cut."""
         return self._embed(args, kwargs, 0.0)
 
     def _embed(self, args: tuple[Any, ...], kwargs: dict[str, Any], fill: float) -> dict[str, Tensor]:
@@ -93,7 +93,7 @@ class ClientHalf(_Planned):
 
 
 class ServerHalf(_Planned):
-    """The model after the cut: from the tensors that crossed to what the model returns."""
+    """The model after the cut: from the tensors that crossed to the model's output."""
 
     @property
     def head_name(self) -> str:
@@ -112,7 +112,7 @@ class ServerHalf(_Planned):
         """Replace the output layer, for example by one with another number of outputs.
 
         Raises:
-            CutError: It does not take the features that the present head takes.
+            CutError: It does not take as many features as the present head.
         """
         if not isinstance(linear, nn.Linear) or linear.in_features != self.head.in_features:
             raise CutError(f"the head must be a Linear layer of {self.head.in_features} features, not {linear}")
@@ -120,14 +120,14 @@ class ServerHalf(_Planned):
         self._core.get_submodule(owner)._modules[leaf] = linear.train(self.head.training)
 
     def without_head(self) -> ServerHalf:
-        """A copy that ends where the head would begin: its `logits` are the features that the head takes."""
+        """Return a copy without the head: its `logits` are the features that the head takes."""
         half = copy.deepcopy(self)
         owner, _, leaf = self.head_name.rpartition(".")
         half._core.get_submodule(owner)._modules[leaf] = nn.Identity()
         return half
 
     def loaded(self, state: Mapping[str, Tensor]) -> ServerHalf:
-        """A copy with trained weights, whatever number of outputs they have, ready to predict."""
+        """Return a copy with trained weights, with as many outputs as they have, ready to predict."""
         half, old = copy.deepcopy(self), self.head
         outputs = len(state[f"{self.head_name}.weight"])
         half.set_head(empty_linear(old.in_features, outputs, bias=old.bias is not None, dtype=old.weight.dtype))
@@ -135,11 +135,11 @@ class ServerHalf(_Planned):
         return half.eval().requires_grad_(False)
 
     def forward(self, boundary: Mapping[str, Tensor]) -> Any:
-        """Compute the model's output from what the client half sent."""
+        """Compute the model's output from the tensors that the client half sent."""
         return self._replay(boundary, 0.0)
 
     def logits(self, boundary: Mapping[str, Tensor]) -> Tensor:
-        """The output as one matrix: the output itself, or its ``logits``.
+        """Return the output as one matrix: the output itself, or its ``logits``.
 
         Raises:
             CutError: The output is neither, or has more than two dimensions.
@@ -200,8 +200,8 @@ def _run(run: Running, core: nn.Module, args: tuple[Any, ...], kwargs: dict[str,
         RUN.reset(token)
 
 
-def build(model: nn.Module, plan: Plan) -> tuple[ClientHalf, ServerHalf]:
-    """Both halves of ``model``, which share nothing with it."""
+def build(model: nn.Module, plan: CutPlan) -> tuple[ClientHalf, ServerHalf]:
+    """Build both halves of ``model``, which share nothing with it."""
     names = set(states_of(model))
     client = haunt(model, at=plan.at, absent=names - plan.client)
     server = haunt(
@@ -215,7 +215,7 @@ def build(model: nn.Module, plan: Plan) -> tuple[ClientHalf, ServerHalf]:
 
 
 class ClientAdapter(Facade):
-    """A client half of another origin, whose outputs get this boundary's names."""
+    """A client half of another model, whose outputs are renamed to this boundary's names."""
 
     _boundary: tuple[TensorSpec, ...]
     _names: dict[str, str]
@@ -227,11 +227,11 @@ class ClientAdapter(Facade):
 
     @property
     def boundary(self) -> tuple[TensorSpec, ...]:
-        """What crosses the cut."""
+        """The tensors that cross the cut."""
         return self._boundary
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Compute what crosses the cut."""
+        """Compute the tensors that cross the cut."""
         output = self._core(*args, **kwargs)
         specs = self.boundary
         if isinstance(output, Tensor) and len(specs) == 1:

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from splitwiper.splitting.trace import Seen, Trace
+from splitwiper.splitting.trace import Trace, TracedTensor
 from splitwiper.splitting.trees import leaves
 
 _SQUASHING = {"_softmax": "softmax", "softmax": "softmax", "sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
-"""Operations that no raw score comes out of. After a logarithm of softmax, softmax changes nothing."""
+"""Operations that never return raw scores. After a logarithm of softmax, softmax changes nothing."""
 
 
 def _outputs(trace: Trace) -> set[int]:
-    """The storages of the model's logits: of what it returns so named, or of all that it returns."""
-    outputs = [(path, leaf.key) for path, leaf in leaves(trace.output) if isinstance(leaf, Seen)]
+    """Return the storages of the model's logits: of its outputs named so, or of all its outputs."""
+    outputs = [(path, leaf.key) for path, leaf in leaves(trace.output) if isinstance(leaf, TracedTensor)]
     return {key for path, key in outputs if path[-1:] == ("logits",)} or {key for _, key in outputs}
 
 
 def squashing(trace: Trace, modules: Mapping[str, nn.Module]) -> set[tuple[str, str]]:
-    """Return what the model ends in where that is a softmax or a sigmoid: its kind, and the module that computes it."""
+    """Return the softmax or sigmoid that the model ends in, if any: its kind, and the module that computes it."""
     targets, names = _outputs(trace), {call.frame: call.name for call in trace.calls}
     found = set()
     for op in trace.ops:
@@ -32,16 +32,16 @@ def squashing(trace: Trace, modules: Mapping[str, nn.Module]) -> set[tuple[str, 
 
 
 def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
-    """The linear layer that makes the output, or the last one whose result reaches it.
+    """Find the linear layer that computes the output, or the last one whose result reaches it.
 
     Returns:
-        Its name; None when there is none, or when several make parts of the output.
+        Its name; None if there is none, or if several compute parts of the output.
     """
     targets = _outputs(trace)
     layers = [
         (call.name, call.output.key)
         for call in trace.calls
-        if isinstance(modules[call.name], nn.Linear) and isinstance(call.output, Seen)
+        if isinstance(modules[call.name], nn.Linear) and isinstance(call.output, TracedTensor)
     ]
     direct = {name for name, key in layers if key in targets}
     if direct:

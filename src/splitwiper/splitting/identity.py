@@ -1,7 +1,7 @@
-"""The identity of a network: a digest of all that decides what it computes, except for its weights.
+"""The identity of a network: a digest of everything that decides what it computes, except for its weights.
 
-Weights have digests of their own. What is left is code and constants: a network with another number of heads, another
-constant or another ``forward`` prints the same, has the same weights, and is another network.
+Weights have digests of their own. This is about code and constants: a network with another number of heads, another
+constant or another ``forward`` prints the same and has the same weights, but is another network.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from splitwiper.seeding import digest
 from splitwiper.splitting.code import versions
 from splitwiper.splitting.describe import Describer
 from splitwiper.splitting.halves import ClientAdapter, ClientHalf, ServerHalf
-from splitwiper.splitting.plan import Plan
+from splitwiper.splitting.plan import CutPlan
 
 _KEPT = set(vars(nn.Module()))
-"""What torch keeps in every module: states, children and hooks are looked at apart, the mode does not count."""
+"""Attributes of every module: states, children and hooks are examined separately, the mode does not count."""
 _HOOKS = sorted(name for name in _KEPT if name.endswith("_hooks"))
 
 
 def identity(module: nn.Module) -> str:
     """Return a digest of what a module computes, whatever its weights: its code, constants, hooks and structure.
 
-    Code of the user's counts with all that it refers to, but not how it is written, nor where it lies. Code of
-    libraries counts by name, and by the library's version; torch and NumPy count by name alone, since the numeric
-    fingerprint has their versions. Of a half, what the half executes counts, and the cut; the number of outputs does
-    not, because a federation makes the head anew for the labels it has.
+    The user's code counts with everything it refers to, but not its layout or location. Library code counts by name
+    and the library's version; torch and NumPy count by name only, since the numeric
+    fingerprint has their versions. For a half, the modules that it executes and the cut count; the number of outputs
+    does not, because a federation rebuilds the head for the labels it has.
 
     Notes:
         These are not seen, so a network should not compute with them: names that code looks up at run time
-        (``globals()``, ``eval``, ``getattr`` on a library), annotations and docstrings; paths and loggers; what only
-        a weak reference leads to; the position of a generator function's iterator, or its arguments; a value
-        assigned over a ``functools.cached_property``; and what an object in C does not tell when it is copied.
+        (``globals()``, ``eval``, ``getattr`` on a library), annotations and docstrings; paths and loggers; targets of
+        weak references only; the position of a generator function's iterator, or its arguments; a value
+        assigned over a ``functools.cached_property``; and what an object in C does not provide when it is copied.
         Functions and layers of torch that a program replaced are in the numeric fingerprint (`splitwiper.patches`).
         Conversely, whatever a forward pass leaves in an attribute or in a global that its code reads (a table of
-        results, a counter, an iterator that has moved on) makes another network. Results that ``functools`` keeps
+        results, a counter, an iterator that has moved on) makes another network. Results cached by ``functools``
         (``cache``, ``cached_property``, ``singledispatch``) do not.
 
     Args:
         module: any module, or a half.
 
     Raises:
-        InputError: its constants are nested too deeply to be followed.
+        InputError: its constants are nested too deeply to follow.
 
     Example:
         >>> heads = [identity(nn.MultiheadAttention(8, number)) for number in (2, 2, 4)]
@@ -80,19 +80,19 @@ def libraries(module: nn.Module) -> str:
     return f" ({', '.join(found)} {'is' if len(found) == 1 else 'are'} installed here)" if found else ""
 
 
-def _replayed(plan: Plan) -> list[Any]:
-    """What the server half's replay depends on besides the modules."""
+def _replayed(plan: CutPlan) -> list[Any]:
+    """Return everything besides the modules that the server half's replay depends on."""
     told = [plan.at, plan.head, plan.boundary, plan.picks, plan.sides, plan.inputs, plan.output, plan.replies]
     return _sorted("server", *told, plan.replaced, plan.dense, plan.rewind)
 
 
 def _sorted(*parts: Any) -> list[Any]:
-    """A plan's parts; its tables are filled in the order of sets, which differs from process to process."""
+    """Return a plan's parts with sorted tables: they are filled in the order of sets, which varies by process."""
     return [sorted(part.items()) if isinstance(part, dict) else part for part in parts]
 
 
 def _idle(here: frozenset[str], there: frozenset[str]) -> Callable[[str], bool]:
-    """Tell whether a half never runs a module; one that is never called goes with the module around it."""
+    """Return a test of whether a half never runs a module; one that is never called goes with the module around it."""
 
     def idle(name: str) -> bool:
         while name and name not in here | there:
@@ -134,7 +134,7 @@ def _network(
 
 
 def _states(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor, bool]]:
-    """Parameters and buffers under all their names, and whether they are kept with the weights."""
+    """Yield parameters and buffers under all their names, and whether they are saved with the weights."""
     for name, module in modules.items():
         prefix = f"{name}." if name else ""
         for kind in (module._parameters, module._buffers):
@@ -144,18 +144,18 @@ def _states(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor, bool]]
 
 
 def _place(tensor: Tensor) -> Any:
-    """Where a tensor's numbers lie: two names for one place are one weight."""
+    """Return the memory location of a tensor's numbers: two names for one location are one weight."""
     if is_lazy(tensor) or tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
         return id(tensor)
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
 def _alone(describer: Describer, module: nn.Module) -> str:
-    """A module without its states and children: its class, attributes and hooks."""
+    """Return the digest of a module without its states and children: its class, attributes and hooks."""
     if isinstance(module, torch.jit.ScriptModule):
         return _script(describer, module)
     if "_orig_mod" in module._modules and type(module).__module__.startswith("torch._dynamo"):
-        return digest("compiled")  # the module inside says it all
+        return digest("compiled")  # the module inside is digested itself
     hooks = []
     for name in _HOOKS:
         for key, hook in getattr(module, name).items():
@@ -165,7 +165,7 @@ def _alone(describer: Describer, module: nn.Module) -> str:
 
 
 def _script(describer: Describer, module: torch.jit.ScriptModule) -> str:
-    """A module in TorchScript: its methods and hooks, and the attributes that these read."""
+    """Return the digest of a module in TorchScript: its methods and hooks, and the attributes that these read."""
     core: Any = module._c
     methods = [core._get_method(name) for name in sorted(core._method_names())]
     graphs = [method.inlined_graph for method in methods]  # kept, because nodes live no longer than their graph
@@ -177,6 +177,6 @@ def _script(describer: Describer, module: torch.jit.ScriptModule) -> str:
 
 
 def _loose(describer: Describer, module: nn.Module) -> str:
-    """A module that is held without being registered: its weights are constants."""
+    """Return the digest of a module that is held without being registered: its weights are constants."""
     held = [list(kind.items()) for kind in (module._parameters, module._buffers, module._modules)]
     return digest("loose", _alone(describer, module), describer.of(held))

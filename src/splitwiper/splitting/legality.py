@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from splitwiper.splitting.trace import ModuleCall, Opaque, Seen, Trace
+from splitwiper.splitting.trace import ModuleCall, Opaque, Trace, TracedTensor
 from splitwiper.splitting.trees import Path, leaves
 
 
 @dataclass
 class Findings:
-    """What one cut means, over all traces.
+    """The consequences of one cut, over all traces.
 
     Attributes:
-        reasons: Why the cut is illegal, in words; empty when it is legal as far as traces can tell.
+        reasons: Why the cut is illegal; empty if it is legal as far as traces can show.
         before: States used up to the cut.
         glue: States used before the cut by the modules around it, whose code the server half runs again.
         after: States used after the cut.
@@ -46,17 +46,17 @@ class Findings:
     variable: set[str] = field(default_factory=set)
 
     def refuse(self, reason: str) -> None:
-        """Note why the cut is illegal, once."""
+        """Record why the cut is illegal, once."""
         self.reasons[reason] = None
 
 
 def calls_of(trace: Trace, name: str) -> list[ModuleCall]:
-    """Every call of the module so named."""
+    """Return every call of the named module."""
     return [call for call in trace.calls if call.name == name]
 
 
 def around(trace: Trace, cut: ModuleCall) -> dict[int, str]:
-    """The calls that enclose the cut: frame and module name, innermost first."""
+    """Return the calls that enclose the cut: frame and module name, innermost first."""
     by_frame = {call.frame: call for call in trace.calls}
     found, frame = {}, cut.parent
     while frame:
@@ -66,7 +66,7 @@ def around(trace: Trace, cut: ModuleCall) -> dict[int, str]:
 
 
 def returned_by(trace: Trace, cut: ModuleCall) -> list[ModuleCall]:
-    """The calls that had returned when the cut did, itself included."""
+    """Return the calls that had returned when the cut did, the cut included."""
     return list(trace.calls[: [call.frame for call in trace.calls].index(cut.frame) + 1])
 
 
@@ -100,7 +100,11 @@ def judge(
 
 
 class _Follower:
-    """Carries labels (input, state, random) from operation to operation through one trace."""
+    """Propagates labels (input, state, random) from operation to operation through one trace.
+
+    A storage carries the labels of everything that its content was computed from. The cut's own output starts without
+    labels, so any other labelled storage read after the cut is an input to be shared, or a connection around the cut.
+    """
 
     def __init__(self, trace: Trace, cut: ModuleCall, findings: Findings, shared: frozenset[str]) -> None:
         self.trace, self.cut, self.findings, self.shared = trace, cut, findings, shared
@@ -114,7 +118,7 @@ class _Follower:
         self.labels |= {key: {f"input:{name}"} for key, name in self.inputs.items()}
 
     def before(self, allow_data_dependent: bool) -> None:
-        """Label what is computed up to the cut."""
+        """Label everything that is computed up to the cut."""
         findings, labels = self.findings, self.labels
         declared = {f"input:{name}" for name in self.shared}
         enclosing = around(self.trace, self.cut)
@@ -133,12 +137,12 @@ class _Follower:
                 labels[key] = found | labels.get(key, set()) if key in op.inplace else found
 
     def after(self) -> None:
-        """Look at everything that is read after the cut; what the cut module returned may be."""
+        """Check everything that is read after the cut; only the cut module's output may be read freely."""
         parts: dict[int, list[Path]] = {}
         for path, leaf in leaves(self.cut.output):
             if isinstance(leaf, Opaque):
                 self.findings.refuse(f"it returns {leaf.kind}, which cannot be sent")
-            elif isinstance(leaf, Seen):
+            elif isinstance(leaf, TracedTensor):
                 parts.setdefault(leaf.key, []).append(path)
                 self.labels[leaf.key] = set()
         names = {call.frame: call.name for call in self.trace.calls}
@@ -147,7 +151,7 @@ class _Follower:
             for key in op.inplace:
                 self.findings.replaced |= set(parts.get(key, ()))
                 self.findings.replaced |= {self.inputs[key]} if key in self.inputs else set()
-        returned = [leaf.key for _, leaf in leaves(self.trace.output) if isinstance(leaf, Seen)]
+        returned = [leaf.key for _, leaf in leaves(self.trace.output) if isinstance(leaf, TracedTensor)]
         self._read(returned, parts, "")
         if not self.findings.used:
             self.findings.refuse("nothing after it uses a tensor that it returns")
@@ -161,13 +165,13 @@ class _Follower:
                 _crossing(self.labels[key], self.findings, self.shared, reader)
 
     def flops(self) -> tuple[int, int]:
-        """Operations per row on either side."""
+        """Return operations per row on either side of the cut."""
         ops, stop, rows = self.trace.ops, self.cut.stop, self.trace.rows
         return sum(op.flops for op in ops[:stop]) // rows, sum(op.flops for op in ops[stop:]) // rows
 
 
 def _crossing(labels: set[str], findings: Findings, shared: frozenset[str], reader: str) -> None:
-    """Something other than the cut module's output is read after the cut."""
+    """Record that something other than the cut module's output is read after the cut."""
     inputs = _inputs(labels)
     if len(inputs) == len(labels):
         findings.sides |= dict.fromkeys(sorted(inputs & shared))

@@ -1,4 +1,4 @@
-"""``Halves``: what a cut gives, and how clients of different kinds share one server half."""
+"""``Halves``: the result of a cut, and how clients of different kinds share one server half."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Halves:
     Attributes:
         client: The half before the cut.
         server: The half after it.
-        at: The module after which the cut lies.
-        boundary: What crosses, in order.
-        clients: Client halves of their own, by client name.
-        warnings: What deserves a look.
+        at: The module after which the model is cut.
+        boundary: The tensors that cross, in order.
+        clients: Individual client halves, by client name.
+        warnings: Remarks that deserve attention.
         flops: Forward operations per row in the client half and in the server half.
     """
 
@@ -42,21 +42,21 @@ class Halves:
     flops: tuple[int, int] = (0, 0)
 
     def client_for(self, name: str) -> nn.Module:
-        """The client half of the client so named: its own, or the common one."""
+        """Return the half of the named client: its own, or the common one."""
         return self.clients.get(name, self.client)
 
     def with_clients(
         self, clients: Mapping[str, Halves | nn.Module], *, examples: Mapping[str, Any] | None = None
     ) -> Halves:
-        """The same server half, with clients that bring a client half of their own.
+        """Return the same server half, with clients that bring client halves of their own.
 
         Args:
             clients: By client name, the halves of another model with the same boundary, or any module that
-                returns a dict of the boundary's tensors (or the tensor itself, where there is one). Copied.
+                returns a dict of the boundary's tensors (or the tensor itself, if there is one). Copied.
             examples: By client name, inputs to try a module on.
 
         Raises:
-            CutError: A client half gives something else than the server half expects.
+            CutError: A client half does not return what the server half expects.
         """
         examples = examples or {}
         unknown = sorted(set(examples) - set(clients))

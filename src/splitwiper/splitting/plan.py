@@ -1,4 +1,4 @@
-"""From findings to a plan: what crosses, who owns which state, what stands in for the rest."""
+"""From findings to a plan: which tensors cross, who owns which state, and what replaces the rest."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from torch import Tensor, nn
 from splitwiper.errors import CutError
 from splitwiper.splitting.legality import Findings, around, calls_of, returned_by
 from splitwiper.splitting.specs import Ghost, Received, TensorSpec
-from splitwiper.splitting.trace import Opaque, Seen, Trace, states_of
+from splitwiper.splitting.trace import Opaque, Trace, TracedTensor, states_of
 from splitwiper.splitting.trees import Call, Path, bound, leaves, map_leaves
 
 
 @dataclass(frozen=True)
-class Plan:
+class CutPlan:
     """Everything needed to build the two halves of one cut.
 
     Attributes:
         at: The cut module.
         head: The output layer.
-        boundary: What crosses, in order.
+        boundary: The tensors that cross, in order.
         inputs: The call's arguments as the server replays them.
-        output: What the cut module returns on the server.
-        picks: Where the client finds each activation in the cut module's output, and its row dimension.
+        output: The output that the cut module replays on the server.
+        picks: The path of each activation in the cut module's output, and its row dimension.
         sides: The input behind each side tensor.
-        replies: What each module before the cut returns on the server, call by call.
+        replies: The outputs that each module before the cut replays on the server, call by call.
         client: Names of the states that the client owns; the server owns the rest.
         copied: Constant buffers of the client that the server needs too.
-        before: Names of the modules that run before the cut, those around it included.
-        after: Names of the modules that run after the cut, those around it included.
+        before: Names of the modules that run before the cut, including those around it.
+        after: Names of the modules that run after the cut, including those around it.
         replaced: Boundary names that the server changes in place, so that it must work on a copy.
-        dense: Ghosts need memory of their own because something changes them in place.
-        rewind: Random numbers drawn before the cut must not count on the server.
+        dense: Whether ghosts need memory of their own, because something changes them in place.
+        rewind: Whether random numbers drawn before the cut must be undone on the server.
         flops: Operations per row on the client and on the server.
         notes: Warnings.
     """
@@ -60,33 +60,35 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The same run with ``rows`` and with ``rows + 1`` rows, which shows the sizes that count rows."""
+class TracePair:
+    """The same run with ``rows`` and with ``rows + 1`` rows, which reveals the sizes that count rows."""
 
     low: Trace
     high: Trace
 
     def ghosts(self, low: Any, high: Any) -> Any:
-        """A template of ghosts from one value as it was in both runs."""
+        """Return a template of ghosts from one value as it was in both runs."""
         other = dict(leaves(high))
 
         def ghost(path: Path, leaf: Any) -> Any:
             twin = other.get(path)
-            if not isinstance(leaf, Seen):
+            if not isinstance(leaf, TracedTensor):
                 return leaf
-            if not isinstance(twin, Seen) or len(twin.shape) != len(leaf.shape):
+            if not isinstance(twin, TracedTensor) or len(twin.shape) != len(leaf.shape):
                 raise CutError("the model computes something else when the number of rows changes")
             return Ghost.between(leaf.shape, twin.shape, self.low.rows, leaf.dtype)
 
         return map_leaves(ghost, low)
 
     def calls(self, name: str) -> list[Any]:
-        """The outputs of a module as ghosts, call by call."""
+        """Return the outputs of a module as ghosts, call by call."""
         pairs = zip(calls_of(self.low, name), calls_of(self.high, name), strict=False)
         return [self.ghosts(a.output, b.output) for a, b in pairs]
 
 
-def make_plan(model: nn.Module, call: Call, pairs: Sequence[Pair], at: str, head: str, findings: Findings) -> Plan:
+def make_plan(
+    model: nn.Module, call: Call, pairs: Sequence[TracePair], at: str, head: str, findings: Findings
+) -> CutPlan:
     """Turn legal findings into a plan.
 
     Raises:
@@ -122,7 +124,7 @@ def make_plan(model: nn.Module, call: Call, pairs: Sequence[Pair], at: str, head
         ".".join(("activation", *part)) if isinstance(part, tuple) else sides.get(part, part)
         for part in findings.replaced
     }
-    return Plan(
+    return CutPlan(
         at=at,
         head=head,
         boundary=tuple(boundary),
@@ -143,8 +145,8 @@ def make_plan(model: nn.Module, call: Call, pairs: Sequence[Pair], at: str, head
     )
 
 
-def _replayed_inputs(model: nn.Module, call: Call, pair: Pair, sides: Mapping[str, str]) -> Call:
-    """The arguments with shared tensors marked as received and all others as ghosts."""
+def _replayed_inputs(model: nn.Module, call: Call, pair: TracePair, sides: Mapping[str, str]) -> Call:
+    """Return the arguments with shared tensors marked as received and all others as ghosts."""
     arguments = bound(model, call)
 
     def replay(path: Path, leaf: Any) -> Any:
@@ -160,8 +162,8 @@ def _replayed_inputs(model: nn.Module, call: Call, pair: Pair, sides: Mapping[st
     return arguments.args, dict(arguments.kwargs)
 
 
-def _replies(pairs: Sequence[Pair], at: str) -> dict[str, tuple[Any, ...]]:
-    """Ghosts for the modules that the code around the cut calls before it."""
+def _replies(pairs: Sequence[TracePair], at: str) -> dict[str, tuple[Any, ...]]:
+    """Return ghosts for the modules that the code around the cut calls before it."""
     replies: dict[str, tuple[Any, ...]] = {}
     for pair in pairs:
         cut = calls_of(pair.low, at)[0]
@@ -176,8 +178,8 @@ def _replies(pairs: Sequence[Pair], at: str) -> dict[str, tuple[Any, ...]]:
     return replies
 
 
-def _called(pairs: Sequence[Pair], at: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The modules that run before and after the cut; those around it are among both."""
+def _called(pairs: Sequence[TracePair], at: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the modules that run before and after the cut; those around it are in both."""
     before, after = set[str](), set[str]()
     for trace in (pair.low for pair in pairs):
         cut = calls_of(trace, at)[0]
@@ -188,7 +190,7 @@ def _called(pairs: Sequence[Pair], at: str) -> tuple[frozenset[str], frozenset[s
 
 
 def _owners(model: nn.Module, findings: Findings) -> tuple[frozenset[str], list[str]]:
-    """States of the client, by first use; what is never used goes with what was registered before it."""
+    """Return the client's states, by first use, and unused states, which go with the state registered before them."""
     client, unused, side = set(), [], True
     for name in states_of(model):
         if name in findings.before or name in findings.after:
@@ -200,7 +202,9 @@ def _owners(model: nn.Module, findings: Findings) -> tuple[frozenset[str], list[
     return frozenset(client), unused
 
 
-def _notes(model: nn.Module, pairs: Sequence[Pair], at: str, findings: Findings, unused: list[str]) -> tuple[str, ...]:
+def _notes(
+    model: nn.Module, pairs: Sequence[TracePair], at: str, findings: Findings, unused: list[str]
+) -> tuple[str, ...]:
     modules = dict(model.named_modules())
     early = {call.name for pair in pairs for call in returned_by(pair.low, calls_of(pair.low, at)[0])}
     kinds = (

@@ -20,7 +20,7 @@ def table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def amount(number: float) -> str:
-    """A number with three digits and a unit.
+    """Format a number with three digits and a unit.
 
     >>> amount(1234567), amount(12)
     ('1.23 M', '12')
@@ -32,7 +32,7 @@ def amount(number: float) -> str:
 
 
 def boundary_table(boundary: Sequence[TensorSpec]) -> str:
-    """What crosses the cut, tensor by tensor, with its bytes on the wire."""
+    """Tabulate the tensors that cross the cut, with their bytes on the wire."""
     rows = [("crosses the cut", "kind", "per row", "dtype", "bytes per row")]
     for spec in boundary:
         shape = " x ".join(map(str, spec.shape)) or "scalar"

@@ -1,4 +1,4 @@
-"""What is known of a tensor without its values."""
+"""Descriptions of tensors without their values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splitwiper.splitting.trees import Leaf
 
 
 class CutWarning(UserWarning):
-    """The cut works, but something about it deserves a look."""
+    """The cut works, but something about it deserves attention."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class TensorSpec:
         name: Its key in the boundary.
         shape: The shape of one row, without dimension 0.
         dtype: Its element type.
-        kind: ``"activation"`` for what the cut module computed, ``"side"`` for a shared input.
+        kind: ``"activation"`` for an output of the cut module, ``"side"`` for a shared input.
     """
 
     name: str
@@ -33,7 +33,7 @@ class TensorSpec:
 
     @property
     def bytes_per_row(self) -> int:
-        """Bytes one row takes, uncompressed.
+        """Bytes of one row, uncompressed.
 
         >>> TensorSpec("activation", (64, 8, 8), torch.float32, "activation").bytes_per_row
         16384
@@ -47,7 +47,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Ghost(Leaf):
-    """A tensor of which only shape and type are known; each size is ``fixed + per_row * rows``."""
+    """A tensor with known shape and type only; each size is ``fixed + per_row * rows``."""
 
     sizes: tuple[tuple[int, int], ...]
     dtype: torch.dtype
@@ -55,23 +55,23 @@ class Ghost(Leaf):
 
     @classmethod
     def between(cls, low: tuple[int, ...], high: tuple[int, ...], rows: int, dtype: torch.dtype) -> Ghost:
-        """From the shapes seen with ``rows`` and with ``rows + 1`` rows."""
+        """Derive a ghost from the shapes seen with ``rows`` and with ``rows + 1`` rows."""
         return cls(tuple((a - rows * (b - a), b - a) for a, b in zip(low, high, strict=True)), dtype)
 
     def shape(self, rows: int) -> tuple[int, ...]:
-        """The shape with so many rows."""
+        """Return the shape for a number of rows."""
         return tuple(fixed + per_row * rows for fixed, per_row in self.sizes)
 
     @property
     def row_dim(self) -> int | None:
-        """The one dimension that counts the rows; None when there is not exactly one."""
+        """The one dimension that counts the rows; None unless there is exactly one."""
         moving = [i for i, size in enumerate(self.sizes) if size[1] != 0]
         return moving[0] if len(moving) == 1 and self.sizes[moving[0]] == (0, 1) else None
 
 
 @dataclass(frozen=True)
 class Received(Leaf):
-    """The place of a boundary tensor; on the server its rows go back to dimension ``row_dim``."""
+    """The place of a boundary tensor; on the server its rows are moved back to dimension ``row_dim``."""
 
     name: str
     row_dim: int

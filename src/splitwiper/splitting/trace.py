@@ -1,4 +1,4 @@
-"""Run a model once and write down which operation read and wrote what, inside which module."""
+"""Run a model once and record which operation read and wrote what, inside which module."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch.utils.flop_counter import flop_registry
 from splitwiper.errors import CutError
 from splitwiper.splitting.trees import Call, Leaf, Path, leaves, map_leaves, named_inputs, same, with_rows
 
-# These read a tensor's shape and type only: what they return does not depend on its values.
+# These read only a tensor's shape and type: their results do not depend on its values.
 _FACTORIES = {f"aten::{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")}
 _FACTORIES |= {f"aten::new_{kind}" for kind in ("zeros", "ones", "full", "empty", "empty_strided")}
-# These hand a tensor's values to Python, where nothing can follow them.
+# These hand a tensor's values to Python, where they cannot be followed.
 _SYNCS = {"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"}
 _RECURRENT = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::miopen_rnn"}
 
@@ -39,8 +39,8 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Seen(Leaf):
-    """A tensor as it passed: its storage, shape and type."""
+class TracedTensor(Leaf):
+    """A tensor as it was seen: its storage, shape and type."""
 
     key: int
     shape: tuple[int, ...]
@@ -56,7 +56,7 @@ class Opaque(Leaf):
 
 @dataclass(frozen=True)
 class ModuleCall:
-    """One call of a module: its frame, its caller's frame, the operations it spans, what it returned."""
+    """One call of a module: its frame, its caller's frame, the operations it spans, and its output."""
 
     name: str
     frame: int
@@ -74,16 +74,16 @@ class Trace:
     training: bool
     ops: tuple[Op, ...]
     calls: tuple[ModuleCall, ...]
-    inputs: dict[str, Seen]
+    inputs: dict[str, TracedTensor]
     states: dict[str, int]
     changed: frozenset[str]
     unsaved: frozenset[str]
-    """Tensors that the run changed and that no state dict has."""
+    """Tensors that the run changed and that are in no state dict."""
     output: Any
 
 
 def states_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, tied names included, in the order of registration."""
+    """Return parameters and buffers by name, tied names included, in the order of registration."""
     found: dict[str, Tensor] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):
         for name, value in (*module._parameters.items(), *module._buffers.items()):
@@ -93,7 +93,7 @@ def states_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _unsaved(model: nn.Module) -> dict[str, Tensor]:
-    """Tensors of modules that their state dict leaves out: buffers that are not persistent, and plain attributes."""
+    """Return tensors of modules that are not in their state dict: non-persistent buffers, and plain attributes."""
     found: dict[str, Tensor] = {}
     for prefix, module in model.named_modules():
         kept = {name: module._buffers[name] for name in module._non_persistent_buffers_set}
@@ -105,7 +105,7 @@ def _unsaved(model: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def isolated(seed: int, devices: list[torch.device]) -> Iterator[None]:
-    """Seed the generators inside, and leave them outside as they were."""
+    """Seed the generators inside, and restore them afterwards."""
     cuda = sorted({d.index or 0 for d in devices if d.type == "cuda"})
     with torch.random.fork_rng(devices=cuda):
         # torch.manual_seed would also touch the generators of devices that nothing here uses.
@@ -116,13 +116,13 @@ def isolated(seed: int, devices: list[torch.device]) -> Iterator[None]:
 
 
 def devices_of(model: nn.Module, call: Call) -> list[torch.device]:
-    """The devices that the model's state and inputs live on."""
+    """Return the devices of the model's state and inputs."""
     tensors = [*states_of(model).values(), *(leaf for _, leaf in leaves(call) if isinstance(leaf, Tensor))]
     return list({t.device for t in tensors})
 
 
 class _Recorder(TorchDispatchMode):
-    """Follows storages, not tensors: views and in-place changes then need no special care."""
+    """Follows storages, not tensors, so that views and in-place changes need no special care."""
 
     def __init__(self) -> None:
         start: Any = super().__init__  # torch gives it no types
@@ -131,13 +131,13 @@ class _Recorder(TorchDispatchMode):
         self.calls: list[ModuleCall] = []
         self.stack: list[tuple[int, str, int]] = []  # frame, module name, first operation
         self.frames = 0
-        self._alive: list[Tensor] = []  # a freed storage's address would be used again
+        self._alive: list[Tensor] = []  # keeps storages, because a freed one's address would be reused
 
     def key(self, tensor: Tensor) -> int:
         self._alive.append(tensor)
         try:
             return int(tensor.untyped_storage()._cdata)
-        except (NotImplementedError, RuntimeError):  # sparse and nested tensors have none
+        except (NotImplementedError, RuntimeError):  # sparse and nested tensors have no storage
             return id(tensor)
 
     def describe(self, tree: Any) -> Any:
@@ -147,7 +147,7 @@ class _Recorder(TorchDispatchMode):
         if isinstance(leaf, Tensor):
             if leaf.is_nested or leaf.layout is not torch.strided:
                 return Opaque("a nested tensor" if leaf.is_nested else f"a {leaf.layout} tensor")
-            return Seen(self.key(leaf), tuple(leaf.shape), leaf.dtype)
+            return TracedTensor(self.key(leaf), tuple(leaf.shape), leaf.dtype)
         plain = bool | int | float | complex | str | bytes | torch.dtype | torch.device | torch.Size
         if leaf is None or isinstance(leaf, plain):
             return leaf
@@ -192,7 +192,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
-    """Multiplications and additions of one operation; recurrent kernels are missing in torch's registry."""
+    """Count multiplications and additions of one operation; torch's registry lacks recurrent kernels."""
     formula = flop_registry.get(func._overloadpacket)
     if formula is not None:
         return int(formula(*args, **kwargs, out_val=out))
@@ -206,7 +206,7 @@ def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
 
 
 def _copied(model: nn.Module) -> nn.Module:
-    """A copy of the model, or the reason why there is none."""
+    """Copy the model, or say why that is impossible."""
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise CutError(f"module {name!r} is scripted, which hides its code; pass the module it was made from")
@@ -223,7 +223,7 @@ def trace(model: nn.Module, call: Call, *, rows: int, training: bool) -> Trace:
     """Run a copy of ``model`` on ``rows`` rows and record it.
 
     Raises:
-        CutError: The model cannot be copied, or does not run on so many rows.
+        CutError: The model cannot be copied, or does not run on this many rows.
     """
     probe = _copied(model).train(training)
     recorder = _Recorder()

@@ -1,4 +1,4 @@
-"""Whether a model can be trained at all: one backward pass, before it is cut."""
+"""Check that a model can be trained at all, by one backward pass before it is cut."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _IN_PLACE = re.compile(r"in-?place operation")
 
 
 class _Versions:
-    """Notices which module's output is changed in place, and after which module's return that shows."""
+    """Detects which module's output is changed in place, and after which module's return this shows."""
 
     def __init__(self, model: nn.Module) -> None:
         self._seen: list[tuple[str, Tensor, int, str]] = []  # module, output, its version, how it was computed
-        self.changes: list[tuple[str, str, str]] = []  # whose output, how it was computed, and who returned next
+        self.changes: list[tuple[str, str, str]] = []  # changed output's module, how it was computed, next to return
         for name, module in model.named_modules():
             module.register_forward_hook(partial(self._returned, name))
 
@@ -41,7 +41,7 @@ def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
     """Try a backward pass through the whole model in training mode.
 
     Raises:
-        CutError: the model changes an activation in place that its gradient needs; torch cannot train it, cut or not.
+        CutError: the model changes an activation in place that its gradient needs: torch cannot train it, cut or not.
     """
     for call in calls:
         probe = copy.deepcopy(model).train()
@@ -59,10 +59,10 @@ def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
 
 
 def check_hooks(model: nn.Module) -> None:
-    """Refuse hooks on parameters: halves are copied for every training, and copies of a tensor have none.
+    """Refuse hooks on parameters: halves are copied for every training, and copies of a tensor lose its hooks.
 
     Raises:
-        CutError: naming the parameter.
+        CutError: a parameter has a hook; the message names it.
     """
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):

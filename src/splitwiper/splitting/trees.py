@@ -18,13 +18,13 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Leaf:
-    """Base of dataclasses that stand for a tensor: never walked into."""
+    """Base of dataclasses that stand for a tensor: never traversed."""
 
 
 def map_leaves(change: Callable[[Path, Any], Any], tree: Any, path: Path = ()) -> Any:
-    """A copy of ``tree`` with every leaf replaced by ``change(path, leaf)``.
+    """Copy a tree with every leaf replaced by ``change(path, leaf)``.
 
-    Tuples, named tuples, lists, mappings and dataclasses are walked and keep their class; anything else is a
+    Tuples, named tuples, lists, mappings and dataclasses are traversed and keep their class; anything else is a
     leaf.
 
     >>> map_leaves(lambda path, leaf: leaf + 1, {"a": (1, 2)})
@@ -37,7 +37,7 @@ def map_leaves(change: Callable[[Path, Any], Any], tree: Any, path: Path = ()) -
         return tree._make(parts) if hasattr(tree, "_make") else type(tree)(parts)
     if isinstance(tree, MutableMapping):
         items = {key: map_leaves(change, tree[key], (*path, str(key))) for key in tree}
-        if dataclasses.is_dataclass(type(tree)):  # such a mapping checks what it is built from
+        if dataclasses.is_dataclass(type(tree)):  # such a mapping validates its fields
             return type(tree)(**items)
         clone = copy.copy(tree)
         clone.update(items)
@@ -52,14 +52,14 @@ def map_leaves(change: Callable[[Path, Any], Any], tree: Any, path: Path = ()) -
 
 
 def leaves(tree: Any) -> list[tuple[Path, Any]]:
-    """Every leaf of ``tree`` with its path, in order."""
+    """Return every leaf of a tree with its path, in order."""
     found: list[tuple[Path, Any]] = []
     map_leaves(lambda path, leaf: found.append((path, leaf)), tree)
     return found
 
 
 def as_call(inputs: Any) -> Call:
-    """Positional and keyword arguments from a tensor, a tuple of arguments or a mapping of keywords."""
+    """Return positional and keyword arguments from a tensor, a tuple of arguments or a mapping of keywords."""
     if isinstance(inputs, Tensor):
         return (inputs,), {}
     if isinstance(inputs, tuple):
@@ -84,7 +84,7 @@ def call_with(module: Callable[..., Any], inputs: Any) -> Any:
 
 
 def bound(model: nn.Module, call: Call) -> inspect.BoundArguments:
-    """The call's arguments under the names that the model's ``forward`` gives them."""
+    """Return the call's arguments under the parameter names of the model's ``forward``."""
     try:
         return inspect.signature(model.forward).bind(*call[0], **call[1])
     except TypeError as error:
@@ -92,7 +92,7 @@ def bound(model: nn.Module, call: Call) -> inspect.BoundArguments:
 
 
 def named_inputs(model: nn.Module, call: Call) -> Iterator[tuple[str, Tensor]]:
-    """The tensors among a call's arguments by parameter name; nested ones as ``name.key``."""
+    """Yield the tensors among a call's arguments by parameter name; nested ones as ``name.key``."""
     arguments = bound(model, call)
     kinds = arguments.signature.parameters
     for name, value in arguments.arguments.items():
@@ -103,7 +103,7 @@ def named_inputs(model: nn.Module, call: Call) -> Iterator[tuple[str, Tensor]]:
 
 
 def with_rows(call: Call, rows: int) -> Call:
-    """The same call on fresh copies of its tensors, repeated or cut to ``rows`` rows."""
+    """Return the same call on fresh copies of its tensors, repeated or cut to ``rows`` rows."""
 
     def take(path: Path, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -121,7 +121,7 @@ def with_rows(call: Call, rows: int) -> Call:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two nested values hold the same bits, NaN included.
+    """Return whether two nested values hold the same bits, NaN included.
 
     >>> same({"a": torch.tensor([float("nan")])}, {"a": torch.tensor([float("nan")])})
     True

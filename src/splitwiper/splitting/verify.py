@@ -14,7 +14,7 @@ from splitwiper.splitting.halves import ClientHalf, ServerHalf
 from splitwiper.splitting.trace import devices_of, isolated
 from splitwiper.splitting.trees import Call, leaves, same, with_rows
 
-# Training?, rows, what the ghosts hold. Each fill meets both modes, and no number of rows is special.
+# Training?, rows, the value in the ghosts. Each value is tried in both modes, and no number of rows is special.
 _RUNS = (
     (False, 1, 0.0),
     (False, 2, 1.0),
@@ -28,7 +28,7 @@ _NEARLY = 1e-3
 
 
 class Reference:
-    """What the whole model computes, to hold halves against."""
+    """The outputs of the whole model, to compare halves with."""
 
     def __init__(self, model: nn.Module, calls: Sequence[Call]) -> None:
         self._devices = devices_of(model, calls[0])
@@ -40,14 +40,14 @@ class Reference:
                 try:
                     result = self._once(whole, dict(whole.named_parameters()), call, training, rows)
                 except Exception:  # noqa: S112
-                    continue  # a model that cannot do a single row is not worse once it is cut
+                    continue  # a model that cannot process a single row is not worse once it is cut
                 self._runs.append((call, training, rows, fill, result))
         self._buffers = dict(whole.named_buffers())
 
     def _once(
         self, run: Callable[..., Any], parameters: Mapping[str, Tensor], call: Call, training: bool, rows: int
     ) -> Any:
-        """Every leaf of the output, and the parameters that gradients flow to."""
+        """Return every leaf of the output, and the parameters that gradients flow to."""
         args, kwargs = with_rows(call, rows)
         with isolated(rows, self._devices), torch.set_grad_enabled(training):
             output = leaves(run(*args, **kwargs))
@@ -61,7 +61,7 @@ class Reference:
         return bool(self._runs) and all(_are_chances(output) for *_, (output, _) in self._runs)
 
     def check(self, client: ClientHalf, server: ServerHalf) -> None:
-        """Run the halves, which changes their buffers, and compare.
+        """Run the halves, which changes their buffers, and compare with the model.
 
         Raises:
             CutError: They fail, or differ from the model.
@@ -97,7 +97,7 @@ class Reference:
 
 
 def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
-    """Whether some output, or the one that is called logits, holds a row's probabilities."""
+    """Return whether some output, or the one called logits, holds a row's probabilities."""
     tensors = [(path, leaf) for path, leaf in output if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     named = [leaf for path, leaf in tensors if path[-1:] == ("logits",)] or [leaf for _, leaf in tensors]
     rows = [leaf.double() for leaf in named if leaf.ndim == 2 and leaf.shape[1] > 1]
@@ -105,7 +105,7 @@ def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
 
 
 def _sources(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The tensors at the ends of the autograd graph: found without computing a gradient."""
+    """Yield the tensors at the ends of the autograd graph, found without computing a gradient."""
     stack: list[Any] = [tensor.grad_fn for tensor in tensors]
     seen: set[Any] = {None}
     while stack:

@@ -1,4 +1,4 @@
-"""A model on the bench: traced once, then every cut of it can be judged, planned and proved."""
+"""A model traced once, so that every cut of it can be judged, planned and proved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splitwiper.errors import CutError, InputError, nearest
 from splitwiper.splitting.halves import build
 from splitwiper.splitting.head import find_head, squashing
 from splitwiper.splitting.legality import judge
-from splitwiper.splitting.plan import Pair, Plan, make_plan
+from splitwiper.splitting.plan import CutPlan, TracePair, make_plan
 from splitwiper.splitting.trace import trace
 from splitwiper.splitting.trainable import check_hooks, check_trainable
 from splitwiper.splitting.trees import Call, as_call, bound
@@ -20,10 +20,10 @@ from splitwiper.splitting.verify import Reference
 
 
 class Workbench:
-    """Traces of a model on its examples, in both modes and with two numbers of rows.
+    """The traces of a model on its examples, in both modes and with two numbers of rows.
 
     Args:
-        model: The model; it is only ever copied.
+        model: The model; only copies of it are used.
         example: One example, or a list of several.
         shared: Names of inputs that may cross the cut.
         allow_data_dependent: Accept branches on data before the cut.
@@ -49,7 +49,7 @@ class Workbench:
         for call in self._calls:
             bound(model, call)
         self._pairs = [
-            Pair(*(trace(model, call, rows=rows, training=training) for rows in (2, 3)))
+            TracePair(*(trace(model, call, rows=rows, training=training) for rows in (2, 3)))
             for call in self._calls
             for training in (True, False)
         ]
@@ -58,7 +58,7 @@ class Workbench:
         self._parameters = frozenset(name for name, _ in model.named_parameters(remove_duplicate=False))
         self._reference = Reference(model, self._calls)
         self.head = head if head is not None else find_head(self._pairs[0].low, self.modules)
-        # In the order of execution: a cut lies where its module returns.
+        # In the order of execution: a cut is where its module returns.
         self.called = list(dict.fromkeys(call.name for call in self._pairs[0].low.calls if call.name))
 
     def _declared(self, shared: list[str]) -> set[str]:
@@ -87,19 +87,19 @@ class Workbench:
         ]
 
     def canonical(self, at: str) -> str:
-        """The first name of the module called ``at``; modules may be registered under several."""
+        """Return the first name of the module called ``at``; modules may be registered under several."""
         return self._canonical[self.modules[at]]
 
     def check_trainable(self) -> None:
         """Refuse a model that torch cannot train, whether or not it is cut.
 
         Raises:
-            CutError: naming the module.
+            CutError: it cannot be trained; the message names the module.
         """
         check_hooks(self.model)
         check_trainable(self.model, self._calls)
 
-    def plan(self, at: str) -> Plan:
+    def plan(self, at: str) -> CutPlan:
         """Judge and plan the cut after ``at``, without proof.
 
         Raises:
@@ -122,16 +122,16 @@ class Workbench:
             raise CutError(f"the head {self.head!r} lies before it; the server half needs the output layer")
         return plan
 
-    def prove(self, plan: Plan) -> None:
-        """Build throw-away halves and hold them against the model.
+    def prove(self, plan: CutPlan) -> None:
+        """Build throw-away halves and compare them with the model.
 
         Raises:
-            CutError: They are not the model.
+            CutError: They do not compute what the model computes.
         """
         self._reference.check(*build(self.model, plan))
 
     def legal(self, candidates: Iterable[str]) -> Iterator[str]:
-        """Those of the candidates that can be cut after, planned and proved."""
+        """Yield the candidates after which the model can be cut, planned and proved."""
         for name in candidates:
             try:
                 self.prove(self.plan(name))
@@ -140,7 +140,7 @@ class Workbench:
             yield name
 
     def suggest(self, at: str, *, most: int = 3, tries: int = 12) -> str:
-        """A sentence with the legal cuts nearest to ``at``, each proved."""
+        """Return a sentence with the legal cuts nearest to ``at``, each proved."""
         if at in self.called:
             position = self.called.index(at)
             order = sorted(self.called, key=lambda name: abs(self.called.index(name) - position))

@@ -1,17 +1,17 @@
-"""The durable store: atomic files, SQLite books with a lease and a fence, the ledger; one tree per party."""
+"""Durable storage: atomic files, SQLite databases with a lease and a fence, the ledger; one store per party."""
 
-from splitwiper.store.book import Book
-from splitwiper.store.client_tree import ClientTree
+from splitwiper.store.client_store import ClientStore
+from splitwiper.store.database import Database
 from splitwiper.store.records import EpochRecord, ModelRecord, ShardRecord, manifest_digest, outputs_of
-from splitwiper.store.server_tree import ServerTree
+from splitwiper.store.server_store import ServerStore
 from splitwiper.store.watching import read_undisturbed, undisturbed
 
 __all__ = [
-    "Book",
-    "ClientTree",
+    "ClientStore",
+    "Database",
     "EpochRecord",
     "ModelRecord",
-    "ServerTree",
+    "ServerStore",
     "ShardRecord",
     "manifest_digest",
     "outputs_of",

@@ -1,7 +1,7 @@
-"""Atomic files: a file is there whole or not at all, whatever instant the process dies at.
+"""Atomic files: a file exists whole or not at all, at whatever instant the process dies.
 
-Every step that changes the disk goes through here and announces itself to `watch`, before and after, so that tests
-can stop the process, or fill the disk, at each of them.
+Every step that changes the disk goes through this module and calls the watcher of `watch` before and after, so that
+tests can stop the process, or fill the disk, at each step.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from splitwiper.store.process import Process
 TEMPORARY = ".tmp-"
 _DAY = 86_400
 PIECE = 1 << 24
-"""Bytes that are digested in one go, see `file_digest`."""
+"""Bytes per piece of a digest, see `file_digest`."""
 _watcher: Callable[[str, Path], None] | None = None
 
 
 @contextmanager
 def watch(watcher: Callable[[str, Path], None]) -> Iterator[None]:
-    """Call ``watcher("rename:before", path)`` and the like around every step that changes the disk."""
+    """Call ``watcher("rename:before", path)`` and so on around every step that changes the disk."""
     global _watcher
     before, _watcher = _watcher, watcher
     try:
@@ -42,7 +42,7 @@ def watch(watcher: Callable[[str, Path], None]) -> Iterator[None]:
 
 @contextmanager
 def step(kind: str, path: Path) -> Iterator[None]:
-    """Announce one step, and turn a full disk, or what lies where it should not, into an error that says what to do."""
+    """Announce one step, and turn a full disk or a wrong kind of file into an error that says what to do."""
     try:
         if _watcher:
             _watcher(f"{kind}:before", path)
@@ -58,7 +58,7 @@ def step(kind: str, path: Path) -> Iterator[None]:
 
 
 def disk_full(path: Path) -> DiskFullError:
-    """The error for a full disk."""
+    """Return the error for a full disk."""
     return DiskFullError(
         errno.ENOSPC,
         f"no room left (disk, quota or file size limit) while writing {path}. Nothing acknowledged was lost: make "
@@ -67,12 +67,12 @@ def disk_full(path: Path) -> DiskFullError:
 
 
 def random_name(stem: str, suffix: str = ".safetensors") -> str:
-    """A fresh file name. It says nothing of the content, so nothing stays behind when the file is erased."""
+    """Return a fresh file name. It reveals nothing of the content, so erasing the file leaves no trace."""
     return f"{stem}-{secrets.token_hex(8)}{suffix}"
 
 
 def owned_name(stem: str) -> str:
-    """A fresh file name that tells which process is writing the file."""
+    """Return a fresh file name that contains the process that writes the file."""
     me = Process.current()
     return f"{stem}-{me.pid}-{me.started or 0}-{secrets.token_hex(8)}"
 
@@ -81,8 +81,8 @@ def owned_name(stem: str) -> str:
 def atomic_file(path: Path, *, mode: int = 0o600, replace: bool = True) -> Iterator[IO[bytes]]:
     """Write a new file at ``path``: temporary file, fsync, rename, fsync of the folder.
 
-    With ``replace=False`` a file that is there meanwhile stays: the first process to make it wins. The folder is made
-    where a copy of a run came without its empty folders.
+    With ``replace=False`` a file that appears meanwhile stays: the first process to create it wins. The folder is
+    created if missing, since a copy of a run may lack empty folders.
     """
     make_folder(path.parent)
     temporary = path.with_name(owned_name(TEMPORARY.rstrip("-")))
@@ -103,7 +103,7 @@ def atomic_file(path: Path, *, mode: int = 0o600, replace: bool = True) -> Itera
                 temporary.unlink()
         sync_folder(path.parent)
     except BaseException:
-        with suppress(OSError):  # what cannot be erased now is swept later
+        with suppress(OSError):  # a file that cannot be erased now is swept later
             temporary.unlink(missing_ok=True)
         raise
 
@@ -125,7 +125,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder, readable by its owner alone, durably."""
+    """Create a folder durably, accessible only to its owner."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -136,7 +136,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, for which other processes wait; it ends with the process at the latest."""
+    """Hold an exclusive lock on a folder; other processes wait. It ends with the process at the latest."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(ImportError):  # not on Windows
@@ -157,11 +157,11 @@ def move(source: Path, target: Path) -> None:
 
 
 def adopt(source: Path, target: Path) -> None:
-    """Take a finished file in: by a second name where both lie on one disk, else by a copy."""
+    """Take over a finished file: by a hard link if both paths are on one disk, else by a copy."""
     make_folder(target.parent)
     try:
         with step("link", target):
-            if source.is_symlink():  # a second name for the link would leave the bytes where they are
+            if source.is_symlink():  # a hard link to the link would leave the bytes where they are
                 raise OSError(errno.EXDEV, "a link cannot be adopted")
             target.hardlink_to(source)
     except OSError as problem:
@@ -174,10 +174,10 @@ def adopt(source: Path, target: Path) -> None:
 
 
 def erase(path: Path) -> None:
-    """Remove a file durably. Removing what is already gone is fine, and so is an empty folder in a file's place.
+    """Remove a file durably. A missing file is fine, and so is an empty folder in its place.
 
     Raises:
-        CorruptError: there is a folder with something in it, or a link: what it leads to would stay.
+        CorruptError: it is a folder with content, or a link: its target would remain.
     """
     with step("unlink", path):
         if path.is_symlink() and path.exists():
@@ -194,7 +194,7 @@ def erase(path: Path) -> None:
 
 
 def listed(folder: Path) -> list[Path]:
-    """The finished files and folders in a folder, sorted; none where there is no such folder."""
+    """Return the finished files and folders in a folder, sorted; none if the folder does not exist."""
     with explaining(folder):
         if not folder.is_dir():
             return []
@@ -202,7 +202,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def sweep(folder: Path, keep: set[str]) -> list[str]:
-    """Erase everything in a folder that is not to be kept: what was superseded or never finished."""
+    """Erase everything in a folder except the names to keep: superseded and unfinished files."""
     with explaining(folder):
         stray = [path for path in sorted(folder.iterdir()) if path.name not in keep] if folder.is_dir() else []
     for path in stray:
@@ -211,11 +211,11 @@ def sweep(folder: Path, keep: set[str]) -> list[str]:
 
 
 def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
-    """Erase files of `owned_name` whose process is gone, and unfinished ones of other names a day old.
+    """Erase files of `owned_name` whose process is gone, and unfinished files with other names that are a day old.
 
     Args:
-        folder: where to look.
-        stem: look at names that start with this alone.
+        folder: the folder to sweep.
+        stem: only consider names that start with this.
     """
     with explaining(folder):
         found = sorted(folder.glob(f"{stem}*"))
@@ -225,7 +225,7 @@ def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether the process that a file of `owned_name` names is gone; of other names, whether the file is a day old."""
+    """Return whether the process in a name of `owned_name` is gone; for other names, whether the file is a day old."""
     _, *owner = path.name.split("-")
     if len(owner) == 3 and owner[0].isdecimal():
         return not Process(int(owner[0]), owner[1].removeprefix("0"), Process.current().place).may_be_alive()
@@ -233,7 +233,7 @@ def is_abandoned(path: Path) -> bool:
 
 
 def _is_recent(path: Path) -> bool:
-    """Whether a file was changed within a day; one that is gone, or a link to nowhere, was not."""
+    """Return whether a file was changed within a day; False for a missing file or a dangling link."""
     try:
         with explaining(path):
             return path.exists() and time.time() - path.lstat().st_mtime < _DAY
@@ -242,15 +242,15 @@ def _is_recent(path: Path) -> bool:
 
 
 def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
-    """A file's digest, in hex: SHA-256 of the SHA-256s of its pieces, which are computed side by side.
+    """Return a file's digest in hex: the SHA-256 of the SHA-256s of its pieces, which are computed in parallel.
 
     Args:
         path: the file.
-        known: digests of some of its pieces, by their number, from who has seen these very bytes.
+        known: digests of some pieces by number, computed earlier from the same bytes.
 
     Raises:
-        FileNotFoundError: it is not there.
-        CorruptError: it is no regular file, but a link, a folder, a pipe or the like.
+        FileNotFoundError: the file is missing.
+        CorruptError: it is not a regular file, but a link, a folder, a pipe or the like.
     """
     given = known or {}
     with opened(path, links=False) as file:
@@ -275,7 +275,7 @@ def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
 
 
 def digest_of(file: IO[bytes]) -> str:
-    """Return the digest of an open file, which is `file_digest` of the same bytes under a name."""
+    """Return the digest of an open file, equal to `file_digest` of the same bytes under a name."""
     file.seek(0)
     return hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in _pieces(file))).hexdigest()
 

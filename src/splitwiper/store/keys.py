@@ -11,15 +11,15 @@ from splitwiper.reading import read_bytes
 
 
 def check_private(path: Path, *, remedy: str = "replace it if somebody may have read it") -> None:
-    """Refuse a file with a secret that anybody but its owner may read or write.
+    """Refuse a file with a secret that others than its owner may read or write.
 
     Args:
         path: the file.
-        remedy: what to do where somebody has read it.
+        remedy: what to do in case somebody has read it.
 
     Raises:
-        FileNotFoundError: there is none.
-        IdentityError: its rights are too wide.
+        FileNotFoundError: the file is missing.
+        IdentityError: its permissions are too wide.
     """
     rights = stat.S_IMODE(path.stat().st_mode)
     if os.name == "posix" and rights & (stat.S_IRWXG | stat.S_IRWXO):
@@ -30,10 +30,10 @@ def check_private(path: Path, *, remedy: str = "replace it if somebody may have 
 
 
 def read_key(path: Path) -> bytes | None:
-    """Return the key in a file; None where there is no file.
+    """Return the key in a file; None if the file is missing.
 
     Raises:
-        CorruptError: the file holds something else, or is no regular file.
+        CorruptError: the file holds something else, or is not a regular file.
         IdentityError: others may read it.
     """
     try:

@@ -1,4 +1,4 @@
-"""The lease on a tree, as its book keeps it: who works there, and whether that still holds."""
+"""The lease on a store, as its database records it: which process works there, and whether the lease is valid."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from splitwiper.errors import CorruptError, FormatError
 from splitwiper.store.process import Process
 
 _LAST = 1 << 62
-"""A token beyond this was never given out."""
+"""Tokens are always below this."""
 
 
 class Hold:
-    """A lease in the hands of a piece of work in this process.
+    """A lease held by a piece of work in this process.
 
-    It is over when the work says so, or when nothing refers to it any more: an interrupt may come at any moment, also
-    in the middle of giving the lease back.
+    It is over when the work ends, or when nothing refers to this object any more: an interrupt may come at any moment,
+    even while the lease is being released.
     """
 
-    def __init__(self, book: Path, token: int) -> None:
+    def __init__(self, database: Path, token: int) -> None:
         self.token = token
         self.stop = threading.Event()
-        _holds[book, token] = self
+        _holds[database, token] = self
 
     @property
     def is_over(self) -> bool:
@@ -42,14 +42,14 @@ _holds: WeakValueDictionary[tuple[Path, int], Hold] = WeakValueDictionary()
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease as the book has it.
+    """A lease as stored in the database.
 
     Attributes:
         token: the number that fences its holder.
-        holder: who has it; None when nobody does.
-        purpose: what for.
-        since: the holder's last sign of life, by the machine's own clock that nobody sets.
-        expires: when it ends, by the clock on the wall.
+        holder: the process that holds it; None if none does.
+        purpose: the holder's work.
+        since: the holder's last renewal, by the machine's monotonic clock.
+        expires: when it ends, by the wall clock.
     """
 
     token: int
@@ -60,13 +60,13 @@ class Lease:
 
     @classmethod
     def read(cls, db: sqlite3.Connection) -> Lease:
-        """Return the lease in a book.
+        """Read the lease from a database.
 
-        No seal covers it, since it changes hands without the key. What this program never writes there was written by
-        somebody else, and is refused like any other edit: a lease that is guessed at fences nobody.
+        No seal covers it, since it changes hands without the key. A value that this program never writes there is
+        refused like any other edit: a guessed lease would fence nobody.
 
         Raises:
-            CorruptError: the record is gone, or is not one.
+            CorruptError: the record is missing, or is not a lease.
         """
         rows = db.execute("SELECT token, holder, purpose, since, expires FROM lease LIMIT 2").fetchall()
         if len(rows) != 1:
@@ -87,13 +87,13 @@ class Lease:
             raise CorruptError(f"the holder of the lease cannot be read: {problem}") from problem
 
     def is_held(self, seconds: float) -> bool:
-        """Whether the lease still stands.
+        """Return whether the lease is still valid.
 
-        On one machine that is told by a clock that nobody sets: a jump of the other takes no lease from who is at
-        work. Between machines, one that ends later than any lease can was written before the clock jumped back.
+        On one machine the monotonic clock decides, so a jump of the wall clock takes no lease from a process at work.
+        Between machines, a lease that ends later than any lease can was written before the clock jumped back.
 
         Args:
-            seconds: how long a lease lasts.
+            seconds: the duration of a lease.
         """
         if self.holder is None:
             return False
@@ -103,7 +103,7 @@ class Lease:
         stands = now < self.expires and (who.is_here() or self.expires <= now + 2 * seconds)
         return stands and who.may_be_alive()
 
-    def is_abandoned(self, book: Path) -> bool:
-        """Whether this process took the lease, and none of its work holds it: it was interrupted, or found no room."""
-        hold = _holds.get((book, self.token))
+    def is_abandoned(self, database: Path) -> bool:
+        """Return whether this process took the lease but none of its work holds it: interrupted, or out of room."""
+        hold = _holds.get((database, self.token))
         return self.holder == Process.current() and (hold is None or hold.is_over)

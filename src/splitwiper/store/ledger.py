@@ -1,6 +1,6 @@
 """The ledger: append-only, each entry holding the hash of the one before.
 
-Entries hold HMACs under salts that die with what they commit to. They never name classes, ids or content.
+Entries hold HMACs under salts that are erased with what they commit to. They never name classes, ids or content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from splitwiper.errors import CorruptError, FormatError
-from splitwiper.store.book import Book
+from splitwiper.store.database import Database
 
 SCHEMA = """
 CREATE TABLE ledger (seq INTEGER PRIMARY KEY, prev TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL);
@@ -25,17 +25,17 @@ CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT
 CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 """
 _KIND, _CLIENT = "json_extract(body, '$.kind')", "json_extract(body, '$.client')"
-"""As the indices have them; the entries of one key are in the order of their numbers."""
+"""As in the indices; entries with equal keys are in the order of their numbers."""
 START = "0" * 64
 WITHDRAWERS = ("training", "operator", "lapse", "pace")
-"""Who withdraws a shard, where it is not its client: training, which it made fail; an operator; nobody in time, because
-the client asked to be forgotten and then was silent; or the pace of a client that asks again and again while others
-wait, so that its new shard has to wait, too."""
+"""Who withdraws a shard, other than its client: training, which failed because of it; an operator; a lapse,
+because the client requested forgetting and then fell silent; or the pace: a client that makes many requests while
+others wait must wait with its new shard, too."""
 
 
 @dataclass(frozen=True, order=True)
 class Head:
-    """How far a ledger has come: its number of entries, and the hash of the last, which stands for all before it."""
+    """The state of a ledger: its number of entries, and the hash of the last, which covers all before it."""
 
     size: int
     hash: str
@@ -45,13 +45,13 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """Return a head from its text.
+        """Parse a head from its text.
 
         >>> Head.parse(f"3:{'0' * 64}").size
         3
 
         Raises:
-            FormatError: the text is not one.
+            FormatError: the text is not a head.
         """
         if (match := re.fullmatch(r"(\d{1,15}):([0-9a-f]{64})", text.strip())) is None:
             raise FormatError(
@@ -60,17 +60,17 @@ class Head:
         return cls(int(match[1]), match[2])
 
 
-def head(book: Book) -> Head:
-    """The present head of a ledger."""
-    row = book.one("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1")
+def head(database: Database) -> Head:
+    """Return the present head of a ledger."""
+    row = database.one("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1")
     return Head(int(row["seq"]), str(row["hash"])) if row else Head(0, START)
 
 
-def has(book: Book, known: Head) -> bool:
-    """Whether a head is one that this ledger had."""
+def has(database: Database, known: Head) -> bool:
+    """Return whether a head is one that this ledger had."""
     if known.size == 0:
         return known.hash == START
-    row = book.one("SELECT hash FROM ledger WHERE seq = ?", (known.size,))
+    row = database.one("SELECT hash FROM ledger WHERE seq = ?", (known.size,))
     return row is not None and row["hash"] == known.hash
 
 
@@ -79,7 +79,7 @@ def _hash(seq: int, prev: str, body: str) -> str:
 
 
 def append(db: sqlite3.Connection, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Add an entry inside the caller's transaction; returns its sequence number and hash."""
+    """Append an entry inside the caller's transaction; return its sequence number and hash."""
     row = db.execute("SELECT seq, hash FROM ledger ORDER BY seq DESC LIMIT 1").fetchone()
     seq, prev = (int(row["seq"]) + 1, str(row["hash"])) if row else (1, START)
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
@@ -93,25 +93,25 @@ def newest(db: sqlite3.Connection, client: str, kinds: Sequence[str]) -> Mapping
     sql = f"SELECT seq, body FROM ledger WHERE {_CLIENT} = ? AND {_KIND} = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
     found = [
         db.execute(sql, (client, kind)).fetchone() for kind in kinds
-    ]  # of each, for the index leads to one at once
+    ]  # one query per kind, because the index finds the newest of each directly
     row = max((row for row in found if row is not None), key=lambda row: int(row["seq"]), default=None)
     return {**json.loads(row["body"]), "seq": int(row["seq"])} if row else None
 
 
 def registered(db: sqlite3.Connection, client: str) -> str:
-    """The key that a client has registered last; empty where it has none, or an operator dropped it."""
+    """Return the key that a client registered last; empty if it has none, or an operator dropped it."""
     entry = newest(db, client, ("joined", "key-dropped")) or {}
     return str(entry["key"]) if entry.get("kind") == "joined" else ""
 
 
 def is_evicted(db: sqlite3.Connection, client: str) -> bool:
-    """Whether an operator evicted a client, and did not admit it again."""
+    """Return whether an operator evicted a client and did not admit it again."""
     entry = newest(db, client, ("evicted", "admitted"))
     return entry is not None and entry["kind"] == "evicted"
 
 
 def has_lapsed(db: sqlite3.Connection, client: str) -> bool:
-    """Whether a client ever asked to forget and then was silent for too long."""
+    """Return whether a client ever requested forgetting and then was silent for too long."""
     return newest(db, client, ("lapsed",)) is not None
 
 
@@ -125,23 +125,23 @@ def shards_since_model(db: sqlite3.Connection) -> Counter[str]:
     return Counter(str(row["client"]) for row in rows)
 
 
-def entries(book: Book, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
-    """All entries, checked.
+def entries(database: Database, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
+    """Return all entries, checked.
 
     Args:
-        book: where they are.
-        known: entries that were read and checked before. What follows them is read and checked alone, where the last of
-            them is still what it was: its hash stands for all before it.
+        database: the database.
+        known: entries that were read and checked before. If the last of them is unchanged, only the entries after it
+            are read and checked: its hash covers all before it.
 
     Raises:
         CorruptError: the chain is broken: an entry was changed, removed or inserted.
     """
     if known:
-        last = book.one("SELECT hash FROM ledger WHERE seq = ?", (len(known),))
+        last = database.one("SELECT hash FROM ledger WHERE seq = ?", (len(known),))
         known = known if last is not None and last["hash"] == known[-1]["hash"] else ()
     out = list(known)
     prev = str(out[-1]["hash"]) if out else START
-    rows = book.read("SELECT * FROM ledger WHERE seq > ? OR seq < 1 ORDER BY seq", (len(out),))
+    rows = database.read("SELECT * FROM ledger WHERE seq > ? OR seq < 1 ORDER BY seq", (len(out),))
     for number, row in enumerate(rows, start=len(out) + 1):
         if (row["seq"], row["prev"], row["hash"]) != (number, prev, _hash(number, prev, row["body"])):
             raise CorruptError(f"the ledger's chain breaks at entry {number}: it was altered. Restore a backup.")
@@ -151,7 +151,7 @@ def entries(book: Book, *, known: Sequence[Mapping[str, Any]] = ()) -> list[Mapp
 
 
 def _parsed(body: str, number: int) -> dict[str, Any]:
-    """An entry's own fields. Number and hash are the chain's: a body that claims them could pass for another entry."""
+    """Parse an entry's own fields. A body with its own number or hash is refused: it could pass for another entry."""
     altered = CorruptError(f"entry {number} of the ledger cannot be read: it was altered. Restore a backup.")
     try:
         found = dict(json.loads(body))

@@ -1,6 +1,6 @@
 """Merkle trees as in RFC 6962: roots, inclusion proofs, consistency proofs, and their verification (RFC 9162, 2.1).
 
-Leaves are given by their hashes (`leaf_hash`), so that proofs can be made by who does not hold the content. Proofs are
+Leaves are given by their hashes (`leaf_hash`), so proofs can be made without the content. Proofs are
 lists of 32-byte hashes.
 """
 
@@ -16,17 +16,17 @@ EMPTY = hashlib.sha256().digest()
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """The hash of a leaf; its prefix keeps it from being taken for a node."""
+    """Return the hash of a leaf; its prefix keeps it from being taken for a node."""
     return hashlib.sha256(b"\x00" + data).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """The hash of a node with two children."""
+    """Return the hash of a node with two children."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
-    """The root over leaf hashes.
+    """Return the root over leaf hashes.
 
     >>> root([leaf_hash(b"a")]) == leaf_hash(b"a"), root([]) == EMPTY
     (True, True)
@@ -34,14 +34,14 @@ def root(leaves: Sequence[bytes]) -> bytes:
     level = list(leaves)
     if not level:
         return EMPTY
-    while len(level) > 1:  # a last leaf without a partner goes up as it is: the tree of the RFC, from below
+    while len(level) > 1:  # a last leaf without a partner moves up unchanged: the RFC's tree, built bottom-up
         pairs = [node_hash(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
         level = pairs + level[2 * len(pairs) :]
     return level[0]
 
 
 def inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """What shows that leaf ``index`` is in the tree: the siblings on its way up, lowest first.
+    """Return the proof that leaf ``index`` is in the tree: the siblings on its way up, lowest first.
 
     Raises:
         InputError: there is no such leaf.
@@ -57,10 +57,10 @@ def inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
 
 
 def consistency(leaves: Sequence[bytes], old: int) -> list[bytes]:
-    """What shows that the tree of the first ``old`` leaves is the beginning of the tree of all.
+    """Return the proof that the tree of the first ``old`` leaves is a prefix of the whole tree.
 
     Raises:
-        InputError: there are not so many leaves.
+        InputError: there are fewer leaves.
     """
     if not 0 <= old <= len(leaves):
         raise InputError(f"a tree of {len(leaves)} leaves has no earlier tree of {old}: give a size it once had.")
@@ -77,12 +77,12 @@ def _subproof(leaves: Sequence[bytes], old: int, *, whole: bool) -> list[bytes]:
 
 
 def _split(size: int) -> int:
-    """The largest power of two below ``size``."""
+    """Return the largest power of two below ``size``."""
     return 1 << (size - 1).bit_length() - 1
 
 
 def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes], expected: bytes) -> bool:
-    """Whether a proof shows that a leaf hash is leaf ``index`` of the tree with this size and root."""
+    """Check a proof that a leaf hash is leaf ``index`` of the tree with this size and root."""
     if not 0 <= index < size:
         return False
     here, last, value = index, size - 1, leaf
@@ -100,7 +100,7 @@ def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes],
 
 
 def verify_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> bool:
-    """Whether a proof shows that the tree of ``old`` leaves is the beginning of the tree of ``new`` leaves."""
+    """Check a proof that the tree of ``old`` leaves is a prefix of the tree of ``new`` leaves."""
     if not 0 <= old <= new:
         return False
     if old == new:

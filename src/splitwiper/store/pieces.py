@@ -1,7 +1,7 @@
-"""A file's digest, taken while its bytes go by, so that they need not be read again.
+"""A file's digest, computed while its bytes pass, so that they need not be read again.
 
-`splitwiper.store.files.file_digest` is made of the digests of pieces. Those that went by whole are known; those that
-did not, because a process died or a transfer went on in the middle of one, are read from the file in the end.
+`splitwiper.store.files.file_digest` combines the digests of pieces. Pieces that passed whole are known; pieces that did
+not, because a process died or a transfer resumed inside one, are read from the file at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from splitwiper.store.files import PIECE, file_digest
 
 
 class Passing:
-    """What is known of a file that only grows, from bytes that are, or were, at a place in it."""
+    """Digests of the pieces of a growing file, computed from bytes as they are written to it."""
 
     def __init__(self) -> None:
         self._known: dict[int, bytes] = {}
@@ -22,9 +22,10 @@ class Passing:
         self._at: int | None = None
 
     def feed(self, start: int, data: bytes) -> None:
-        """Take bytes that lie at ``start``; not from the place before, a piece that was begun is given up."""
+        """Hash the bytes at offset ``start``. If they do not continue the previous call, discard the partial piece."""
         view = memoryview(data)
         if start != self._at:
+            # pieces that reach beyond `start` may be rewritten: forget them, and resume hashing at a piece's boundary
             self._known = {number: value for number, value in self._known.items() if (number + 1) * PIECE <= start}
             skipped = -start % PIECE
             if skipped > len(view):
@@ -40,7 +41,7 @@ class Passing:
                 self._begun = hashlib.sha256()
 
     def digest(self, path: Path) -> str:
-        """The file's digest; what did not go by is read."""
+        """Return the file's digest; pieces that did not pass whole are read."""
         size = check_regular(path).st_size
         known = {number: value for number, value in self._known.items() if (number + 1) * PIECE <= size}
         if self._at == size and size % PIECE:

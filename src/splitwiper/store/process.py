@@ -1,4 +1,4 @@
-"""Which process holds a lease, and whether it can still be alive."""
+"""Processes that hold a lease: their identity, and whether they can still be alive."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _read(path: str) -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot; empty where the system does not tell, or when it has ended."""
+    """Return a process's start time in ticks since boot; empty if the system does not provide it, or it has ended."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""  # nobody waited for it yet, but it is gone
+    return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""  # a zombie counts as ended
 
 
 def _place() -> str:
-    """The host, this boot of it, and the process namespace: where a process number means something."""
+    """Return the host, its boot and the process namespace: the scope in which a process number is unique."""
     try:
         namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -43,20 +43,20 @@ class Process:
 
     @classmethod
     def current(cls) -> Process:
-        """This process."""
+        """Return this process."""
         return cls(os.getpid(), _started(os.getpid()), _place())
 
     @property
     def text(self) -> str:
-        """The process as stored."""
+        """The process as stored text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> Process:
-        """Return the process that `text` stands for.
+        """Parse a process from its text.
 
         Raises:
-            FormatError: the text is not one.
+            FormatError: the text does not name a process.
         """
         try:
             found = cls(**json.loads(text))
@@ -67,11 +67,11 @@ class Process:
         return found
 
     def is_here(self) -> bool:
-        """Whether this process and that one see the same process numbers."""
+        """Return whether that process and this one see the same process numbers."""
         return self.place == _place()
 
     def may_be_alive(self) -> bool:
-        """False only when it is certainly gone: seen from the same place, no process, or another, has its number."""
+        """Return False only if it is certainly gone: in the same scope, its number is unused or belongs to another."""
         if not self.is_here():
             return True
         try:

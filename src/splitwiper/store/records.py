@@ -1,4 +1,4 @@
-"""What the server's book says of shards and the model, and the manifest they make up."""
+"""Records of shards and the model in the server's database, and the manifest they make up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_OUTPUTS = 1 << 20
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One line of the manifest, and where the shard lies."""
+    """One line of the manifest, and the file of its shard."""
 
     client: str
     file: str
@@ -34,12 +34,12 @@ class ShardRecord:
     outputs: int
     generation: int
     signed: str | None = None
-    """What the client's own key signed about it, where clients sign."""
+    """The client's own signature of it, if clients sign."""
 
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """The server model that counts, and what it was trained from."""
+    """The current server model, and what it was trained from."""
 
     file: str
     digest: str
@@ -52,10 +52,10 @@ class ModelRecord:
     losses: tuple[float, ...]
     codebook: str = ""
     transcript: str = ""
-    """Root of the training's transcript, in hex; empty where it has none."""
+    """Root of the training's transcript, in hex; empty if it has none."""
 
     def described(self) -> str:
-        """What the book says of the model, as a text that the ledger commits to."""
+        """Return the database's record of the model as a text that the ledger commits to."""
         told = {
             "manifest": self.manifest,
             "labels": [label.text for label in self.labels],
@@ -71,7 +71,7 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The state after an epoch of the model's training, and where it lies."""
+    """The state after an epoch of the model's training, and its file."""
 
     epoch: int
     file: str
@@ -79,7 +79,7 @@ class EpochRecord:
 
 
 def parsed(text: str) -> Any:
-    """Return a value from the JSON that a book keeps it as.
+    """Parse a value that a database stores as JSON.
 
     Raises:
         CorruptError: it cannot be read.
@@ -91,7 +91,7 @@ def parsed(text: str) -> Any:
 
 
 def plain_name(value: object) -> str:
-    """Return the name of a file that a book points to: a name alone, which leads out of no folder.
+    """Return the name of a file that a database points to: a bare name that leads out of no folder.
 
     Raises:
         CorruptError: it is anything else.
@@ -102,10 +102,10 @@ def plain_name(value: object) -> str:
 
 
 def count(value: object, *, most: int = 1 << 62) -> int:
-    """Return a number of rows, bytes or the like from a book.
+    """Return a number of rows, bytes or the like from a database.
 
     Raises:
-        CorruptError: it is no number, or one that nothing counts to.
+        CorruptError: the value is not a number, or is out of range.
     """
     if type(value) is not int or not 0 <= value <= most:
         raise CorruptError(f"a record counts {value!r}: it was altered. Restore a backup.")
@@ -113,7 +113,7 @@ def count(value: object, *, most: int = 1 << 62) -> int:
 
 
 def fingerprint_in(text: str) -> dict[str, str]:
-    """Return the fingerprint of a training from the text it is kept as.
+    """Parse the fingerprint of a training from its stored text.
 
     Raises:
         CorruptError: it cannot be read.
@@ -127,10 +127,10 @@ def fingerprint_in(text: str) -> dict[str, str]:
 
 
 def columns_in(kept: Any) -> tuple[Column, ...]:
-    """Return columns from the plain values they are kept as.
+    """Parse columns from their stored values.
 
     Raises:
-        CorruptError: they are something else.
+        CorruptError: they are not columns.
     """
     try:
         found = tuple(Column(str(name), dtype, tuple(map(count, shape))) for name, dtype, shape in kept)
@@ -142,7 +142,7 @@ def columns_in(kept: Any) -> tuple[Column, ...]:
 
 
 def hex_in(text: str) -> bytes:
-    """Return bytes from the text they are kept as.
+    """Parse bytes from their stored text.
 
     Raises:
         CorruptError: it cannot be read.
@@ -154,7 +154,7 @@ def hex_in(text: str) -> bytes:
 
 
 def labels_in(text: str) -> tuple[Label, ...]:
-    """Labels from the text they are kept as."""
+    """Parse labels from their stored text."""
     try:
         return tuple(Label.parse(item) for item in parsed(text))
     except (SplitWiperError, ValueError, TypeError) as problem:
@@ -162,15 +162,15 @@ def labels_in(text: str) -> tuple[Label, ...]:
 
 
 def texts(labels: Sequence[Label]) -> str:
-    """Labels as the text they are kept as."""
+    """Return labels as the text that is stored."""
     return json.dumps([label.text for label in labels])
 
 
 def shard_record(row: sqlite3.Row) -> ShardRecord:
-    """A line of the manifest from the book.
+    """Read a line of the manifest from the database.
 
     Raises:
-        CorruptError: it is not one that the program wrote.
+        CorruptError: this program did not write it.
     """
     values = dict(row)
     texts = (values["client"], values["digest"], values["codebook"], values["signed"] or "")
@@ -184,20 +184,20 @@ def shard_record(row: sqlite3.Row) -> ShardRecord:
 
 
 def manifest_digest(shards: Sequence[ShardRecord]) -> str:
-    """Digest of a manifest: clients, shard digests, row counts, and the codebook; nothing of their history."""
+    """Return the digest of a manifest: clients, shard digests, row counts, and the codebook; nothing of history."""
     return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows, s.codebook, s.outputs)))
 
 
 def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
-    """What a model trained on these shards tells apart: the labels some row has, or all codes where they are hidden.
+    """Return the outputs of a model trained on these shards: the labels that rows have, or all codes if hidden.
 
     Raises:
-        DataError: the shards' codes are those of different codebooks.
+        DataError: the shards use different codebooks.
         CorruptError: a shard has codes that its codebook does not.
     """
-    books = {s.codebook for s in shards}
-    if len(books) > 1:
-        groups = [", ".join(s.client for s in shards if s.codebook == book) for book in sorted(books)]
+    codebooks = {s.codebook for s in shards}
+    if len(codebooks) > 1:
+        groups = [", ".join(s.client for s in shards if s.codebook == codebook) for codebook in sorted(codebooks)]
         raise DataError(
             f"clients use different codebooks ({'; '.join(groups)}), so their codes mean different things: a rekey is "
             "unfinished. Bring every client's folder, and settle."
@@ -205,6 +205,6 @@ def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
     if shards and shards[0].codebook:
         codes = tuple(Label("", code) for code in range(max(s.outputs for s in shards)))
         if odd := [s.client for s in shards if not set(s.labels) <= set(codes)]:
-            raise CorruptError(f"the book does not say how the labels of {odd[0]!r} are hidden: it was altered.")
+            raise CorruptError(f"the database does not say how the labels of {odd[0]!r} are hidden: it was altered.")
         return codes
     return in_order(label for s in shards for label in s.labels)

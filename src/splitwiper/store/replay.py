@@ -1,4 +1,4 @@
-"""What a ledger leads to when it is played from its first entry: the one reading of it that everybody shares."""
+"""The state that a ledger leads to when it is replayed from its first entry: the single shared reading of it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _NOTED = ("key-revoked", "lapsed", "restored")
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """A shard that the ledger took in.
+    """A shard that the ledger recorded.
 
     Attributes:
-        commitment: to the shard.
-        key: the key that its client had registered then, in hex; empty where it had none.
-        since: the number of the entry that first took it in.
-        outdated: the number of a later entry which shows that the shard should be gone: it took in another shard of the
-            client, withdrew one, or accepted a request of the client that was settled. 0 where there is none.
-            Clients salt every new shard, and every answer to a request, anew, so none of theirs ever comes back.
+        commitment: the commitment to the shard.
+        key: the key that its client had registered then, in hex; empty if it had none.
+        since: the number of the first entry that recorded it.
+        outdated: the number of a later entry which shows that the shard should be gone: it recorded another shard of
+            the client, withdrew one, or accepted a request of the client that was settled; 0 if there is none.
+            Clients draw a new salt for every new shard and every answer to a request, so no commitment ever comes back.
     """
 
     commitment: str
@@ -37,17 +37,17 @@ class Replay:
     """The state that a ledger leads to.
 
     Attributes:
-        made: what the store was made with: the first entry, without its number and hash.
+        made: the first entry, with what the store was created with, without its number and hash.
         keys: the key that each client has registered.
-        dropped: the number of the newest entry that dropped a client's key on the operator's word.
-        evicted: clients that an operator evicted, and did not admit again.
+        dropped: the number of the newest entry that dropped a client's key on the operator's order.
+        evicted: clients that an operator evicted and did not admit again.
         shards: the shard of each client that has one.
-        removed: who erased the shard of each client that has none without its own doing.
+        removed: who erased the shard of each client that lost it other than by its own doing.
         generations: how often each client's shard was replaced or withdrawn.
         model: the newest entry about a model.
-        finished: whether nothing was sent or asked since that entry.
+        finished: whether nothing was sent or requested since that entry.
         asked: entries that accepted a request, by ticket.
-        settled: entries that settled one, by ticket.
+        settled: entries that settled a request, by ticket.
     """
 
     made: Mapping[str, Any] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class Replay:
     _newest: dict[str, int] = field(default_factory=dict)
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Take the next entry into account.
+        """Apply the next entry.
 
         Raises:
-            CorruptError: it says again what can be said once, or something that nobody knows. A later entry never
+            CorruptError: it repeats what can be recorded only once, or is of an unknown kind. A later entry never
                 replaces what an earlier one recorded.
         """
         kind = str(entry.get("kind"))
@@ -130,7 +130,7 @@ class Replay:
             raise CorruptError(f"the ledger settles ticket {ticket}, which nobody asked for.")
 
     def _outdate(self, asked: Mapping[str, Any]) -> None:
-        """Note that a shard which the client sent before a request cannot be what it sent in answer to it."""
+        """Record that a shard which the client sent before a request cannot be the answer to it."""
         client, number = asked["client"], int(asked.get("seq", 0))
         self._newest[client] = max(number, self._newest.get(client, 0))
         held = self.shards.get(client)

@@ -1,9 +1,9 @@
-"""Seals: a keyed checksum over everything in a database, so that edits made without the key are noticed.
+"""Seals: a keyed checksum over everything in a database, so that edits made without the key are detected.
 
-Every row counts with its HMAC, and the seal is their sum modulo 2²⁵⁶ (a multiset hash, "MSet-Add-Hash" of Clarke et
+Every row contributes its HMAC, and the seal is their sum modulo 2²⁵⁶ (a multiset hash, "MSet-Add-Hash" of Clarke et
 al., 2003): adding or deleting a row costs one HMAC, however large the table is. Triggers report every change to the
-program, which updates the sum in the same transaction. The stored sum is masked with a fresh nonce each time, so two
-copies of a database do not give away the HMAC of the row in which they differ.
+program, which updates the sum in the same transaction. The stored sum is masked with a fresh nonce each time, so that
+two copies of a database do not reveal the HMAC of the row in which they differ.
 
 A seal shows that nobody without the key edited the database. It cannot show that the whole database is not an older
 copy: that takes a ledger head or a receipt kept outside.
@@ -24,13 +24,13 @@ from splitwiper.seeding import encode, mac
 
 _MODULUS = 1 << 256
 _UNSEALED = ("lease", "seal")
-"""The lease changes hands without the key; the seal cannot cover itself."""
+"""Not sealed: the lease changes hands without the key, and the seal cannot cover itself."""
 _TABLE = "CREATE TABLE seal (one INTEGER PRIMARY KEY CHECK (one = 1), nonce BLOB NOT NULL, total BLOB NOT NULL);"
 
 
 @cache
 def sealed_schema(schema: str) -> str:
-    """Return a schema with the table that holds the seal, and triggers that report every change of a row."""
+    """Return a schema with the table that stores the seal, and triggers that report every change of a row."""
     db = sqlite3.connect(":memory:")
     try:
         db.executescript(schema)
@@ -60,7 +60,7 @@ class Seal:
     """Keeps a database's seal up to date, and checks it.
 
     Args:
-        key: returns the secret key, or None where it was destroyed.
+        key: returns the secret key, or None if it was destroyed.
     """
 
     def __init__(self, key: Callable[[], bytes | None]) -> None:
@@ -68,15 +68,15 @@ class Seal:
         self._key: bytes | None = None
         self._delta = 0
         self.problem: BaseException | None = None
-        """Why a change could not be sealed: SQLite itself only says that a function failed."""
+        """Why a change could not be sealed: SQLite itself only reports that a function failed."""
 
     def attach(self, db: sqlite3.Connection) -> None:
-        """Let the triggers of a connection report here."""
+        """Connect the triggers of a connection to this object."""
         db.execute("PRAGMA recursive_triggers = ON")  # rows that INSERT OR REPLACE removes are reported, too
         db.create_function("seal_row", -1, self._report)
 
     def begin(self) -> None:
-        """Forget what a transaction that did not commit has reported."""
+        """Discard the reports of a transaction that did not commit."""
         self._delta, self._key, self.problem = 0, None, None
 
     def _report(self, sign: int, table: str, *values: Any) -> None:
@@ -107,7 +107,7 @@ class Seal:
         self._delta = 0
 
     def holds(self, db: sqlite3.Connection) -> bool | None:
-        """Whether the database is as the holder of the key left it; None where the key is gone."""
+        """Return whether the database is as the holder of the key left it; None if the key is missing."""
         key = self._read_key()
         if key is None:
             return None
@@ -122,7 +122,7 @@ class Seal:
 
 
 def _weight(key: bytes, table: str, values: Iterable[Any]) -> int:
-    """A row's HMAC as a number."""
+    """Return a row's HMAC as a number."""
     parts = encode([table]) + b"".join(map(_encoded, values))
     return int.from_bytes(hmac.digest(key, b"seal row" + parts, "sha256"), "big")
 

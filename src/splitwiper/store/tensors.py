@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors, written atomically, checked when read."""
+"""Weights on disk: safetensors, written atomically and checked when read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from splitwiper.store import files
 
 
 def save_state(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors atomically; what shares storage in memory is written apart."""
+    """Write tensors atomically; tensors that share storage in memory are written separately."""
     plain = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()}
     files.write_bytes(path, safetensors.torch.save(plain, dict(metadata) if metadata else None))
 
@@ -25,10 +25,10 @@ def save_state(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, s
 def load_state(
     path: Path, expected: str | None = None, *, remedy: str = "restore it from a backup"
 ) -> dict[str, Tensor]:
-    """Read tensors and, where a digest is given, check it.
+    """Read tensors, and check their digest if one is given.
 
     Raises:
-        CorruptError: the file is gone, cut short, or not what was written.
+        CorruptError: the file is missing, truncated, or not what was written.
     """
     return read_state(path, expected, remedy=remedy)[0]
 
@@ -36,10 +36,10 @@ def load_state(
 def read_state(
     path: Path, expected: str | None = None, *, remedy: str = "restore it from a backup"
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read tensors and the metadata in the file's header and, where a digest is given, check both.
+    """Read tensors and the metadata in the file's header, and check their digest if one is given.
 
     Raises:
-        CorruptError: the file is gone, cut short, a link, or not what was written.
+        CorruptError: the file is missing, truncated, a link, or not what was written.
     """
     try:
         data = read_bytes(path, links=False)
@@ -52,6 +52,6 @@ def read_state(
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file: its JSON header begins after eight bytes that tell the header's length."""
+    """Return a safetensors file's metadata: its JSON header follows eight bytes with the header's length."""
     length = int.from_bytes(data[:8], "little")
     return dict(json.loads(data[8 : 8 + length]).get("__metadata__") or {})

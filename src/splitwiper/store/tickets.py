@@ -1,6 +1,6 @@
-"""Tickets and receipts: what was asked of the server, where it stands, and what was done.
+"""Tickets and receipts: what was requested of the server, the state of each request, and what was done.
 
-Functions on an open transaction of the server's book, so that a ticket moves in the same step as what it is about.
+Functions on an open transaction of the server's database, so a ticket changes together with what it is about.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from splitwiper.wire import Receipt, Request, Spent, Statement
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
 _MOST_SECONDS, _MOST_BYTES = 1e9, 1 << 50
-"""What one client can have spent, at most."""
+"""The most that one client can be charged: seconds and bytes."""
 _NOBODY: Mapping[str, Any] = {"contacted": 0, "bytes": 0, "seconds": 0}
-"""What others spent where nobody else did anything."""
+"""The cost to other clients when nobody else did anything."""
 SCHEMA = """
 CREATE TABLE tickets (
   id TEXT PRIMARY KEY, client TEXT NOT NULL, level TEXT NOT NULL, commitment TEXT NOT NULL, state TEXT NOT NULL,
@@ -34,12 +34,12 @@ CREATE TABLE spent (client TEXT PRIMARY KEY, seconds REAL, bytes_up INTEGER, byt
 
 
 def now() -> str:
-    """The time, for people; it never enters a stream or a digest."""
+    """Return the time, for people; it never enters a stream or a digest."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def commitments(db: sqlite3.Connection, client: str) -> dict[str, str | None]:
-    """A client's shard, the manifest and the model, each as an HMAC under a salt that dies with it."""
+    """Commit to a client's shard, the manifest and the model, each with an HMAC under a salt that is erased with it."""
     shard = db.execute("SELECT salt, digest FROM shards WHERE client = ?", (client,)).fetchone()
     model = db.execute("SELECT salt, digest, manifest FROM model").fetchone()
     return {
@@ -50,7 +50,7 @@ def commitments(db: sqlite3.Connection, client: str) -> dict[str, str | None]:
 
 
 def submit(db: sqlite3.Connection, request: Request) -> None:
-    """Record a request, unless it is there already. What it commits to is in the ledger before anything is erased."""
+    """Record a request unless it is recorded. The ledger has its commitment before anything is erased."""
     if db.execute("SELECT 1 FROM tickets WHERE id = ?", (request.ticket,)).fetchone() is None:
         said = {**asdict(request), "received": now()}
         db.execute(
@@ -62,7 +62,7 @@ def submit(db: sqlite3.Connection, request: Request) -> None:
 
 
 def accepted(db: sqlite3.Connection, client: str) -> list[str]:
-    """Return the tickets of a client that nothing has answered yet, oldest first."""
+    """Return the tickets of a client that are not answered yet, oldest first."""
     rows = db.execute("SELECT id FROM tickets WHERE client = ? AND state = 'accepted' ORDER BY rowid", (client,))
     return [str(row["id"]) for row in rows]
 
@@ -70,7 +70,7 @@ def accepted(db: sqlite3.Connection, client: str) -> list[str]:
 def charge(db: sqlite3.Connection, client: str, spent: Spent, size: int) -> None:
     """Add to what a client spent on the requests that the next model answers.
 
-    It is what the client says, so it is kept within bounds: sums of it go into certificates.
+    The client itself reports it, so it is bounded: sums of it go into certificates.
     """
     seconds = spent.seconds if 0 <= spent.seconds <= _MOST_SECONDS else 0.0  # not NaN either
     up, down = (min(max(0, count), _MOST_BYTES) for count in (spent.bytes_up + size, spent.bytes_down))
@@ -98,18 +98,18 @@ def answer(
     size: int = 0,
     warm: bool,
 ) -> None:
-    """Mark tickets as erased; a model that knew the data goes with them, unless a warm start goes on from it.
+    """Mark tickets as erased; a model that knew the data is erased too, unless a warm start continues from it.
 
-    What the client spent is charged only where a ticket of its own was answered: what it spends on learning, or says
-    of tickets that are not open, is nobody's unlearning.
+    The client's cost is charged only if a ticket of its own was answered: what it spends on learning, or reports
+    for tickets that are not open, is not a cost of unlearning.
 
     Args:
         db: the server's database, in a change.
-        client: who answers.
-        statement: what the client says; None where the server, or an operator, does this.
-        tickets: those that are answered.
+        client: the client's name.
+        statement: the client's statement; None if the server or an operator does this.
+        tickets: the answered tickets.
         size: bytes that were sent.
-        warm: whether training goes on from the present model.
+        warm: whether training continues from the present model.
     """
     text = json.dumps(asdict(statement)) if statement else None
     erased = 0
@@ -126,7 +126,7 @@ def answer(
 
 
 def settle_empty(db: sqlite3.Connection, ticket: str) -> None:
-    """Settle a request of a client of which neither shards nor model know anything: nothing is to be erased."""
+    """Settle a request of a client that neither shards nor model know: nothing has to be erased."""
     row = db.execute("SELECT * FROM tickets WHERE id = ? AND state = 'accepted'", (ticket,)).fetchone()
     if row is not None:
         _receipt(db, row, _NOBODY, trained=False)
@@ -142,7 +142,7 @@ def settle(db: sqlite3.Connection) -> tuple[Receipt, ...]:
 
 
 def _others(db: sqlite3.Connection, asked: AbstractSet[str]) -> dict[str, Any]:
-    """What clients did for these requests that had asked for nothing themselves: by design, nothing."""
+    """Return the cost to clients that requested nothing themselves: by design, zero."""
     spent = [row for row in db.execute("SELECT * FROM spent") if row["client"] not in asked]
     busy = [row for row in spent if row["seconds"] or row["bytes_up"] or row["bytes_down"]]
     return {
@@ -153,7 +153,7 @@ def _others(db: sqlite3.Connection, asked: AbstractSet[str]) -> dict[str, Any]:
 
 
 def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any], *, trained: bool = True) -> Receipt:
-    """Write the receipt of a ticket into it, and its digest into the ledger."""
+    """Store the receipt of a ticket with it, and the receipt's digest in the ledger."""
     statement = parsed(row["statement"]) if row["statement"] else {}
     if not isinstance(statement, dict):
         raise CorruptError(f"what came with the answer to ticket {row['id']} was altered: restore a backup.")
@@ -195,6 +195,6 @@ def _receipt(db: sqlite3.Connection, row: sqlite3.Row, others: Mapping[str, Any]
 
 
 def receipt_digest(receipt: Receipt) -> str:
-    """Digest of everything in a receipt but its place in the ledger, and what the client added for itself."""
+    """Return the digest of a receipt, without its place in the ledger and what the client added for itself."""
     values = {key: value for key, value in receipt.to_dict().items() if key not in ("ledger", "privacy")}
     return digest("receipt", json.dumps(values, sort_keys=True))

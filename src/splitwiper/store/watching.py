@@ -1,4 +1,4 @@
-"""Reading several databases as if at one instant: where another process changed one meanwhile, that is noticed."""
+"""Read several databases consistently: a change by another process meanwhile is detected."""
 
 from __future__ import annotations
 
@@ -7,76 +7,76 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from splitwiper.errors import BusyError, SplitWiperError
-from splitwiper.store.book import Book
+from splitwiper.store.database import Database
 
 _T = TypeVar("_T")
 TRIES = 10
 
 
 class _DisturbedError(BusyError):
-    """Another process changed what was being read."""
+    """Another process changed a database while it was being read."""
 
 
-class Watch:
-    """Notices that databases were changed since they were added."""
+class StepWatcher:
+    """Detects that databases were changed since they were added."""
 
     def __init__(self) -> None:
-        self._marks: list[tuple[Book, bytes | None]] = []
+        self._marks: list[tuple[Database, bytes | None]] = []
 
-    def add(self, book: Book) -> None:
+    def add(self, database: Database) -> None:
         """Watch a database from now on."""
-        self._marks.append((book, _mark(book)))
+        self._marks.append((database, _mark(database)))
 
-    def changed(self) -> Book | None:
-        """Return a database that was changed meanwhile; None where all are as they were."""
-        return next((book for book, mark in self._marks if _mark(book) != mark), None)
+    def changed(self) -> Database | None:
+        """Return a database that was changed meanwhile, or None."""
+        return next((database for database, mark in self._marks if _mark(database) != mark), None)
 
 
-def _mark(book: Book) -> bytes | None:
-    """Where a database cannot be read, that is for the checks to tell. One that was closed is closed again."""
-    was_open = book.is_open
+def _mark(database: Database) -> bytes | None:
+    """Return a database's mark; None if it cannot be read, which checks report. A closed database is closed again."""
+    was_open = database.is_open
     try:
-        return book.mark()
+        return database.mark()
     except SplitWiperError:
         return None
     finally:
         if not was_open:
-            book.close()
+            database.close()
 
 
 @contextmanager
-def undisturbed() -> Iterator[Watch]:
-    """Read databases, and refuse what was read while another process changed one of them.
+def undisturbed() -> Iterator[StepWatcher]:
+    """Read databases, and refuse the result if another process changed one of them meanwhile.
 
-    What was read then comes from two states, and whatever seems wrong with it may be right.
+    Such a result mixes two states, so an apparent fault in it may be none.
 
     Raises:
         BusyError: a database that was added to the watch was changed meanwhile.
     """
-    watch, failure = Watch(), None
+    watch, failure = StepWatcher(), None
     try:
         yield watch
     except SplitWiperError as problem:
         failure = problem
-    if book := watch.changed():
+    if database := watch.changed():
         raise _DisturbedError(
-            f"another process changed {book.path.parent} while it was being read: try again once it has finished."
+            f"another process changed {database.path.parent} while it was being read: try again once it has finished."
         ) from failure
     if failure is not None:
         raise failure
 
 
-def read_undisturbed(read: Callable[[], _T], *books: Book) -> _T:
-    """Return what is read while nobody changes these databases; where somebody does, read again.
+def read_undisturbed(read: Callable[[], _T], *databases: Database) -> _T:
+    """Return the result of a read during which nobody changed these databases; repeat it if somebody did.
 
     Raises:
-        BusyError: somebody did, every time.
+        BusyError: somebody changed them every time.
     """
     for turn in range(TRIES):
         try:
             with undisturbed() as watch:
-                for book in books:
-                    watch.add(book)
+                for database in databases:
+                    watch.add(database)
                 return read()
         except _DisturbedError:
             if turn == TRIES - 1:

@@ -1,4 +1,4 @@
-"""What crosses the boundary between a client and the server: labels, shards, messages, and the link itself."""
+"""Everything that crosses between a client and the server: labels, shards, messages, and the link itself."""
 
 from splitwiper.wire.columns import Column
 from splitwiper.wire.labels import Label

@@ -1,9 +1,9 @@
-"""Payload codecs: how activations are written down before they cross the cut, and read on the training device.
+"""Payload codecs: how activations are encoded before they cross the cut, and decoded on the training device.
 
-Rows keep a fixed width, so a coded shard is still read through a memory map, a batch at a time. Integers are affine
+Rows keep a fixed width, so an encoded shard is still read through a memory map, a batch at a time. Integers are affine
 per channel: ``value ≈ low + step · code``. A channel is the first dimension of a map (channels × height × width) and
-the last one of anything else. Values keep their order, neighbours share a byte: zstd makes most of that. `Ranges` are
-fitted to the client's surviving rows alone (`splitwiper.client.fitted`), and travel in the shard.
+the last one of anything else. Values keep their order and neighbours share a byte, which zstd exploits. `Ranges` are
+fitted to only the client's surviving rows (`splitwiper.client.fitted`), and are stored in the shard.
 
 | codec | per value | what it keeps |
 |---|---|---|
@@ -32,7 +32,7 @@ _FLOATS = {"float16": ("F16", torch.float16), "bfloat16": ("BF16", torch.bfloat1
 _BITS = {"int8": 8, "int4": 4}
 _LOW, _STEP = "@low/", "@step/"
 LARGEST = 1e30
-"""Activations beyond this cannot be trained on: their squares are infinite."""
+"""Larger activations cannot be trained on: their squares are infinite in float32."""
 _OWN = {"F64": torch.float64, "F16": torch.float16}
 
 
@@ -45,40 +45,40 @@ class Ranges:
 
 
 def named(ranges: Mapping[str, Ranges]) -> dict[str, Tensor]:
-    """The ranges of columns as tensors by name: so they lie in a shard, cross for a prediction, and are kept."""
+    """Return the ranges of columns as tensors by name: the form in shards, in predictions and on disk."""
     return {f"{at}{name}": t for name, r in ranges.items() for at, t in ((_LOW, r.low), (_STEP, r.step))}
 
 
 def ranges_in(tensors: Mapping[str, Tensor]) -> dict[str, Ranges]:
-    """The inverse of `named`, where both tensors of a column are there."""
+    """Invert `named`, for columns of which both tensors are present."""
     names = [key.removeprefix(_LOW) for key in tensors if key.startswith(_LOW)]
     return {n: Ranges(tensors[_LOW + n], tensors[_STEP + n]) for n in names if _STEP + n in tensors}
 
 
 def is_range(name: str) -> bool:
-    """Whether a tensor of this name belongs to ranges."""
+    """Return whether a tensor of this name belongs to ranges."""
     return name.startswith((_LOW, _STEP))
 
 
 def is_coded(column: Column, codec: str) -> bool:
-    """Whether a codec changes a column at all: integers and truth values travel as they are."""
+    """Return whether a codec changes a column at all: integers and booleans are sent as they are."""
     return codec != "none" and column.dtype in ("F64", "F32", "F16")
 
 
 def has_ranges(column: Column, codec: str) -> bool:
-    """Whether a codec needs ranges fitted to this column."""
+    """Return whether a codec needs ranges fitted to this column."""
     return codec in _BITS and is_coded(column, codec)
 
 
 def channels(column: Column) -> int:
-    """How many channels a column has."""
+    """Return the number of channels of a column."""
     if not column.shape:
         return 1
     return column.shape[0] if len(column.shape) == 3 else column.shape[-1]
 
 
 def stored(column: Column, codec: str) -> Column:
-    """A column as a shard stores it."""
+    """Return a column as a shard stores it."""
     if not is_coded(column, codec):
         return column
     if codec in _FLOATS:
@@ -88,20 +88,20 @@ def stored(column: Column, codec: str) -> Column:
 
 
 def by_channel(values: Tensor, column: Column) -> Tensor:
-    """Rows as (rows, before, channels, after), so that one number per channel, times 1, lines up."""
+    """Reshape rows to (rows, before, channels, after), so that one number per channel, times 1, lines up."""
     count = channels(column)
     places = math.prod(column.shape) // max(1, count)
     return values.reshape(len(values), *((1, count, places) if len(column.shape) == 3 else (places, count, 1)))
 
 
 def fit_range(low: Tensor, high: Tensor, codec: str) -> Ranges:
-    """Ranges whose levels reach from ``low`` to ``high``; a constant channel keeps its value."""
+    """Return ranges whose levels reach from ``low`` to ``high``; a constant channel keeps its value."""
     step = (high - low) / (2 ** _BITS[codec] - 1)
     return Ranges(low, torch.where(step > 0, step, torch.ones_like(step)))
 
 
 def encode(values: Tensor, column: Column, codec: str, ranges: Ranges | None = None) -> Tensor:
-    """Rows of a column in the form a shard stores; what lies beyond the ranges is clipped to them."""
+    """Encode rows of a column as a shard stores them; values beyond the ranges are clipped."""
     if not is_coded(column, codec):
         return values
     if codec in _FLOATS:
@@ -128,16 +128,16 @@ def decode(
     dtype: torch.dtype = torch.float32,
     shifted: bool = True,
 ) -> Tensor:
-    """Rows of a column from the form a shard stores.
+    """Decode rows of a column from the form that a shard stores.
 
     Args:
         values: stored rows.
         column: the column as the cut sends it.
-        codec: how they were stored.
+        codec: the codec of the stored rows.
         ranges: for integers, the ranges: one vector each, or a matrix with one row per shard.
-        owner: for a matrix of ranges, the shard each row is from.
-        dtype: what columns of float32 are decoded to; others come back as they were.
-        shifted: whether any ``low`` is not zero; where none is, as behind a ReLU, adding it is saved.
+        owner: for a matrix of ranges, the shard that each row is from.
+        dtype: the dtype for columns of float32; others keep their own.
+        shifted: whether any ``low`` is not zero; if none is, as behind a ReLU, the addition is skipped.
     """
     if not is_coded(column, codec):
         return values
@@ -155,15 +155,15 @@ def decode(
 
 
 def bounded(values: Tensor, largest: float = LARGEST) -> bool:
-    """Whether values are finite, and not too large to train on."""
+    """Return whether values are finite, and not too large to train on."""
     return farthest(values) <= min(largest, torch.finfo(values.dtype).max) if values.is_floating_point() else True
 
 
 def farthest(values: Tensor) -> float:
-    """Return the largest absolute value; NaN where there is a NaN, 0 for what is no float."""
+    """Return the largest absolute value; NaN if there is a NaN, 0 for tensors that are not floats."""
     if not (values.is_floating_point() and values.numel()):
         return 0.0
-    low, high = torch.aminmax(values)  # NaN where there is any; one pass, and no memory
+    low, high = torch.aminmax(values)  # NaN if there is any; one pass, and no copy
     return float(torch.maximum(low.abs(), high.abs()))
 
 
@@ -186,7 +186,7 @@ def reach(ranges: Ranges, codec: str) -> float:
 
 
 def usable(ranges: Ranges, codec: str) -> bool:
-    """Whether ranges are one pair of vectors whose levels are finite, grow, and can be trained on."""
+    """Return whether ranges are a pair of vectors whose levels are finite, increasing, and can be trained on."""
     low, step = ranges.low, ranges.step
     if low.ndim != 1 or low.shape != step.shape or not (low.dtype == step.dtype == torch.float32):
         return False
@@ -196,12 +196,12 @@ def usable(ranges: Ranges, codec: str) -> bool:
 def pack(
     boundary: Mapping[str, Tensor], columns: Sequence[Column], codec: str, ranges: Mapping[str, Ranges]
 ) -> dict[str, Tensor]:
-    """What crosses the cut for a prediction: columns in stored form, and the ranges to read them with."""
+    """Encode what crosses the cut for a prediction: columns in stored form, and the ranges to decode them with."""
     return {c.name: encode(boundary[c.name], c, codec, ranges.get(c.name)) for c in columns} | named(ranges)
 
 
 def unpack(tensors: Mapping[str, Tensor], columns: Sequence[Column], codec: str) -> dict[str, Tensor]:
-    """The tensors that crossed the cut, from the form they crossed in."""
+    """Decode the tensors that crossed the cut."""
     out, found = {}, ranges_in(tensors) if codec in _BITS else {}
     for column in (c for c in columns if c.name in tensors):
         here, there = tensors[column.name], stored(column, codec)

@@ -1,4 +1,4 @@
-"""The columns of a shard: what one row is made of."""
+"""The columns of a shard: the tensors of one row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
 DTYPES |= {"U8": "u1", "BOOL": "?"}
 STORED = DTYPES | {"BF16": "<i2"}
-"""What a shard may store. NumPy knows no bfloat16: its bits are read as integers, and only a codec makes them."""
+"""Dtypes that a shard may store. NumPy has no bfloat16: its bits are read as integers, and only a codec makes them."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Commitments: salted digests that bind whoever made them and tell nothing to others until they are opened.
+"""Commitments: salted digests that bind their author and reveal nothing to others until they are opened.
 
-A commitment is an HMAC under a random salt of 32 bytes. Whoever knows the salt and the content can check it; without
-the salt, not even a guess at the content can be tested. Erasing the salt erases what the commitment could still tell.
+A commitment is an HMAC under a random salt of 32 bytes. Anybody with the salt and the content can check it; without
+the salt, not even a guess at the content can be tested. Erasing the salt erases whatever the commitment could reveal.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from splitwiper.seeding import mac
 
 
 def commitment(salt: bytes, ticket: str, level: str, rows: Iterable[bytes]) -> str:
-    """Commit a request to the rows that it suppresses. How many there are is part of what is hidden.
+    """Commit a request to the rows that it suppresses. Their number is hidden, too.
 
     Args:
         salt: drawn for this request.
-        ticket: the request's.
-        level: what it forgets.
+        ticket: the request's ticket.
+        level: what the request forgets.
         rows: HMACs of the rows under the client's key.
     """
     ordered = sorted(rows)

@@ -22,12 +22,12 @@ class Label(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The canonical text, as stored and as used in stream names."""
+        """The canonical text of the label, as stored and as used in stream names."""
         return json.dumps([self.task, self.name], ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> Label:
-        """The label that `text` stands for."""
+        """Parse a label from its text."""
         try:
             task, name = json.loads(text)
         except (ValueError, TypeError) as problem:
@@ -38,7 +38,7 @@ class Label(NamedTuple):
 
     @property
     def fault(self) -> str:
-        """What makes this a label that nobody should use; empty for a good one."""
+        """The reason to refuse this label; empty for a valid one."""
         if isinstance(self.name, int) and not -(2**63) <= self.name < 2**63:
             return "a label is an integer beyond 64 bits; give a shorter one, or a name."
         for text in (self.task, self.name):
@@ -48,5 +48,5 @@ class Label(NamedTuple):
 
 
 def in_order(labels: Iterable[Label]) -> tuple[Label, ...]:
-    """Each label once, in the order that heads and tables use: by task, integers before texts, by name."""
+    """Return each label once, in the order of heads and tables: by task, integers before texts, by name."""
     return tuple(sorted(set(labels), key=lambda x: (x.task, isinstance(x.name, str), x.name)))

@@ -1,4 +1,4 @@
-"""The link: everything a client can ask of the server. One protocol, whatever carries it."""
+"""The link: everything a client can ask of the server. One protocol for every transport."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from splitwiper.wire.messages import Request, Statement, Ticket
 
 @dataclass(frozen=True)
 class Accepted:
-    """The server has the shard, durably, under this digest and generation."""
+    """The server's acknowledgement: it has stored the shard durably, under this digest and generation."""
 
     digest: str
     generation: int
@@ -25,15 +25,15 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Standing:
-    """Whether the server, or an operator, erased a client's shard without the client's doing, or takes none of it.
+    """Whether the server or an operator erased a client's shard of its own accord, or accepts none from it.
 
     Attributes:
-        seq: the number of the ledger's entry by which the shard was erased; 0 where it was not, or the client has sent
+        seq: the number of the ledger's entry by which the shard was erased; 0 if it was not, or the client has sent
             another one since.
-        by: ``"training"``, which failed with it; ``"operator"``; ``"lapse"``, since the client asked to forget rows and
-            then sent nothing; or ``"pace"``, since it asked again and again while others waited.
+        by: ``"training"``, which failed with it; ``"operator"``; ``"lapse"``: the client requested forgetting and
+            then sent nothing; or ``"pace"``: it made many requests while others waited.
         why: the reason, for people.
-        evicted: why no shard of the client is accepted; empty where one is.
+        evicted: why no shard of the client is accepted; empty if one is.
     """
 
     seq: int = 0
@@ -44,38 +44,38 @@ class Standing:
 
 @dataclass(frozen=True)
 class Scores:
-    """Outputs: one row per input, one column per label. The server's are named by codes where labels are hidden."""
+    """Outputs: one row per input, one column per label. The server's columns are codes if labels are hidden."""
 
     labels: tuple[Label, ...]
     logits: Tensor
     codebook: str = ""
-    """The name of the codebook that the model's labels are codes of; empty where labels are not hidden."""
+    """The id of the codebook that the model's labels are codes of; empty if labels are not hidden."""
     model: str = ""
     """The server's commitment to the model that answered."""
     labels_only: bool = False
-    """Whether the server named the most likely label alone: the scores of all others say nothing."""
+    """Whether the server returned only the most likely label: the other scores are meaningless."""
 
 
 @dataclass(frozen=True)
 class ModelCopy:
-    """The server half as it is, for a client that predicts at home."""
+    """The present server half, for a client that predicts locally."""
 
     state: Mapping[str, Tensor]
     labels: tuple[Label, ...]
     codebook: str = ""
     commitment: str = ""
-    """The server's commitment to it."""
+    """The server's commitment to the model."""
     salt: str = ""
-    """What opens that commitment, in hex."""
+    """The salt that opens the commitment, in hex."""
 
 
 Fence = Callable[[], AbstractContextManager[object]]
-"""Makes a context that is entered only while the caller holds its lease, and in which nobody can take it over."""
+"""Returns a context that is entered only while the caller holds its lease, and in which nobody can take it over."""
 
 
 @dataclass(frozen=True)
 class Posted:
-    """A sealed message between clients, as the server relays it; empty where it was erased."""
+    """A sealed message between clients, as the server relays it; empty if it was erased."""
 
     place: int
     sender: str
@@ -83,15 +83,15 @@ class Posted:
 
 
 def lock_of(proof: bytes) -> bytes:
-    """What a message begins with that is to be erased for whoever shows the proof, and for nobody else."""
+    """Return the prefix that lets the holder of ``proof``, and only that holder, have a message erased."""
     return hashlib.sha256(proof).digest()
 
 
 class Link(Protocol):
-    """What a client can ask of the server. Every call may be repeated: the answer is the same."""
+    """Everything a client can ask of the server. Every call may be repeated, with the same answer."""
 
     travels: bool
-    """Whether shards go over a network: clients then say what they were when they wrote them."""
+    """Whether shards go over a network: clients then record the digest of a shard when they write it."""
 
     def upload(
         self,
@@ -102,23 +102,23 @@ class Link(Protocol):
         digest: str | None = None,
         fence: Fence = nullcontext,
     ) -> Accepted:
-        """Hand over a shard; it replaces the client's earlier one, which is erased.
+        """Upload a shard; it replaces the client's earlier one, which is erased.
 
         Args:
-            client: whose it is.
+            client: the client's name.
             shard: the file.
-            statement: what the client says with it.
-            digest: of the file, if it was taken when the file was written.
+            statement: the client's statement about it.
+            digest: the file's digest, if it was computed when the file was written.
             fence: held for the one moment that decides whether this shard or another process's comes last.
         """
         ...
 
     def withdraw(self, client: str, statement: Statement, *, fence: Fence = nullcontext) -> None:
-        """Erase the client's shard; nothing replaces it. Arguments are those of `upload`."""
+        """Erase the client's shard without a replacement. Arguments are those of `upload`."""
         ...
 
     def standing(self, client: str) -> Standing:
-        """Say whether the client's shard was erased without its doing since it last sent one."""
+        """Return whether the server erased the client's shard of its own accord since it last sent one."""
         ...
 
     def largest_value(self) -> float:
@@ -126,11 +126,11 @@ class Link(Protocol):
         ...
 
     def submit(self, request: Request) -> Ticket:
-        """Ask to be forgotten. The ticket may be settled at once, where the server holds nothing of the client."""
+        """Submit a request to forget. The ticket may be settled immediately if the server has nothing of the client."""
         ...
 
     def tickets(self, client: str) -> tuple[Ticket, ...]:
-        """Every request made in this client's name, and where it stands."""
+        """Return every request made in this client's name, and its state."""
         ...
 
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
@@ -138,17 +138,17 @@ class Link(Protocol):
         ...
 
     def model(self, client: str) -> ModelCopy:
-        """Hand out the server half, so that a client can predict without sending anything."""
+        """Return the server half, so that a client can predict without sending anything."""
         ...
 
     def post(self, client: str, topic: str, place: int, body: bytes) -> None:
-        """Relay a sealed message to the other clients. A place is filled once."""
+        """Relay a sealed message to the other clients. A sequence number is used once."""
         ...
 
     def topic(self) -> str:
-        """What is being talked about on the board, or was last; empty where nobody ever spoke."""
+        """Return the current topic on the relay, or the latest one; empty if there was none."""
         ...
 
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
-        """The messages of a topic, from a place on."""
+        """Return the messages of a topic, from a sequence number on."""
         ...

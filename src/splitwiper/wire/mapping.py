@@ -1,7 +1,7 @@
 """Files mapped into memory without a descriptor each.
 
-Python's own ``mmap``, and with it ``np.memmap``, keeps one open for as long as the map lives. A server that trains on a
-thousand shards would need thousands of them, where a process may usually open 1,024 files.
+Python's own ``mmap``, and so ``np.memmap``, keeps a descriptor open for as long as the map lives. A server that trains
+on a thousand shards would need thousands of them, where a process may usually open 1,024 files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 def mapped(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of a file, read only, as pages of the file itself; the map goes with the last array that shows it.
+    """Map a file into memory, read only; the map is released with the last array that refers to it.
 
     Raises:
         OSError: the file cannot be opened or mapped.
@@ -43,10 +43,10 @@ def _libc() -> ctypes.CDLL:
 
 
 class _Map:
-    """Holds a map while an array shows it."""
+    """Holds a map while an array refers to it."""
 
     def __init__(self, path: Path, size: int) -> None:
-        self._unmap = _libc().munmap  # at hand even while Python shuts down
+        self._unmap = _libc().munmap  # still available while Python shuts down
         self._size = size
         self._at: int | None = None
         descriptor = os.open(path, os.O_RDONLY)

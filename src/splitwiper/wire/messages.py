@@ -1,7 +1,7 @@
 """The messages of the protocol: request → ticket → receipt, and the statement that comes with an upload.
 
-Nothing here names a class, an id or the content of what is forgotten, and what only the client may know travels
-as an HMAC under the client's key.
+Nothing here names a class, an id or the content of forgotten rows, and anything that only the client may know is
+sent as an HMAC under the client's key.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Spent:
 
 @dataclass(frozen=True)
 class Request:
-    """A client asks to be forgotten, in part or wholly.
+    """A client's request to forget some or all of its rows.
 
     Attributes:
-        ticket: drawn by the client.
-        client: who asks.
+        ticket: the ticket's id, drawn by the client.
+        client: the client's name.
         level: what it forgets.
-        commitment: to the rows that it suppresses, see `splitwiper.wire.commitments`. Empty where a whole client is
-            forgotten whose folder is away.
+        commitment: the commitment to the rows that it suppresses, see `splitwiper.wire.commitments`. Empty if a whole
+            client is forgotten whose folder is away.
     """
 
     ticket: str
@@ -57,10 +57,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Ticket:
-    """Where a request stands: accepted, erased (the shard is replaced), settled (the model is re-trained).
+    """The state of a request: accepted, erased (the shard is replaced), settled (the model is re-trained).
 
     Attributes:
-        received: when the server took it; `erased` and `settled` are empty until it is.
+        received: when the server received it; `erased` and `settled` are empty until they happen.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a client says with an upload: HMACs of its own context, its numerics, and the tickets it answers."""
+    """A client's statement with an upload: HMACs of its own context, its numerics, and the tickets it answers."""
 
     config: str
     initial: str
@@ -84,27 +84,27 @@ class Statement:
     tickets: tuple[str, ...] = ()
     spent: Spent = field(default_factory=Spent)
     codebook: str = ""
-    """The name of the codebook that the shard's labels are codes of; empty where labels are not hidden."""
+    """The id of the codebook that the shard's labels are codes of; empty if labels are not hidden."""
     outputs: int = 0
     """E, the number of codes of that codebook."""
     salt: str = ""
-    """What the commitment to the shard is salted with, in hex: the client can then open it. Empty lets the server
-    draw one."""
+    """The salt of the commitment to the shard, in hex, with which the client can open it. If empty, the server
+    draws one."""
 
 
 @dataclass(frozen=True)
 class Receipt:
     """What was done for a ticket. `exact` says how it was done; `verify` proves it by recomputing.
 
-    What the requester spent is left out: the size of its new shard would tell how many rows it forgot.
+    The requester's own cost is left out: the size of its new shard would reveal how many rows it forgot.
 
     Attributes:
-        commitment: the request's, to the rows that it suppresses; empty where a whole client was forgotten in its
-            absence.
-        context: digests of what exactness is relative to.
-        before: commitments (HMACs under salts that died with the data) to what was erased.
-        after: commitments to shard, manifest and model as they are now; None where nothing is left.
-        others: what clients that had not asked for anything did for it: none were contacted, they spent nothing.
+        commitment: the request's commitment to the rows that it suppresses; empty if a whole client was forgotten in
+            its absence.
+        context: digests of everything that exactness is relative to.
+        before: commitments (HMACs under salts that were erased with the data) to what was erased.
+        after: commitments to the present shard, manifest and model; None if nothing is left.
+        others: what it cost clients that had requested nothing: none were contacted, they spent nothing.
     """
 
     ticket: str
@@ -121,16 +121,16 @@ class Receipt:
     server_seconds: float
     ledger: Mapping[str, Any]
     privacy: Mapping[str, Any] = field(default_factory=dict)
-    """What the requester's noise has spent, added by the client itself: the server knows nothing of it, and neither
-    does the ledger."""
+    """What the requester's noise has spent, added by the client itself: neither the server nor the ledger knows
+    it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The receipt as plain values."""
+        """Return the receipt as plain values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
-        """A receipt from `to_dict`'s values."""
+        """Build a receipt from `to_dict`'s values."""
         try:
             for name in ("context", "before", "after", "fingerprint", "others", "ledger"):
                 dict(values[name])
@@ -151,7 +151,7 @@ class Receipt:
         Raises:
             NotFoundError: there is no such file.
             FormatError: it holds something else.
-            StoreError: it is no regular file, or cannot be read.
+            StoreError: it is not a regular file, or cannot be read.
         """
         try:
             values = json.loads(read_bytes(Path(path)).decode("utf-8"), object_pairs_hook=_named_once)
@@ -163,7 +163,7 @@ class Receipt:
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of a receipt; a name that is there twice would read otherwise to a person than to a program."""
+    """Build an object of a receipt; refuse a repeated name, which people and programs would read differently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name is in it twice")

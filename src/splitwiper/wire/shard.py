@@ -1,9 +1,9 @@
-"""The shard format: one safetensors file that is upload and cache at once.
+"""The shard format: one safetensors file that is both upload and cache.
 
 Fixed-width rows, one column per tensor that crosses the cut and a column of label indices, mapped into memory. Columns
-may be coded (`splitwiper.wire.codecs`); the ranges of integer codes lie in the file too. The bytes are a pure function
-of the rows: no ids, no generation, no time. The header carries a version and required-feature flags; a reader refuses
-flags it does not know.
+may be encoded (`splitwiper.wire.codecs`); the ranges of integer codes are in the file too. The bytes are a pure
+function of the rows: no ids, no generation, no time. The header has a version and required-feature flags; a reader
+refuses flags it does not know.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from splitwiper.wire.mapping import mapped
 FORMAT = "splitwiper-shard"
 VERSION = 1
 FEATURES = frozenset({"codec"})
-"""Feature flags this reader understands."""
+"""Feature flags that this reader understands."""
 LABEL_COLUMN = "@label"
 _MAX_HEADER = 16 << 20
-_BLOCK = 1 << 20  # bytes looked at in one go when a shard is checked: caches hold them, which is thrice as fast
+_BLOCK = 1 << 20  # bytes per block when a shard is checked: blocks that fit into caches are three times as fast
 
 
 @dataclass(frozen=True)
 class Shard:
-    """An opened shard: memory-mapped columns, label indices and the table they point into."""
+    """An opened shard: memory-mapped columns, label indices, and the table they point into."""
 
     path: Path
     rows: int
@@ -76,17 +76,17 @@ def write_shard(
     ranges: Mapping[str, Ranges] | None = None,
     behind: bool = True,
 ) -> None:
-    """Write a shard block by block; memory stays at one block.
+    """Write a shard block by block; memory is bounded by a block.
 
     Args:
         file: a new binary file that can seek.
         columns: the tensors of a row, as the cut sends them.
-        rows: how many rows the blocks add up to.
+        rows: the total number of rows of the blocks.
         labels: the table; every label in it occurs in the rows.
-        blocks: (tensors by column name, already coded, and label indices) in row order.
-        codec: how they are coded.
-        ranges: the ranges of columns coded as integers.
-        behind: write a block while the next is computed; not where computing takes all cores anyway.
+        blocks: (tensors by column name, already encoded, and label indices) in row order.
+        codec: the codec of the blocks.
+        ranges: the ranges of columns encoded as integers.
+        behind: write a block in the background while the next is computed; not if computing uses all cores anyway.
     """
     rowwise = [stored(c, codec) for c in columns] + [Column(LABEL_COLUMN, "I32", ())]
     fixed = named(ranges or {})
@@ -121,7 +121,7 @@ def write_shard(
             file.seek(base + starts[column.name] + done * column.width)
             file.write(np.ascontiguousarray(values, dtype=STORED[column.dtype]).data)
 
-    with own_pool(1) as writer:  # while the next block is computed
+    with own_pool(1) as writer:  # writes while the next block is computed
         under_way: Future[None] | None = None
         for tensors, codes in blocks:
             if under_way:
@@ -141,7 +141,7 @@ def open_shard(path: Path) -> Shard:
     """Open a shard without reading its rows.
 
     Raises:
-        FormatError: not a shard, a newer version, or unknown feature flags.
+        FormatError: the file is not a shard, has a newer version, or unknown feature flags.
         CorruptError: the file is truncated or its header does not fit its size.
     """
     header, base = _read_header(path)
@@ -173,7 +173,7 @@ def open_shard(path: Path) -> Shard:
         start, end = (base + offset for offset in entry["data_offsets"])
         try:
             columns[name] = whole[start:end].view(STORED[entry["dtype"]]).reshape(entry["shape"])
-        except ValueError as problem:  # NumPy knows no shape of more than 64 dimensions
+        except ValueError as problem:  # NumPy has no shapes of more than 64 dimensions
             raise FormatError(f"{path}: column {name!r} has a shape that cannot be read ({problem}).") from problem
     ranges = _take_ranges(path, columns)
     codes = columns.pop(LABEL_COLUMN, None)
@@ -185,7 +185,7 @@ def open_shard(path: Path) -> Shard:
 
 
 def _take_ranges(path: Path, columns: dict[str, np.ndarray[Any, np.dtype[Any]]]) -> dict[str, Ranges]:
-    """Take the ranges of integer codes out of what a file holds."""
+    """Remove the ranges of integer codes from a file's columns, and return them."""
     found = {name: columns.pop(name) for name in [*columns] if is_range(name)}
     ranges = ranges_in({name: torch.from_numpy(np.array(values)) for name, values in found.items()})
     if len(found) != 2 * len(ranges) or any(v.ndim != 1 or v.dtype != np.float32 for v in found.values()):
@@ -200,14 +200,14 @@ def check_shard(
 
     Args:
         shard: the shard.
-        columns: what crosses the cut.
-        codec: how the federation's shards are coded.
-        client: whose it is, for messages.
+        columns: the columns that cross the cut.
+        codec: the codec of the federation's shards.
+        client: the client's name, for messages.
         largest: the largest absolute value that is accepted.
 
     Raises:
-        DataError: columns that do not fit the cut, another codec, no rows, values that are not finite or too large,
-            label indices outside the table, or labels in the table that no row has.
+        DataError: the columns do not fit the cut, the codec differs, there are no rows, values are not finite or too
+            large, label indices are outside the table, or a label in the table has no row.
     """
     if shard.codec != codec:
         raise DataError(f"the shard is coded as {shard.codec!r}, this federation's are as {codec!r}.")
@@ -233,7 +233,7 @@ def check_shard(
 
 
 def farthest_value(shard: Shard, columns: Sequence[Column]) -> float:
-    """Return the largest absolute value that a checked shard's rows stand for, in bounded memory."""
+    """Return the largest absolute value of a checked shard's decoded rows, in bounded memory."""
     found = [0.0, *(reach(ranges, shard.codec) for ranges in shard.ranges.values())]
     for column in columns:
         if column.name not in shard.ranges:
@@ -243,14 +243,14 @@ def farthest_value(shard: Shard, columns: Sequence[Column]) -> float:
 
 
 def _blocks(values: np.ndarray[Any, np.dtype[Any]]) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[Any]]]]:
-    """Give rows in blocks of bounded size, each with the number of its first row."""
+    """Yield rows in blocks of bounded size, each with the index of its first row."""
     step = max(1, _BLOCK // max(1, values[:1].nbytes))
     for start in range(0, len(values), step):
         yield start, values[start : start + step]
 
 
 def _check_codes(shard: Shard) -> None:
-    """Check that label indices point into the table, and that every label in it is some row's."""
+    """Check that label indices point into the table, and that every label in it has a row."""
     known = len(shard.labels)
     present, low, high = np.zeros(known, bool), 0, -1
     for _, part in _blocks(shard.codes):
@@ -261,7 +261,7 @@ def _check_codes(shard: Shard) -> None:
 
 
 def _farthest(values: np.ndarray[Any, np.dtype[Any]], dtype: str) -> float:
-    """Return the largest absolute value; NaN where there is a NaN, 0 for what is no float."""
+    """Return the largest absolute value; NaN if there is a NaN, 0 for arrays that are not floats."""
     if dtype == "BF16":
         values = (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     if values.dtype.kind != "f" or not values.size:
@@ -280,12 +280,12 @@ def _check_ranges(shard: Shard, wanted: Mapping[str, int], client: str, largest:
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The parsed header and where the data starts; safetensors itself checks offsets against the file's size."""
+    """Return the parsed header and the data's offset; safetensors itself checks offsets against the file's size."""
     try:
-        check_regular(path)  # a pipe would be waited for
+        check_regular(path)  # reading a pipe would block
         with opened(path) as file:
             size = int.from_bytes(file.read(8), "little")
-            if size > _MAX_HEADER:  # before anything parses it, which takes many times its size in memory
+            if size > _MAX_HEADER:  # before parsing, which takes many times its size in memory
                 raise FormatError(f"{path}: a header of {size} bytes is beyond the limit of {_MAX_HEADER}.")
             with safetensors.safe_open(path, framework="numpy"):
                 pass

@@ -1,6 +1,6 @@
-"""Tensors in messages: safetensors files in memory, with what they are about in their metadata.
+"""Tensors in messages: safetensors files in memory, with labels and other strings in their metadata.
 
-Metadata has room for as many labels as there are; HTTP libraries stop reading headers at some 100 KB.
+Metadata has room for any number of labels; HTTP libraries limit headers to some 100 KB.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DTYPES = {
 }
 _DIMENSIONS = 16
 _LONGEST = 100_000_000
-"""Bytes of a header, as safetensors itself has it."""
+"""Largest header in bytes, safetensors' own limit."""
 _LABELS = "labels"
 
 
@@ -46,14 +46,14 @@ def labels_in(metadata: Mapping[str, str]) -> tuple[Label, ...]:
 
 
 def read_tensors(data: bytearray, *, longest: int = _LONGEST) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a safetensors file, which show its bytes and copy none, and its metadata.
+    """Return the tensors of a safetensors file, which share its bytes, and its metadata.
 
     Args:
         data: the file.
-        longest: bytes that its header may have.
+        longest: the largest header accepted, in bytes.
 
     Raises:
-        ValueError: it is no safetensors file.
+        ValueError: it is not a safetensors file.
     """
     try:
         size = int.from_bytes(data[:8], "little")

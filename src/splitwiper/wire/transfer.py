@@ -1,6 +1,6 @@
-"""Transfer coding: how a file travels. What arrives is the file that was sent, byte for byte.
+"""Transfer coding: how a file is encoded in transit. The file that arrives equals the one sent, byte for byte.
 
-Over a network, each call that sends has a stream of its own: an interrupted upload resumes at any offset of the file.
+Over a network, each sending call has a stream of its own: an interrupted upload resumes at any offset of the file.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from splitwiper.errors import ConfigError, CorruptError, DataError
 _CHUNK = 1 << 20
 _LEVEL = 3
 _WINDOW = 8 << 20
-"""Bytes of memory that a stream may have its reader keep: what level 3, and any client up to level 19, needs."""
+"""Memory in bytes that a stream may make its reader use: enough for level 3, and for any client up to level 19."""
 
 
 def check_transfer(coding: str) -> None:
-    """Refuse a coding that cannot be used here.
+    """Refuse a coding that is not available here.
 
     Raises:
         ConfigError: its library is not installed.
@@ -31,10 +31,10 @@ def check_transfer(coding: str) -> None:
 
 
 def carry(source: Path, target: IO[bytes], coding: str) -> int:
-    """Send a file through the coding and write what arrives, in constant memory; returns the bytes that travelled.
+    """Send a file through the coding and write what arrives, in constant memory; return the bytes transferred.
 
     Raises:
-        CorruptError: what arrived does not end where the file does.
+        CorruptError: the file did not arrive whole.
     """
     check_transfer(coding)
     if coding == "none":
@@ -61,7 +61,7 @@ def codings() -> list[str]:
 
 
 def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress pieces of a file as they are taken."""
+    """Compress pieces of a file as they are consumed."""
     import zstandard
 
     stream = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
@@ -76,10 +76,10 @@ class _Sink(Protocol):
 
 
 class Decoder:
-    """Decompresses a stream into a function that is given at most 128 KiB at a time, however small the stream is.
+    """Decompresses a stream into a function, at most 128 KiB at a time, however well the stream is compressed.
 
     Args:
-        put: takes what comes out; it may refuse more by raising an error.
+        put: receives the output; it may refuse more by raising an error.
     """
 
     def __init__(self, put: Callable[[bytes], None]) -> None:
@@ -98,7 +98,7 @@ class Decoder:
         """Decompress a piece.
 
         Raises:
-            DataError: it is not compressed so.
+            DataError: it is not zstd data.
         """
         try:
             self._stream.write(piece)

@@ -13,7 +13,7 @@ import pytest
 from federation.runs import halves, settings, three
 from splitwiper import Federation, Receipt
 from splitwiper.service.certificate import Keyring, PublicKey, SigningKey, certify_run
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ class Issued:
     certificate: dict[str, Any]
 
     @property
-    def tree(self) -> ServerTree:
-        return ServerTree(self.path / "server")
+    def store(self) -> ServerStore:
+        return ServerStore(self.path / "server")
 
     @property
     def key(self) -> SigningKey:
-        return Keyring.of(self.tree).key()
+        return Keyring.of(self.store).key()
 
     @property
     def trusted(self) -> tuple[PublicKey, ...]:
-        return Keyring.of(self.tree).public()
+        return Keyring.of(self.store).public()
 
     def federation(self) -> Federation:
         return Federation(self.path, halves())

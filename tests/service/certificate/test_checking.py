@@ -21,7 +21,7 @@ from splitwiper.service.certificate import (
     opening,
 )
 from splitwiper.service.certificate.canonical import LIMIT, dumps
-from splitwiper.service.home import Certified
+from splitwiper.service.site import Certified
 
 STRANGER = SigningKey(bytes(range(32)))
 
@@ -42,7 +42,7 @@ def test_offline(master) -> None:
 
 
 def test_with_the_store_it_is_recomputed(master) -> None:
-    found = check_with_store(master.certificate, master.tree, master.federation().verify)
+    found = check_with_store(master.certificate, master.store, master.federation().verify)
     assert found.exact and found.standing == "current"
     told = [check.what for check in found.checks]
     assert {"store", "ledger", "server", "client north"} <= set(told[4:])
@@ -61,15 +61,15 @@ def test_a_superseded_one_is_a_statement_about_the_past(issued) -> None:
     fed = issued.federation()
     later = fed.unlearn("south", classes=["dog"])
     assert check(issued.certificate, issued.trusted).outcome == "holds"
-    found = check_with_store(issued.certificate, issued.tree, fed.verify)
+    found = check_with_store(issued.certificate, issued.store, fed.verify)
     assert found.outcome == "unverifiable" and found.standing == "superseded"
     assert "statement about the past" in found.reason and "erased, its salt with it" in found.reason
     assert next(c for c in found.checks if c.what == "store").outcome == "holds"
-    assert check_with_store(certify_run(issued.path, later.ticket), issued.tree, fed.verify).exact
+    assert check_with_store(certify_run(issued.path, later.ticket), issued.store, fed.verify).exact
 
 
 def test_keys(issued) -> None:
-    ring = Keyring.of(issued.tree)
+    ring = Keyring.of(issued.store)
     assert check(issued.certificate, [STRANGER.public]).outcome == "mismatch"
     found = check(issued.certificate, [])
     assert found.outcome == "unverifiable" and "no public key was given" in found.reason
@@ -100,7 +100,7 @@ def test_a_server_that_signs_something_else_is_found_out_by_its_store(master) ->
     told, key, offline = statement_of(master.certificate), master.key, 0
     for place in leaves(told):
         forged = signed(changed(told, place, flip), key)
-        assert check_with_store(forged, master.tree, unasked).outcome == "mismatch", place
+        assert check_with_store(forged, master.store, unasked).outcome == "mismatch", place
         offline += check(forged, master.trusted).outcome == "mismatch"
     assert offline > 25
     for place in branches(told):
@@ -108,7 +108,7 @@ def test_a_server_that_signs_something_else_is_found_out_by_its_store(master) ->
             if place[:2] != ("predicate", "fingerprint"):
                 assert check(signed(changed(told, place, change), key), master.trusted).outcome == "mismatch", place
             assert (
-                check_with_store(signed(changed(told, place, change), key), master.tree, unasked).outcome == "mismatch"
+                check_with_store(signed(changed(told, place, change), key), master.store, unasked).outcome == "mismatch"
             )
 
 
@@ -141,10 +141,10 @@ def test_another_servers_certificate(issued, fresh) -> None:
     other = fresh("other")
     made = certify_run(other.path, other.unlearn("north", classes=["bird"]).ticket)
     assert check(made, issued.trusted).outcome == "mismatch"
-    assert check_with_store(made, issued.tree, unasked).outcome == "mismatch"
+    assert check_with_store(made, issued.store, unasked).outcome == "mismatch"
     taken = signed(statement_of(made), issued.key)  # signed by this server, about another one's ledger
     assert check(taken, issued.trusted).holds
-    assert "the ledger is another one" in check_with_store(taken, issued.tree, unasked).reason
+    assert "the ledger is another one" in check_with_store(taken, issued.store, unasked).reason
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_another_payload_type(master) -> None:
 
 
 def test_the_requester_opens_its_own(issued) -> None:
-    own, fed = opening(issued.tree, issued.receipt.ticket), issued.federation()
+    own, fed = opening(issued.store, issued.receipt.ticket), issued.federation()
     assert Opening.from_dict(json.loads(json.dumps(own.to_dict()))) == own
 
     def outcomes(opened: Opening, **more: Any) -> dict[str, str]:
@@ -209,7 +209,7 @@ def test_the_requester_opens_its_own(issued) -> None:
     noisy = dataclasses.replace(issued.receipt, privacy={"note": "the client's own"})
     assert outcomes(own, receipt=noisy)["receipt"] == "holds"
     fed.unlearn("north", classes=["dog"])
-    late = opening(issued.tree, issued.receipt.ticket)
+    late = opening(issued.store, issued.receipt.ticket)
     assert late.salt == "" and late.receipt_key == own.receipt_key
     assert outcomes(late, receipt=issued.receipt) == {"own shard": "unchecked", "receipt": "holds"}
 
@@ -223,7 +223,7 @@ def test_a_receipt_without_the_opening(master) -> None:
 
 def test_other_numerics(master, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("splitwiper.federation.verify.fingerprint", lambda *_: {"torch": "another"})
-    found = check_with_store(master.certificate, master.tree, master.federation().verify)
+    found = check_with_store(master.certificate, master.store, master.federation().verify)
     assert found.outcome == "not_comparable" and "torch was" in found.reason and found.standing == "current"
 
 
@@ -245,8 +245,10 @@ def test_guesses_cannot_be_tested(master) -> None:
     from splitwiper.store.merkle import leaf_hash
 
     guesses = set()
-    for entry in ledger.entries(master.tree.book):
+    for entry in ledger.entries(master.store.database):
         body = {k: v for k, v in entry.items() if k not in ("hash", "seq")}
         guesses |= {leaf_hash(dumps(value)).hex() for value in (body, {**body, "seq": entry["seq"]}, entry)}
-    guesses |= {leaf_hash(bytes.fromhex(e["shard"])).hex() for e in ledger.entries(master.tree.book) if "shard" in e}
+    guesses |= {
+        leaf_hash(bytes.fromhex(e["shard"])).hex() for e in ledger.entries(master.store.database) if "shard" in e
+    }
     assert len(guesses) > 20 and not guesses & shown

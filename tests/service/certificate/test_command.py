@@ -143,10 +143,10 @@ def test_receipts_are_verified_as_before(place: Path) -> None:
 
 
 def test_a_rotated_key_is_told(place: Path) -> None:
-    from splitwiper.store import ServerTree
+    from splitwiper.store import ServerStore
 
-    tree = ServerTree(place / "ward" / "server")
-    Keyring.of(tree).rotate()
+    store = ServerStore(place / "ward" / "server")
+    Keyring.of(store).rotate()
     ticket = next((place / "ward" / "server" / "certificates").iterdir()).stem
     shown = call("receipt", place / "ward", ticket, "--certificate", place / "d.json").stdout.replace("\n", "")
     keyid = certify_run(place / "ward", ticket)["signatures"][-1]["keyid"]

@@ -17,7 +17,7 @@ from splitwiper.errors import CorruptError, InputError, NotFoundError
 from splitwiper.service.certificate import Envelope, Keyring, SigningKey, certify, certify_run, check, check_with_store
 from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.certificate.statement import PREDICATE, STATEMENT
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.wire import Request
 
 
@@ -71,17 +71,17 @@ def test_it_names_nobody_else_and_nothing_forgotten(tmp_path: Path) -> None:
     fed.learn(data)
     inputs, _ = data["clinic-of-north"]
     ids = [i for i, label in fed.rows("clinic-of-north").items() if label == "rare-diagnosis"]
-    tree = ServerTree(fed.path / "server")
-    old = [*tree.shards()]
+    store = ServerStore(fed.path / "server")
+    old = [*store.shards()]
     receipt = fed.unlearn("clinic-of-north", classes=["rare-diagnosis"])
-    made, model = certify_run(fed.path, receipt.ticket), tree.model()
+    made, model = certify_run(fed.path, receipt.ticket), store.model()
     assert model is not None
     secrets = [f"clinic-of-{name}".encode() for name in ("south", "west")] + [n.encode() for n in names.values()]
     secrets += [row.tobytes()[:8] for row in inputs] + [json.dumps(row.tolist())[:16].encode() for row in inputs]
-    for record in (*old, *tree.shards()):
+    for record in (*old, *store.shards()):
         secrets += [bytes.fromhex(record.digest), record.salt]
     secrets += [bytes.fromhex(model.digest), bytes.fromhex(model.manifest), model.salt, json.dumps(ids).encode()]
-    texts = [json.dumps(made).encode(), payload(made), kept_at(tree, receipt.ticket).read_bytes()]
+    texts = [json.dumps(made).encode(), payload(made), kept_at(store, receipt.ticket).read_bytes()]
     for text in (*texts, *(base64.b64encode(text) for text in texts)):
         for secret in secrets:
             assert not any(spelling in text for spelling in spellings(secret)), secret
@@ -89,17 +89,17 @@ def test_it_names_nobody_else_and_nothing_forgotten(tmp_path: Path) -> None:
 
 
 def test_it_is_made_once(issued) -> None:
-    path = kept_at(issued.tree, issued.receipt.ticket)
+    path = kept_at(issued.store, issued.receipt.ticket)
     bytes_before = path.read_bytes()
     fed = issued.federation()
     fed.unlearn("south", classes=["dog"])
     assert certify_run(issued.path, issued.receipt.ticket) == issued.certificate
-    assert certify(issued.tree, issued.receipt.ticket, SigningKey.generate(), due="2030-01-01") == issued.certificate
+    assert certify(issued.store, issued.receipt.ticket, SigningKey.generate(), due="2030-01-01") == issued.certificate
     assert path.read_bytes() == bytes_before
 
 
 def test_it_is_signed_again_by_the_present_key(issued) -> None:
-    old, ring = issued.trusted, Keyring.of(issued.tree)
+    old, ring = issued.trusted, Keyring.of(issued.store)
     new = ring.rotate().public
     again = certify_run(issued.path, issued.receipt.ticket)
     assert again["payload"] == issued.certificate["payload"]
@@ -107,19 +107,19 @@ def test_it_is_signed_again_by_the_present_key(issued) -> None:
     assert check(again, old).holds and check(again, [new]).holds
     assert certify_run(issued.path, issued.receipt.ticket) == again
     # a file that the store never signed gets no signature
-    path = kept_at(issued.tree, issued.receipt.ticket)
+    path = kept_at(issued.store, issued.receipt.ticket)
     forged = Envelope.sign(Envelope.from_dict(again).payload, [SigningKey.generate()]).to_dict()
     path.write_bytes(json.dumps(forged).encode())
     assert certify_run(issued.path, issued.receipt.ticket) == forged
 
 
 def test_the_same_state_and_key_give_the_same_bytes(issued) -> None:
-    kept_at(issued.tree, issued.receipt.ticket).unlink()
+    kept_at(issued.store, issued.receipt.ticket).unlink()
     assert certify_run(issued.path, issued.receipt.ticket) == issued.certificate
 
 
 def test_a_damaged_one_is_told(issued) -> None:
-    path = kept_at(issued.tree, issued.receipt.ticket)
+    path = kept_at(issued.store, issued.receipt.ticket)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CorruptError, match="remove it to have another one made"):
         certify_run(issued.path, issued.receipt.ticket)
@@ -127,7 +127,7 @@ def test_a_damaged_one_is_told(issued) -> None:
 
 def test_another_tickets_in_its_place_is_told(issued) -> None:
     later = issued.federation().unlearn("south", classes=["dog"])
-    shutil.copy(kept_at(issued.tree, issued.receipt.ticket), kept_at(issued.tree, later.ticket))
+    shutil.copy(kept_at(issued.store, issued.receipt.ticket), kept_at(issued.store, later.ticket))
     with pytest.raises(CorruptError, match="it is not that of ticket"):
         certify_run(issued.path, later.ticket)
 
@@ -135,12 +135,12 @@ def test_another_tickets_in_its_place_is_told(issued) -> None:
 def test_deadlines(fresh) -> None:
     fed = fresh("ward")
     met, missed = fed.unlearn("north", classes=["bird"]), fed.unlearn("south", classes=["dog"])
-    tree = ServerTree(fed.path / "server")
-    key = Keyring.of(tree).key()
+    store = ServerStore(fed.path / "server")
+    key = Keyring.of(store).key()
     with pytest.raises(InputError, match="no time with a zone"):
-        certify(tree, met.ticket, key, due="2030-01-01T00:00:00")
-    early = certify(tree, met.ticket, key, due="2999-01-01T00:00:00+00:00")
-    late = certify(tree, missed.ticket, key, due="2001-01-01T00:00:00+00:00")
+        certify(store, met.ticket, key, due="2030-01-01T00:00:00")
+    early = certify(store, met.ticket, key, due="2999-01-01T00:00:00+00:00")
+    late = certify(store, missed.ticket, key, due="2001-01-01T00:00:00+00:00")
     assert said(early)["deadline"] == {"due": "2999-01-01T00:00:00+00:00", "met": True}
     assert said(late)["deadline"] == {"due": "2001-01-01T00:00:00+00:00", "met": False}
     for made in (early, late):
@@ -166,7 +166,7 @@ def test_requests_settled_together_did_nothing_for_each_other(fresh) -> None:
     for receipt in fed.settle():
         made = certify_run(fed.path, receipt.ticket)
         assert said(made)["others"] == {"contacted": 0, "bytes": 0, "seconds": 0}
-        assert check_with_store(made, ServerTree(fed.path / "server"), fed.verify).exact
+        assert check_with_store(made, ServerStore(fed.path / "server"), fed.verify).exact
 
 
 def test_a_client_that_left_has_no_leaf(fresh) -> None:
@@ -174,13 +174,13 @@ def test_a_client_that_left_has_no_leaf(fresh) -> None:
     receipt = fed.unlearn("north", everything=True)
     made = certify_run(fed.path, receipt.ticket)
     assert said(made)["manifest"]["size"] == 2 and said(made)["manifest"]["leaf"] is None
-    found = check_with_store(made, ServerTree(fed.path / "server"), fed.verify)
+    found = check_with_store(made, ServerStore(fed.path / "server"), fed.verify)
     assert found.exact and found.standing == "current"
     for name in ("south", "west"):
         receipt = fed.unlearn(name, everything=True)
     made = certify_run(fed.path, receipt.ticket)
     assert said(made)["manifest"]["size"] == 0 and said(made)["after"]["model"] is None
-    assert check_with_store(made, ServerTree(fed.path / "server"), fed.verify).exact
+    assert check_with_store(made, ServerStore(fed.path / "server"), fed.verify).exact
 
 
 def test_a_client_that_is_away(fresh, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_client_that_is_away(fresh, tmp_path: Path) -> None:
     receipt = fed.unlearn("north", everything=True)
     made = certify_run(fed.path, receipt.ticket)
     assert said(made)["context"]["client_key"] is None
-    assert check_with_store(made, ServerTree(fed.path / "server"), fed.verify).exact
+    assert check_with_store(made, ServerStore(fed.path / "server"), fed.verify).exact
 
 
 def test_a_late_certificate_shows_no_manifest(fresh) -> None:
@@ -198,7 +198,7 @@ def test_a_late_certificate_shows_no_manifest(fresh) -> None:
     fed.unlearn("south", classes=["dog"])
     made = certify_run(fed.path, receipt.ticket)
     assert said(made)["manifest"] is None
-    found = check(made, Keyring.of(ServerTree(fed.path / "server")).public())
+    found = check(made, Keyring.of(ServerStore(fed.path / "server")).public())
     assert found.holds and "their salts erased" in next(c.detail for c in found.checks if c.what == "manifest")
 
 
@@ -209,11 +209,11 @@ def test_a_warm_start_says_that_it_is_not_exact(tmp_path: Path) -> None:
     assert said(made)["exact"] is False
     assert "This is not the model that never saw them" in " ".join(said(made)["says"]["does_not_prove"])
     assert "never had" not in " ".join(said(made)["says"]["proves"])
-    assert check_with_store(made, ServerTree(fed.path / "server"), fed.verify).outcome == "mismatch"
+    assert check_with_store(made, ServerStore(fed.path / "server"), fed.verify).outcome == "mismatch"
 
 
 def test_odd_tickets_stay_in_their_folder(issued) -> None:
     for ticket in ("../../../oops", "a/b", "", "x" * 500, "."):
-        path = kept_at(issued.tree, ticket)
-        assert path.parent == issued.tree.root / "certificates" and len(path.name) < 80
-        issued.tree.submit(Request(ticket, "north", "client"))
+        path = kept_at(issued.store, ticket)
+        assert path.parent == issued.store.root / "certificates" and len(path.name) < 80
+        issued.store.submit(Request(ticket, "north", "client"))

@@ -9,10 +9,10 @@ from typing import NoReturn
 import pytest
 
 from service.certificate.forging import rewrite
-from splitwiper.cli.exits import exit_code
+from splitwiper.cli.exit_codes import exit_code
 from splitwiper.errors import CorruptError, ForkError, InputError, NotFoundError
-from splitwiper.service.certificate import Head, Log, Pins, certify_run, check, check_with_store
-from splitwiper.store import ServerTree, ledger
+from splitwiper.service.certificate import Log, Pins, TreeHead, certify_run, check, check_with_store
+from splitwiper.store import ServerStore, ledger
 
 
 def unasked(_: object) -> NoReturn:
@@ -20,7 +20,7 @@ def unasked(_: object) -> NoReturn:
 
 
 def log_of(run: Path) -> Log:
-    return Log.of(ServerTree(run / "server"))
+    return Log.of(ServerStore(run / "server"))
 
 
 def no_proof(_old: int, _new: int) -> None:
@@ -47,15 +47,15 @@ def test_a_ledger_that_grows_stays_consistent(issued, tmp_path: Path) -> None:
 
 
 def test_a_log_is_kept_and_follows_the_book(issued) -> None:
-    tree = ServerTree(issued.path / "server")
-    before = Log.of(tree)
-    with suppress(ZeroDivisionError), tree.book.change() as db:  # a change that does not come about
+    store = ServerStore(issued.path / "server")
+    before = Log.of(store)
+    with suppress(ZeroDivisionError), store.database.change() as db:  # a change that does not come about
         ledger.append(db, {"kind": "shard", "client": "nobody"})
-        assert len(Log.of(tree).entries) == len(before.entries) + 1
+        assert len(Log.of(store).entries) == len(before.entries) + 1
         raise ZeroDivisionError
-    assert Log.of(tree).head() == before.head() == log_of(issued.path).head()
+    assert Log.of(store).head() == before.head() == log_of(issued.path).head()
     issued.federation().unlearn("south", classes=["cat"])
-    after = Log.of(tree)
+    after = Log.of(store)
     assert after.head() == log_of(issued.path).head() > before.head() == after.head(before.head().size)
 
 
@@ -80,7 +80,7 @@ def test_a_forked_ledger(issued, tmp_path: Path) -> None:
     assert found.outcome == "mismatch" and "forked" in found.reason
     assert check(certificates[0], issued.trusted, pins=pins.heads(), consistency=one.consistency).holds
     # the store of the one does not know the other's
-    assert check_with_store(certificates[1], issued.tree, unasked).outcome == "mismatch"
+    assert check_with_store(certificates[1], issued.store, unasked).outcome == "mismatch"
 
 
 def test_a_fork_that_went_on_is_noticed_too(issued, tmp_path: Path) -> None:
@@ -115,22 +115,22 @@ def test_a_rolled_back_server(issued, tmp_path: Path) -> None:
     found = check(issued.certificate, issued.trusted, pins=pins, head=old.head(), consistency=now.consistency)
     assert found.outcome == "mismatch" and "rolled back" in found.reason
     pins.compare(old.head(), now.consistency)  # as a head of the past it is right
-    assert check_with_store(made, backup.tree, unasked).outcome == "mismatch"
+    assert check_with_store(made, backup.store, unasked).outcome == "mismatch"
 
 
 def test_a_server_rolled_back_to_before_its_first_certificate(issued, fresh) -> None:
     young = fresh("young")
-    found = check_with_store(issued.certificate, ServerTree(young.path / "server"), unasked, trusted=issued.trusted)
+    found = check_with_store(issued.certificate, ServerStore(young.path / "server"), unasked, trusted=issued.trusted)
     assert found.outcome == "mismatch" and "never shown its ledger" in found.reason
     with pytest.raises(NotFoundError):
         log_of(young.path)
-    tree = ServerTree(young.path / "server")
-    assert Log.begin(tree).head() == Log.begin(tree).head() == log_of(young.path).head()
+    store = ServerStore(young.path / "server")
+    assert Log.begin(store).head() == Log.begin(store).head() == log_of(young.path).head()
 
 
 def test_a_truncated_ledger(issued) -> None:
     rewrite(issued.path, lambda rows: rows.pop())
-    found = check_with_store(issued.certificate, issued.tree, unasked)
+    found = check_with_store(issued.certificate, issued.store, unasked)
     assert found.outcome == "mismatch" and "truncated" in found.reason
     assert check(issued.certificate, issued.trusted).holds  # offline nobody can tell
 
@@ -154,7 +154,7 @@ def test_an_altered_ledger(issued, tmp_path: Path, change) -> None:
     pins, before = Pins(tmp_path / "heads"), log_of(issued.path)
     pins.pin(before.head(), before.consistency)
     rewrite(issued.path, change)
-    found = check_with_store(issued.certificate, issued.tree, unasked)
+    found = check_with_store(issued.certificate, issued.store, unasked)
     assert found.outcome == "mismatch" and found.checks[-1].what == "store"
     log = log_of(issued.path)
     with pytest.raises(ForkError):
@@ -163,18 +163,18 @@ def test_an_altered_ledger(issued, tmp_path: Path, change) -> None:
 
 def test_a_broken_chain(issued) -> None:
     rewrite(issued.path, lambda rows: rows.pop(2), chain=False)
-    found = check_with_store(issued.certificate, issued.tree, unasked)
+    found = check_with_store(issued.certificate, issued.store, unasked)
     assert found.outcome == "mismatch" and "chain breaks" in found.reason
 
 
 def test_heads_without_proofs(issued) -> None:
     log = log_of(issued.path)
-    own, more = log.head(), Head(log.head().size + 1, "0" * 64)
+    own, more = log.head(), TreeHead(log.head().size + 1, "0" * 64)
     assert check(issued.certificate, issued.trusted, pins=[own]).holds
     found = check(issued.certificate, issued.trusted, pins=[own, more])
     assert found.outcome == "unverifiable" and "without the server's proof" in found.reason
-    assert check(issued.certificate, issued.trusted, pins=[Head(own.size, "0" * 64)]).outcome == "mismatch"
-    assert check(issued.certificate, issued.trusted, pins=[Head(own.size, "0" * 64), more]).outcome == "mismatch"
+    assert check(issued.certificate, issued.trusted, pins=[TreeHead(own.size, "0" * 64)]).outcome == "mismatch"
+    assert check(issued.certificate, issued.trusted, pins=[TreeHead(own.size, "0" * 64), more]).outcome == "mismatch"
     assert check(issued.certificate, issued.trusted, pins=[more], consistency=no_proof).outcome == "mismatch"
 
 
@@ -217,7 +217,7 @@ def test_one_proof_is_asked_for_however_many_heads_are_pinned(issued, tmp_path: 
 def test_two_processes_that_pin_at_once(issued, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, folder = log_of(issued.path), tmp_path / "heads"
     size = log.head().size
-    other = Head(size - 1, "0" * 64)
+    other = TreeHead(size - 1, "0" * 64)
 
     def meanwhile(path: Path, data: bytes, *, replace: bool = True) -> None:
         monkeypatch.undo()

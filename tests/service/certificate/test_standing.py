@@ -25,7 +25,7 @@ from splitwiper.service.certificate import (
     read_keys,
 )
 from splitwiper.service.certificate.evidence import check_evidence, write_evidence
-from splitwiper.service.certificate.log import Head
+from splitwiper.service.certificate.log import TreeHead
 from splitwiper.service.certificate.succession import succeed
 from splitwiper.store import ledger
 
@@ -81,22 +81,22 @@ def test_a_thief_of_an_old_key_names_another_successor(line: list[SigningKey]) -
 
 
 def test_a_certificate_of_a_revoked_key(issued, tmp_path: Path) -> None:
-    ring, tree = Keyring.of(issued.tree), issued.tree
-    old, at = ring.key(), Log.of(tree).head()
+    ring, server_store = Keyring.of(issued.store), issued.store
+    old, at = ring.key(), Log.of(server_store).head()
     issued.federation().unlearn("south", classes=["dog"])
-    later = Log.of(tree).head()
-    said = ring.revoke(tree, old.public, reason="stolen", size=at.size)
+    later = Log.of(server_store).head()
+    said = ring.revoke(server_store, old.public, reason="stolen", size=at.size)
     assert (said.size, ring.key() == old) == (at.size, False)
-    again = ring.revoke(tree, old.public, reason="once more")  # finishes what was begun, and changes nothing
+    again = ring.revoke(server_store, old.public, reason="once more")  # finishes what was begun, and changes nothing
     assert again == said and len(ring.public()) == 2
-    entries = [e for e in ledger.entries(tree.book) if e["kind"] == "key-revoked"]
+    entries = [e for e in ledger.entries(server_store.database) if e["kind"] == "key-revoked"]
     assert [(e["key"], e["size"], e["reason"]) for e in entries] == [(old.public.id, at.size, "stolen")]
     keys = Keys.of([old.public], ring.statements())  # who knew the old key alone
     assert set(keys) == set(ring.keys()) and keys.revoked == ring.keys().revoked
     # offline nobody can tell; with a head that a good key signed, and the proof, it counts
     found = check(issued.certificate, keys)
     assert found.outcome == "unverifiable" and "a thief of that key may have made it" in found.reason
-    log = Log.of(tree)
+    log = Log.of(server_store)
     assert check(issued.certificate, keys, pins=[log.head()], consistency=log.consistency).holds
     # a ledger that is larger than the key counts for
     thiefs = Revocation(**{**said.__dict__, "size": at.size - 1})
@@ -107,24 +107,24 @@ def test_a_certificate_of_a_revoked_key(issued, tmp_path: Path) -> None:
     made = certify_run(issued.path, issued.receipt.ticket)
     assert made["payload"] == issued.certificate["payload"]
     assert check(made, keys).holds and check(made, [ring.key().public]).holds
-    stored = check_with_store(issued.certificate, tree, issued.federation().verify)  # its own ledger shows it
+    stored = check_with_store(issued.certificate, server_store, issued.federation().verify)  # its own ledger shows it
     assert "signing key" not in {one.what for one in stored.checks} and stored.outcome != "mismatch"
     assert later.size > at.size
 
 
 def test_evidence(issued, tmp_path: Path) -> None:
-    ring = Keyring.of(issued.tree)
+    ring = Keyring.of(issued.store)
     key, other = ring.key(), SigningKey.generate()
-    heads = [SignedHead.sign("f", Head(7, digit * 64), "2030-01-01", key) for digit in "ab"]
+    heads = [SignedHead.sign("f", TreeHead(7, digit * 64), "2030-01-01", key) for digit in "ab"]
     path = write_evidence(tmp_path, *heads, story="two sites compared")
     values, keys = json.loads(path.read_bytes()), ring.keys()
     proved = check_evidence(values, keys)
     assert proved.outcome == "mismatch" and "the server signed two ledgers of 7 entries" in proved.reason
     for one, two, words in (
         (heads[0], heads[0], "different roots"),
-        (heads[0], SignedHead.sign("f", Head(8, "b" * 64), "", key), "equal size"),
-        (heads[0], SignedHead.sign("g", Head(7, "b" * 64), "", key), "two servers"),
-        (heads[0], SignedHead.sign("f", Head(7, "b" * 64), "", other), "no key that counts"),
+        (heads[0], SignedHead.sign("f", TreeHead(8, "b" * 64), "", key), "equal size"),
+        (heads[0], SignedHead.sign("g", TreeHead(7, "b" * 64), "", key), "two servers"),
+        (heads[0], SignedHead.sign("f", TreeHead(7, "b" * 64), "", other), "no key that counts"),
     ):
         odd = {**values, "heads": [one.envelope.to_dict(), two.envelope.to_dict()]}
         found = check_evidence(odd, keys)
@@ -132,7 +132,7 @@ def test_evidence(issued, tmp_path: Path) -> None:
     assert check_evidence(values, Keys()).outcome == "unverifiable"
     assert check_evidence({"heads": 3}, keys).outcome == "unverifiable"
     # a thief of a key that was revoked can make such heads
-    ring.revoke(issued.tree, key.public, reason="stolen")
+    ring.revoke(issued.store, key.public, reason="stolen")
     found = check_evidence(values, ring.keys())
     assert found.outcome == "unverifiable" and "a thief may have" in found.reason
 
@@ -156,7 +156,7 @@ def test_the_commands(issued, tmp_path: Path) -> None:
     assert "stolen laptop" in found["reason"]
     call("receipt", issued.path, issued.receipt.ticket, "--certificate", tmp_path / "new.json")
     call("verify", tmp_path / "new.json", "--key", signing / "public", *given)
-    heads = [SignedHead.sign("f", Head(7, digit * 64), "2030-01-01", Keyring(signing).key()) for digit in "ab"]
+    heads = [SignedHead.sign("f", TreeHead(7, digit * 64), "2030-01-01", Keyring(signing).key()) for digit in "ab"]
     path = write_evidence(tmp_path, *heads, story="")
     assert "the server signed two ledgers" in call("verify", path, "--key", signing / "public", code=3).stdout.replace(
         "\n", " "

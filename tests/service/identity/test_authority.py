@@ -18,7 +18,7 @@ from splitwiper.errors import ConfigError, IdentityError, InputError, NotFoundEr
 from splitwiper.federation.sources import NAME
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
 from splitwiper.service.identity.folders import certificates
-from splitwiper.service.identity.journal import Journal
+from splitwiper.service.identity.index import Journal
 from splitwiper.service.identity.keys import PASSPHRASE
 
 SECRET = "correct horse battery staple"

@@ -15,8 +15,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from service.identity.tls import away, der_of, signer_of
 from splitwiper.errors import CorruptError, IdentityError, NotFoundError
 from splitwiper.service.identity import Authority, Principal, Trust
+from splitwiper.service.identity.certificate_builder import Signer
 from splitwiper.service.identity.keys import new_key
-from splitwiper.service.identity.minting import Signer
 from splitwiper.service.identity.records import utc_now
 
 CLIENT = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -211,7 +211,7 @@ def test_damage_lets_nobody_in(certs: Path, north: Path, other: Authority) -> No
 
 
 def test_a_list_that_the_ca_did_not_sign(certs: Path, authority: Authority, other: Authority) -> None:
-    from splitwiper.service.identity.minting import revocation_list
+    from splitwiper.service.identity.certificate_builder import revocation_list
 
     posing = Signer(signer_of(authority).certificate, signer_of(other).key)
     wrong = revocation_list(posing, [], number=99, now=utc_now()).public_bytes(Encoding.PEM)

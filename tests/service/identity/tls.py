@@ -12,7 +12,7 @@ from pathlib import Path
 
 from splitwiper.errors import SplitWiperError
 from splitwiper.service.identity import Authority, Trust, server_context
-from splitwiper.service.identity.minting import Signer
+from splitwiper.service.identity.certificate_builder import Signer
 from splitwiper.service.identity.records import Clock, utc_now
 
 REFUSED = (ssl.SSLError, ConnectionError)
@@ -96,7 +96,7 @@ def away(**span: float) -> Clock:
 
 def signer_of(authority: Authority) -> Signer:
     """The newest CA's certificate and key, to make certificates that an authority would not."""
-    from splitwiper.service.identity.journal import Journal
+    from splitwiper.service.identity.index import Journal
 
     journal = Journal.read(authority.folder / "authority" / "index.jsonl")
     return authority._signer(journal, journal.authorities[-1])

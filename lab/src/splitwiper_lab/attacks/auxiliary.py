@@ -1,6 +1,6 @@
-"""An attacker who knows the labels of a few rows, say from a client that talks, and reads the others by them.
+"""Attacks that know the labels of a few rows, for example from a colluding client, and infer the others from them.
 
-By the nearest mean, by logistic regression, and by what the regression says, settled with what codes say.
+Three methods: nearest mean, logistic regression, and logistic regression refined with the codes.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.code_mixture import AXES, settled
 from splitwiper_lab.attacks.evidence import RAW, Evidence
 from splitwiper_lab.attacks.features import reduced
-from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.finding import AttackFinding
 from splitwiper_lab.attacks.kmeans import assigned, means
 
 
-def auxiliary(evidence: Evidence, known: Array) -> Iterator[Finding]:
-    """Nearest mean and logistic regression, from a few rows whose labels are known.
+def auxiliary(evidence: Evidence, known: Array) -> Iterator[AttackFinding]:
+    """Attack by nearest mean and logistic regression, from a few rows whose labels are known.
 
     Args:
         evidence: what the server has.
-        known: per row of the evidence, its label where the attacker knows it, else -1.
+        known: per row of the evidence, its label if the attacker knows it, else -1.
     """
     told = torch.from_numpy(known).to(evidence.device)
     here = told >= 0
     if not bool(here.any()):
-        yield Finding("a few known rows", knows="aux", notes="no row is known")
+        yield AttackFinding("a few known rows", knows="aux", notes="no row is known")
         return
     classes, labels = torch.unique(told[here], return_inverse=True)
     notes = f"{int(here.sum())} rows known"
@@ -38,17 +38,17 @@ def auxiliary(evidence: Evidence, known: Array) -> Iterator[Finding]:
         points = evidence.reduced(name) if name == RAW else reduced(evidence.rows[name], 128)
         for how, read in _WAYS.items():
             claimed = classes[read(evidence, points, here, labels, len(classes))].cpu().numpy()
-            claimed[known >= 0] = -1  # what was told is not found out
+            claimed[known >= 0] = -1  # rows known beforehand do not count as recovered
             yield evidence.of_rows(f"a few known rows by {name}, {how}", claimed, knows="aux", notes=notes)
 
 
 def _nearest(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The class of every row, by the nearest mean of known ones."""
+    """Return the class of every row, by the nearest mean of known rows."""
     return assigned(points, means(points[here], labels, classes))[0]
 
 
 def _regressed(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The class of every row, by multinomial logistic regression with a small penalty."""
+    """Return the class of every row, by multinomial logistic regression with a small L2 penalty."""
     points = points / points.std(0).mean().clamp_min(1e-12)
     known = points[here]
     with torch.inference_mode(False), torch.enable_grad():
@@ -69,7 +69,7 @@ def _regressed(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor,
 
 
 def _with_codes(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The class of every row, by a mixture with codes that starts from the regression."""
+    """Return the class of every row, by a mixture with codes that starts from the regression."""
     start = _regressed(evidence, points, here, labels, classes)
     start[here] = labels
     return settled(points[:, :AXES], evidence.codes, start, classes, len(evidence.numbers))[0]
@@ -79,7 +79,7 @@ _WAYS = {"nearest mean": _nearest, "logistic regression": _regressed, "regressio
 
 
 def known_rows(labels: Array, per_class: int, *, seed: int = 0) -> Array:
-    """A few rows per class at random: their labels, and -1 for all others."""
+    """Draw a few rows per class at random; return their labels, and -1 for all other rows."""
     order = np.random.default_rng(seed).permutation(len(labels))
     out = np.full(len(labels), -1, np.int64)
     for label in np.unique(labels[labels >= 0]):

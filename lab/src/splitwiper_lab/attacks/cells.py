@@ -1,8 +1,8 @@
-"""Split every code into cells, then merge cells across codes: the attack on codes that labels share.
+"""Split every code into cells, then merge cells across codes: the attack on codes that several labels share.
 
-Where a code mixes labels, its mean says nothing, but k-means inside the code finds the labels in it. Ward's method
-then brings cells of different codes together. Cells of one code may be kept apart: where codes are keyed, they stand
-for different labels.
+Where a code mixes labels, its mean says nothing, but k-means inside the code separates the labels. Ward's method then
+merges cells of different codes. Cells of one code can be kept apart: with keyed codes, they stand for different
+labels.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from splitwiper_lab.attacks.evidence import Evidence
-from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.finding import AttackFinding
 from splitwiper_lab.attacks.kmeans import kmeans, means
-from splitwiper_lab.attacks.merging import merge_points
+from splitwiper_lab.attacks.linkage import merge_points
 
 CELLS = (3, 6)
-"""Cells in a code; the quick attack tries the first number alone."""
+"""Cells per code; the quick attack tries only the first number."""
 
 
-def merged_cells(evidence: Evidence, labels: int) -> Iterator[Finding]:
-    """Ward's method on the cells of codes, with and without keeping a code's cells apart."""
+def merged_cells(evidence: Evidence, labels: int) -> Iterator[AttackFinding]:
+    """Apply Ward's method to the cells of codes, with and without keeping the cells of a code apart."""
     if not len(evidence.index) or labels < 1:
-        yield Finding("cells of codes, merged", knows="Q", notes="there are no rows")
+        yield AttackFinding("cells of codes, merged", knows="Q", notes="there are no rows")
         return
     for name, whiten in evidence.views:
         for number in CELLS[:1] if evidence.quick else CELLS:
@@ -34,23 +34,23 @@ def merged_cells(evidence: Evidence, labels: int) -> Iterator[Finding]:
             centres = means(points, cells, len(codes)).cpu().numpy()
             sizes = torch.bincount(cells, minlength=len(codes)).cpu().numpy()
             for apart in (False, True):
-                tree = merge_points(centres, sizes, cannot=codes[:, None] == codes[None] if apart else None)
+                store = merge_points(centres, sizes, cannot=codes[:, None] == codes[None] if apart else None)
                 title = f"{number} cells a code by {name}, merged{', kept apart' if apart else ''}"
-                yield evidence.of_rows(title, tree.cut(labels)[cells.cpu().numpy()], knows="Q")
+                yield evidence.of_rows(title, store.cut(labels)[cells.cpu().numpy()], knows="Q")
 
 
 def merged(evidence: Evidence, points: Tensor, labels: int) -> Tensor:
-    """The label of each row by cells, merged freely."""
+    """Return the label of each row by Ward's method on cells, without constraints."""
     cells, codes = _cells(evidence, points, CELLS[0])
     sizes = torch.bincount(cells, minlength=len(codes)).cpu().numpy()
-    tree = merge_points(means(points, cells, len(codes)).cpu().numpy(), sizes)
-    return torch.from_numpy(tree.cut(labels)).to(cells.device)[cells]
+    store = merge_points(means(points, cells, len(codes)).cpu().numpy(), sizes)
+    return torch.from_numpy(store.cut(labels)).to(cells.device)[cells]
 
 
 def _cells(
     evidence: Evidence, points: Tensor, number: int
 ) -> tuple[Tensor, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The cell of each row, and the code of each cell."""
+    """Return the cell of each row, and the code of each cell."""
     cells = torch.zeros(len(points), dtype=torch.int64, device=points.device)
     owner: list[int] = []
     for code in range(len(evidence.numbers)):

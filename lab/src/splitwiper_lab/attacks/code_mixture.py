@@ -1,8 +1,8 @@
-"""Rows and codes together: a mixture of one Gaussian per label, where each code has its own shares of the labels.
+"""Cluster rows using their codes: a mixture with one Gaussian per label, where each code has its own label shares.
 
-The strongest use of codes that labels share: activations say which rows are alike, and a code says which few labels
-its rows can have. Expectation and maximisation settle both at once, from two starts; the likelihood, which needs no
-truth, picks one.
+This is the strongest attack on codes that several labels share: activations show which rows are similar, and a code
+limits the labels its rows can have. Expectation-maximisation fits both together, from two starts; the likelihood,
+which needs no truth, selects one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch.nn import functional
 
 from splitwiper_lab.attacks.cells import merged
 from splitwiper_lab.attacks.evidence import Evidence
-from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.finding import AttackFinding
 from splitwiper_lab.attacks.kmeans import kmeans, means
 
 AXES = 32
-"""Main axes looked at."""
+"""Number of main axes used."""
 _SHARE = 1e-3
-"""The least share of a label in a code: none is ruled out for good."""
+"""The least share of a label in a code, so that no label is ever ruled out."""
 
 
-def code_mixture(evidence: Evidence, labels: int) -> Iterator[Finding]:
-    """A mixture over rows, one claim per representation."""
+def code_mixture(evidence: Evidence, labels: int) -> Iterator[AttackFinding]:
+    """Fit the mixture to rows and yield one finding per representation."""
     if not len(evidence.index) or labels < 1:
-        yield Finding("mixture with codes", knows="Q", notes="there are no rows")
+        yield AttackFinding("mixture with codes", knows="Q", notes="there are no rows")
         return
     for name, whiten in evidence.views:
         points = evidence.reduced(name, whiten=whiten)[:, :AXES]
@@ -41,15 +41,15 @@ def code_mixture(evidence: Evidence, labels: int) -> Iterator[Finding]:
 def settled(
     points: Tensor, codes: Tensor, start: Tensor, labels: int, count: int, *, rounds: int = 30
 ) -> tuple[Tensor, float]:
-    """The label of each row, and the likelihood, after rounds of expectation and maximisation.
+    """Return the label of each row, and the log-likelihood, after rounds of expectation-maximisation.
 
     Args:
         points: the rows.
         codes: the code of each row.
-        start: the label of each row, to begin with.
-        labels: how many labels there are.
-        count: how many codes there are.
-        rounds: of expectation and maximisation.
+        start: the initial label of each row.
+        labels: the number of labels.
+        count: the number of codes.
+        rounds: the number of rounds.
     """
     belief = functional.one_hot(start, labels).to(points.dtype)  # rows × labels
     least = 1e-3 * points.var(0).mean().clamp_min(1e-12) * torch.eye(points.shape[1], device=points.device)
@@ -57,8 +57,9 @@ def settled(
     for _ in range(rounds):
         sizes = belief.sum(0).clamp_min(1e-6)
         centres = belief.T @ points / sizes[:, None]
+        # covariance shared by all labels: total scatter minus scatter between labels
         spread = (points.T @ points - (centres * sizes[:, None]).T @ centres) / len(points) + least
-        turn = torch.linalg.inv(torch.linalg.cholesky(spread.double())).T.to(points.dtype)  # whitens what is left
+        turn = torch.linalg.inv(torch.linalg.cholesky(spread.double())).T.to(points.dtype)  # whitens within labels
         shares = (means(belief, codes, count) + _SHARE).log()
         scores = shares[codes] - torch.cdist(points @ turn, centres @ turn).square() / 2
         total = scores.logsumexp(1, keepdim=True)

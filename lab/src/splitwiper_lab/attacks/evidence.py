@@ -1,4 +1,4 @@
-"""What attacks share: the rows of the present uploads, read once in bounded memory, as short vectors."""
+"""Evidence that attacks share: the rows of the present uploads, read once in bounded memory, as short vectors."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from splitwiper.cache import CODE, Cache, to_device
 from splitwiper.numerics import pick_device
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.features import Probe, activations, reduced
-from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.finding import AttackFinding
 from splitwiper_lab.attacks.kmeans import means
-from splitwiper_lab.attacks.view import Place, Seen, ServerView
+from splitwiper_lab.attacks.view import Place, SeenShard, ServerView
 
 RAW, OUTPUT, JOINT = "activations", "output", "deep layers"
-_BYTES = 1 << 27  # read in one go
+_BYTES = 1 << 27  # read per block
 _PLAIN, _WHITE = 64, 16
-"""Main axes kept of rows; of whitened ones fewer, because then small axes count as much as large ones."""
+"""Main axes kept of rows; fewer of whitened rows, because whitening gives small axes the weight of large ones."""
 
 
 class Evidence:
-    """A `ServerView`, prepared. Nothing in it comes from the truth.
+    """A `ServerView` prepared for attacks. Nothing in it comes from the truth.
 
     Args:
         view: what the server has.
-        device: where attacks compute.
-        quick: do less: fewer depths, restarts and rows.
-        seed: of everything random.
+        device: the device that attacks compute on.
+        quick: use fewer depths, restarts and rows.
+        seed: the seed of all randomness.
     """
 
     def __init__(self, view: ServerView, *, device: str = "cpu", quick: bool = False, seed: int = 0) -> None:
@@ -42,23 +42,23 @@ class Evidence:
         total = sum(seen.shard.rows for seen in view.present)
         every = np.arange(total)
         self.index = every if total <= most else np.sort(np.random.default_rng(seed).choice(every, most, replace=False))
-        """The rows looked at, numbered through the present uploads: all of them, unless they are very many."""
+        """The rows to attack, numbered across the present uploads: all, or a random sample of very many."""
 
     # --- rows ----------------------------------------------------------------------------------------------
 
     @cached_property
     def codes(self) -> Tensor:
-        """The code of each row, as a place in `numbers`."""
+        """The code of each row, as an index into `numbers`."""
         return torch.from_numpy(np.searchsorted(self.numbers, self._row_codes[self.index])).to(self.device)
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
-        """The codes that present rows have, sorted."""
+        """The codes that occur in present rows, sorted."""
         return tuple(np.unique(self._row_codes[self.index]).tolist())
 
     @cached_property
     def owners(self) -> Tensor:
-        """The present upload each row is in, numbered."""
+        """The index of the present upload that each row belongs to."""
         sizes = [seen.shard.rows for seen in self.view.present]
         return torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)[self.index]).to(self.device)
 
@@ -70,9 +70,9 @@ class Evidence:
 
     @cached_property
     def rows(self) -> dict[str, Tensor]:
-        """Rows as vectors, by what they are: activations, outputs of the half's layers, shallow first, its output.
+        """Rows as vectors, by representation: activations, outputs of the half's layers (shallow first), its output.
 
-        `JOINT` is the last two layers side by side: whitened, they cluster better than either.
+        `JOINT` concatenates the last two layers: whitened, they cluster better than either.
         """
         found = self._read(self.view.present, self.index, deep=True)
         layers = [name for name in found if name not in (RAW, OUTPUT)][-2:]
@@ -82,33 +82,33 @@ class Evidence:
 
     @property
     def depths(self) -> tuple[str, ...]:
-        """What the half makes of rows, shallow first; empty without a half."""
+        """The half's layers and output, shallow first; empty without a half."""
         return tuple(name for name in self.rows if name not in (RAW, JOINT))
 
     @property
     def views(self) -> tuple[tuple[str, bool], ...]:
-        """The ways of looking at rows that tell most, each with whether to whiten it."""
+        """The most informative representations of rows, each with whether to whiten it."""
         chosen = [(RAW, False), *((name, False) for name in self.depths[-2:])]
         return (*chosen, (JOINT, True)) if JOINT in self.rows else tuple(chosen)
 
     def reduced(self, name: str, *, whiten: bool = False) -> Tensor:
-        """Rows along their main axes."""
+        """Project rows onto their main axes; results are cached."""
         if (name, whiten) not in self._reduced:
             most = _WHITE if whiten else _PLAIN
             self._reduced[name, whiten] = reduced(self.rows[name], most, whiten=whiten)
         return self._reduced[name, whiten]
 
     def code_means(self, name: str) -> Tensor:
-        """The mean row of each code, turned so that few numbers hold it: distances are as they were."""
+        """Return the mean row of each code, rotated so that few coordinates suffice; distances are unchanged."""
         centres = means(self.rows[name], self.codes, len(self.numbers)).double()
         u, s, _ = torch.linalg.svd(centres - centres.mean(0), full_matrices=False)
-        return torch.mul(u, s).float().cpu()  # a few points: a GPU would only take longer
+        return torch.mul(u, s).float().cpu()  # few points: a GPU would be slower
 
-    def raw_of(self, seen: Seen) -> Tensor:
-        """The activations of one upload, erased or not, as short vectors."""
+    def raw_of(self, seen: SeenShard) -> Tensor:
+        """Return the activations of one upload, erased or not, as short vectors."""
         return self._read([seen], np.arange(seen.shard.rows), deep=False)[RAW]
 
-    def _read(self, uploads: tuple[Seen, ...] | list[Seen], index: Array, *, deep: bool) -> dict[str, Tensor]:
+    def _read(self, uploads: tuple[SeenShard, ...] | list[SeenShard], index: Array, *, deep: bool) -> dict[str, Tensor]:
         if not len(index):
             return {RAW: torch.empty(0, 1, device=self.device)}
         columns = self.view.columns
@@ -126,7 +126,7 @@ class Evidence:
             layers, logits = probe(boundary)
             for name, values in layers.items():
                 parts.setdefault(name, []).append(values)
-            parts.setdefault(OUTPUT, []).append(torch.softmax(logits, dim=1).sqrt())  # Hellinger's distance
+            parts.setdefault(OUTPUT, []).append(torch.softmax(logits, dim=1).sqrt())  # Hellinger distance
         return {name: torch.cat(some) for name, some in parts.items()}
 
     def _blocks(self, cache: Cache, index: Array) -> Iterator[dict[str, Tensor]]:
@@ -140,20 +140,20 @@ class Evidence:
 
     # --- claims --------------------------------------------------------------------------------------------
 
-    def of_codes(self, attack: str, clusters: Array, *, knows: str = "", notes: str = "") -> Finding:
-        """The claim that codes with the same cluster belong together."""
+    def of_codes(self, attack: str, clusters: Array, *, knows: str = "", notes: str = "") -> AttackFinding:
+        """Return the finding that codes with the same cluster belong together."""
         members: dict[int, set[int]] = {}
         for code, cluster in zip(self.numbers, clusters.tolist(), strict=True):
             members.setdefault(cluster, set()).add(code)
         groups = tuple(frozenset(some) for some in members.values())
-        return Finding(attack, groups, labels_estimated=None if knows else len(groups), knows=knows, notes=notes)
+        return AttackFinding(attack, groups, labels_estimated=None if knows else len(groups), knows=knows, notes=notes)
 
-    def of_rows(self, attack: str, clusters: Array, *, knows: str = "", notes: str = "") -> Finding:
-        """The claim that rows with the same cluster have the same label."""
-        return Finding(attack, rows=self.split(clusters), knows=knows, notes=notes)
+    def of_rows(self, attack: str, clusters: Array, *, knows: str = "", notes: str = "") -> AttackFinding:
+        """Return the finding that rows with the same cluster have the same label."""
+        return AttackFinding(attack, rows=self.split(clusters), knows=knows, notes=notes)
 
     def split(self, values: Array) -> dict[Place, Array]:
-        """A number per row looked at, by upload; -1 for rows not looked at."""
+        """Split one value per row of the index by upload; rows outside the index get -1."""
         sizes = [seen.shard.rows for seen in self.view.present]
         every = np.full(sum(sizes), -1, np.int64)
         every[self.index] = values

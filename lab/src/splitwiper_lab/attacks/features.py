@@ -1,4 +1,4 @@
-"""Rows as short vectors: activations pooled, and what the server's own half makes of them at several depths."""
+"""Rows as short vectors: pooled activations, and the outputs of the server half's layers at several depths."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch.nn import functional
 from splitwiper.splitting import ServerHalf
 
 WIDTH = 1024
-"""Numbers kept of a row's activations at most."""
+"""The most numbers kept of a row's activations."""
 DEEP = 512
-"""Numbers kept of a layer's output at most."""
+"""The most numbers kept of a layer's output."""
 
 
 def pooled(values: Tensor, most: int) -> Tensor:
-    """Rows with at most that many numbers each: maps and sequences averaged over regions, the rest projected.
+    """Reduce rows to at most ``most`` numbers each: average maps and sequences over regions, project the rest.
 
     >>> pooled(torch.zeros(2, 64, 32, 32), 1024).shape, pooled(torch.zeros(2, 5000), 64).shape
     (torch.Size([2, 1024]), torch.Size([2, 64]))
@@ -44,19 +44,19 @@ def pooled(values: Tensor, most: int) -> Tensor:
 
 
 def activations(boundary: Mapping[str, Tensor]) -> Tensor:
-    """What crossed the cut, as one short vector per row; masks and other integers are left out."""
+    """Return the tensors at the cut as one short vector per row; masks and other integers are left out."""
     floats = [t for t in boundary.values() if t.is_floating_point()] or [t.float() for t in boundary.values()]
     return torch.cat([pooled(t if t.ndim > 1 else t[:, None], WIDTH // len(floats)) for t in floats], dim=1)
 
 
 class Probe:
-    """A trained server half that tells what its layers put out.
+    """A trained server half that also returns the outputs of its layers.
 
     Args:
         half: the half; it is copied.
-        device: where to compute.
-        depths: how many layers to listen to.
-        example: a few rows of the boundary, to see which layers say something of their own.
+        device: the device to compute on.
+        depths: how many layers to observe.
+        example: a few rows of the boundary, to find out which layers contribute something of their own.
     """
 
     def __init__(self, half: ServerHalf, device: torch.device, *, depths: int, example: Mapping[str, Tensor]) -> None:
@@ -64,20 +64,20 @@ class Probe:
         self.names = self._chosen(example, depths)
 
     def __call__(self, boundary: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        """Outputs of the chosen layers, pooled, and the logits."""
+        """Return the pooled outputs of the chosen layers, and the logits."""
         with self._heard(set(self.names)) as heard:
             logits = self._half.logits(boundary).float()
         return {name: pooled(heard[name], DEEP) for name in self.names}, logits
 
     def _chosen(self, example: Mapping[str, Tensor], depths: int) -> list[str]:
-        """Layers behind the cut, evenly spread, the last one before the head among them."""
+        """Choose layers behind the cut, evenly spread, including the last one before the head."""
         with self._heard(None) as heard:
             logits = self._half.logits(example)
         before = [t.flatten(1) for t in example.values() if t.is_floating_point()]
         names: list[str] = []
         for name, output in heard.items():
             flat = output.flatten(1)
-            differs = bool((flat != flat[:1]).any())  # what lies before the cut is the same for all rows
+            differs = bool((flat != flat[:1]).any())  # layers before the cut give all rows the same
             known = any(flat.shape == other.shape and torch.equal(flat, other) for other in (*before[-2:], logits))
             if differs and not known:
                 names.append(name)
@@ -87,7 +87,7 @@ class Probe:
 
     @contextmanager
     def _heard(self, wanted: set[str] | None) -> Iterator[dict[str, Tensor]]:
-        """Listen to layers during one forward pass; None for all that have no layers inside."""
+        """Record layers' outputs during one forward pass; None records all layers that have no layers inside."""
         heard: dict[str, Tensor] = {}
 
         def listen(name: str, module: nn.Module) -> Any:
@@ -109,7 +109,7 @@ class Probe:
 
 
 def reduced(points: Tensor, most: int = 64, *, whiten: bool = False) -> Tensor:
-    """Rows along their main axes, at most that many; whitened, all axes count the same."""
+    """Project rows onto at most ``most`` of their main axes; whitening gives all axes the same weight."""
     points = points - points.mean(0)
     sample = points[:: max(1, len(points) // 20_000)].double()
     values, axes = torch.linalg.eigh(sample.T @ sample / max(1, len(sample) - 1))

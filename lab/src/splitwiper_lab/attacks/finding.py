@@ -1,4 +1,4 @@
-"""What an attack claims, and what the claim turned out to be worth."""
+"""What an attack claims, and how well the claim matches the truth."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from splitwiper_lab.attacks.view import Place
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What an attack claims.
+class AttackFinding:
+    """The claim of one attack.
 
     Attributes:
-        attack: its name.
-        groups: codes that it says belong together; None where it says nothing of codes.
-        rows: per upload, the cluster of each row; -1 for rows it did not look at. None where codes say it all.
-        labels_estimated: how many labels it says there are.
-        knows: what it was told beyond what a server has: "" for nothing, "Q" the number of labels, "aux" some rows'
-            labels or inputs.
-        vanished: per upload that was replaced, how many rows of each code are gone from the next.
-        gone: per upload that was replaced, which of its rows are gone.
-        scores: measures of its own.
-        notes: what to know about it.
+        attack: the attack's name.
+        groups: codes claimed to belong together; None if the attack makes no claim about codes.
+        rows: per upload, the cluster of each row; -1 for rows the attack skipped. None if the groups say everything.
+        labels_estimated: the number of labels that the attack estimates.
+        knows: side information beyond the server's view: "" for none, "Q" the number of labels, "aux" some rows' labels
+            or inputs.
+        vanished: per replaced upload, how many rows of each code are missing from the next one.
+        gone: per replaced upload, a mask of the rows that are missing from the next one.
+        scores: further measures, specific to the attack.
+        notes: remarks for readers of the result.
     """
 
     attack: str
@@ -39,21 +39,21 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A claim, measured against the truth. What does not apply is None.
+class AttackResult:
+    """An attack's claim, scored against the truth. Scores that do not apply are None.
 
     Attributes:
-        attack: its name.
+        attack: the attack's name.
         perfect: share of labels whose codes are exactly one group (the paper's perfect clustering accuracy).
-        inclusive: share of labels whose codes all lie in one group, whatever else does (inclusive accuracy).
+        inclusive: share of labels whose codes are all in one group, with or without others (inclusive accuracy).
         pair_f1: F1 score of "these two codes belong together", over all pairs of codes.
         sample_recovery: share of rows whose cluster stands for their true label, under the best one-to-one assignment.
-        labels_estimated: how many labels the attack says there are.
-        labels_error: that, less the true number.
-        knows: what the attack was told beyond what a server has.
-        seconds: what it took, preparation it shares with others not included.
-        scores: measures of its own, such as precision and recall of what was forgotten.
-        notes: what to know about it.
+        labels_estimated: the number of labels that the attack estimates.
+        labels_error: that estimate minus the true number.
+        knows: side information beyond the server's view, see `AttackFinding`.
+        seconds: the attack's own time, without preparation that it shares with other attacks.
+        scores: further measures, such as precision and recall of forgotten rows.
+        notes: remarks for readers of the result.
     """
 
     attack: str
@@ -70,12 +70,12 @@ class Result:
 
     @property
     def strength(self) -> float:
-        """By what attacks are ordered: rows recovered, else labels, else nothing."""
+        """Sort key of attacks: share of rows recovered, or of labels, or F1 over pairs; -1 without any."""
         found = (self.sample_recovery, self.perfect, self.pair_f1)
         return next((value for value in found if value is not None), -1.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "attack": self.attack,
             "perfect": self.perfect,

@@ -1,8 +1,8 @@
-"""What was unlearned? Compare an erased upload with the one that took its place.
+"""Find out what was unlearned: compare an erased upload with its replacement.
 
-Codes that are gone, or have fewer rows, tell what was forgotten, and codes that vanish together belong together. Which
-rows are gone is told by finding the others again: rows keep their order from upload to upload, unless it is drawn
-anew, and their activations stay alike although the client's half was trained again.
+Codes that are gone, or have fewer rows, show what was forgotten, and codes that vanish together belong together. To
+find the missing rows, match the others: rows keep their order from upload to upload, unless it is shuffled, and their
+activations stay similar although the client's half was retrained.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from scipy.optimize import linear_sum_assignment
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.features import reduced
-from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.finding import AttackFinding
 from splitwiper_lab.attacks.measuring import row_codes
-from splitwiper_lab.attacks.view import Place, Seen
+from splitwiper_lab.attacks.view import Place, SeenShard
 
 _MOST = 2500
-"""Rows of a code that are compared each with each, at most."""
+"""The most rows of a code that are compared pairwise."""
 
 
-def vanished_codes(evidence: Evidence) -> Iterator[Finding]:
-    """Codes whose rows became fewer from one upload of a client to the next, or that left with it."""
+def vanished_codes(evidence: Evidence) -> Iterator[AttackFinding]:
+    """Find codes with fewer rows in the next upload of a client, or that were withdrawn with the upload."""
     view, title = evidence.view, "codes that vanished"
     steps = _steps(evidence)
     if not steps:
-        yield Finding(title, notes="no upload was ever replaced or withdrawn")
+        yield AttackFinding(title, notes="no upload was ever replaced or withdrawn")
         return
     vanished: dict[Place, dict[int, int]] = {}
     together: set[frozenset[int]] = set()
@@ -42,28 +42,28 @@ def vanished_codes(evidence: Evidence) -> Iterator[Finding]:
             together.add(left)
     groups = tuple(sorted(together, key=sorted))
     spoken = frozenset().union(*groups)
-    links = sum(map(len, groups)) == len(spoken) > len(groups)  # some codes together, and none in two ways
+    links = sum(map(len, groups)) == len(spoken) > len(groups)  # codes vanished together, none in two groups
     rest = tuple(frozenset({code}) for code in evidence.numbers if code not in spoken)
     notes = f"{len(steps)} uploads replaced or withdrawn"
-    yield Finding(title, groups + rest if links else None, vanished=vanished, notes=notes)
+    yield AttackFinding(title, groups + rest if links else None, vanished=vanished, notes=notes)
 
 
-def vanished_rows(evidence: Evidence) -> Iterator[Finding]:
-    """Rows of an upload that the next one does not have, found in order, and by likeness alone."""
+def vanished_rows(evidence: Evidence) -> Iterator[AttackFinding]:
+    """Find rows of an upload that the next one lacks, once assuming kept order and once by similarity only."""
     pairs = [(old, new) for old, new in _steps(evidence) if new is not None]
     for title, match in (("rows that vanished, in order", in_order), ("rows that vanished, by likeness", by_likeness)):
         if not pairs:
-            yield Finding(title, notes="no upload was ever replaced")
+            yield AttackFinding(title, notes="no upload was ever replaced")
             continue
         gone = {old.place: _gone(evidence, old, new, match) for old, new in pairs}
         vanished = {old.place: _sizes(row_codes(old, evidence.view)[gone[old.place]]) for old, _ in pairs}
-        yield Finding(title, vanished=vanished, gone=gone)
+        yield AttackFinding(title, vanished=vanished, gone=gone)
 
 
-def _steps(evidence: Evidence) -> list[tuple[Seen, Seen | None]]:
-    """Uploads that were replaced, with what took their place: None for a shard that was withdrawn."""
+def _steps(evidence: Evidence) -> list[tuple[SeenShard, SeenShard | None]]:
+    """Return replaced uploads with their replacements; the replacement of a withdrawn shard is None."""
     present = {seen.place for seen in evidence.view.present}
-    out: list[tuple[Seen, Seen | None]] = []
+    out: list[tuple[SeenShard, SeenShard | None]] = []
     uploads = evidence.view.uploads
     for at, seen in enumerate(uploads):
         later = next((other for other in uploads[at + 1 :] if other.client == seen.client), None)
@@ -77,10 +77,10 @@ def _sizes(codes: Array) -> dict[int, int]:
     return dict(zip(found.tolist(), sizes.tolist(), strict=True))
 
 
-def _gone(evidence: Evidence, old: Seen, new: Seen, match: Callable[[Array], Array]) -> Array:
-    """Which rows of the old upload have no counterpart in the new one, code by code."""
+def _gone(evidence: Evidence, old: SeenShard, new: SeenShard, match: Callable[[Array], Array]) -> Array:
+    """Mark rows of the old upload that have no counterpart in the new one, code by code."""
     raw = [evidence.raw_of(seen) for seen in (old, new)]
-    raw = [(x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-6) for x in raw]  # the half was trained again
+    raw = [(x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-6) for x in raw]  # the half was retrained
     points = reduced(torch.cat(raw)).cpu()
     before, after = points[: old.shard.rows], points[old.shard.rows :]
     codes = [row_codes(seen, evidence.view) for seen in (old, new)]
@@ -96,7 +96,7 @@ def _gone(evidence: Evidence, old: Seen, new: Seen, match: Callable[[Array], Arr
 
 
 def by_likeness(apart: Array) -> Array:
-    """Which old rows (columns) are found again among the new ones (rows), so that all are as like as can be.
+    """Mark old rows (columns) that match a new row (rows), under the assignment with the least total distance.
 
     >>> by_likeness(np.array([[0.0, 9.0, 9.0], [9.0, 9.0, 1.0]])).tolist()
     [True, False, True]
@@ -107,14 +107,15 @@ def by_likeness(apart: Array) -> Array:
 
 
 def in_order(apart: Array) -> Array:
-    """The same, where rows keep their order: the cheapest way to leave out as many old rows as there are too many.
+    """Mark old rows as `by_likeness` does, but keep the rows' order: skip the surplus old rows at the least total cost.
 
     >>> in_order(np.array([[5.0, 9.0, 0.0], [9.0, 9.0, 1.0]])).tolist()
     [True, False, True]
     """
     rows, columns = apart.shape
     spare = columns - rows
-    places = np.arange(rows)[:, None] + np.arange(spare + 1)[None]  # new row i is old row i + (left out before it)
+    # dynamic programming over (new row, old rows skipped so far); the number skipped never decreases
+    places = np.arange(rows)[:, None] + np.arange(spare + 1)[None]  # new row i is old row i + (skipped before it)
     costs = np.take_along_axis(apart, places, axis=1)
     best = np.zeros(spare + 1)
     comes_from = np.empty((rows, spare + 1), np.int64)

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.nn import functional
 
 _BLOCK = 1 << 25
-"""Distances computed in one go."""
+"""Distances computed per block."""
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """The best of several runs.
+    """The best clustering of several runs.
 
     Attributes:
         labels: the cluster of each point.
@@ -32,10 +32,10 @@ def kmeans(points: Tensor, k: int, *, seed: int = 0, restarts: int = 4, iteratio
 
     Args:
         points: one row per point.
-        k: how many clusters; no more than there are points are made.
-        seed: of the k-means++ starts.
-        restarts: runs, of which the one with the lowest inertia counts.
-        iterations: at most, in a run.
+        k: the number of clusters, reduced to the number of points if necessary.
+        seed: the seed of the k-means++ starts.
+        restarts: the number of runs; the one with the lowest inertia is returned.
+        iterations: the most iterations of a run.
     """
     k = max(1, min(k, len(points)))
     generator = torch.Generator(points.device).manual_seed(seed)
@@ -44,7 +44,7 @@ def kmeans(points: Tensor, k: int, *, seed: int = 0, restarts: int = 4, iteratio
 
 
 def _starts(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
-    """Centres by k-means++: each drawn with probability proportional to the squared distance to those before."""
+    """Choose centres by k-means++: draw each with probability proportional to the squared distance to those before."""
     first = int(torch.randint(len(points), (1,), generator=generator, device=points.device))
     chosen = [first]
     nearest = torch.full((len(points),), float("inf"), device=points.device, dtype=points.dtype)
@@ -56,7 +56,7 @@ def _starts(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
 
 
 def _drawn(weights: Tensor, generator: torch.Generator) -> int:
-    """An index, drawn by weight; unlike torch.multinomial, from any number of them."""
+    """Draw an index by weight; unlike torch.multinomial, this works for any number of weights."""
     summed = weights.double().cumsum(0)
     at = torch.rand((), generator=generator, device=weights.device, dtype=torch.float64) * summed[-1]
     return min(int(torch.searchsorted(summed, at, right=True)), len(weights) - 1)
@@ -67,7 +67,7 @@ def _lloyd(points: Tensor, centres: Tensor, iterations: int) -> Clusters:
     for _ in range(iterations):
         centres = means(points, labels, len(centres), empty=centres)
         moved, nearest = assigned(points, centres)
-        settled = int((moved != labels).sum()) * 1000 <= len(labels)  # of fewer than a thousand points, none moves
+        settled = int((moved != labels).sum()) * 1000 <= len(labels)  # below a thousand points: until none moves
         labels = moved
         if settled:
             break
@@ -75,17 +75,17 @@ def _lloyd(points: Tensor, centres: Tensor, iterations: int) -> Clusters:
 
 
 def assigned(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest centre of each point, and the squared distance to it."""
+    """Return the nearest centre of each point, and the squared distance to it."""
     step = max(1, _BLOCK // len(centres))
     found = [torch.cdist(part, centres).square().min(dim=1) for part in points.split(step)]
     return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
 
 
 def means(points: Tensor, labels: Tensor, count: int, *, empty: Tensor | None = None) -> Tensor:
-    """The mean of each cluster's points; a cluster without any has the row of ``empty``, or zeros."""
+    """Return the mean of each cluster's points; an empty cluster gets its row of ``empty``, or zeros."""
     sums = torch.zeros(count, points.shape[1], device=points.device, dtype=points.dtype)
     step = max(1, _BLOCK // count)
-    for part, at in zip(points.split(step), labels.split(step), strict=True):  # as a product: sums in a fixed order
+    for part, at in zip(points.split(step), labels.split(step), strict=True):  # a matrix product sums in a fixed order
         sums += functional.one_hot(at, count).to(points.dtype).T @ part
     sizes = torch.bincount(labels, minlength=count).to(points.dtype)[:, None]
     out = sums / sizes.clamp_min(1)

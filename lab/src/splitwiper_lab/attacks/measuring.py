@@ -1,7 +1,7 @@
-"""Score what an attack claims against the truth.
+"""Score an attack's claims against the truth.
 
-Where the claim can be read in two ways, it is read in the attacker's favour: clusters get the best one-to-one
-assignment to labels, and codes that stand for no label are left out.
+Where a claim is ambiguous, the attacker gets the benefit of the doubt: clusters get the best one-to-one assignment to
+labels, and codes that stand for no label are ignored.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from scipy.optimize import linear_sum_assignment
 
 from splitwiper.errors import InputError
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.finding import Finding, Result
+from splitwiper_lab.attacks.finding import AttackFinding, AttackResult
 from splitwiper_lab.attacks.truth import Truth
-from splitwiper_lab.attacks.view import Place, Seen, ServerView
+from splitwiper_lab.attacks.view import Place, SeenShard, ServerView
 
 
-def measure(finding: Finding, truth: Truth, view: ServerView, *, seconds: float = 0.0) -> Result:
-    """What a claim is worth.
+def measure(finding: AttackFinding, truth: Truth, view: ServerView, *, seconds: float = 0.0) -> AttackResult:
+    """Score a finding against the truth.
 
     Raises:
         InputError: the truth does not fit the uploads.
     """
     codes = _codes_scores(finding, truth, view)
     estimated, real = finding.labels_estimated, labels_present(truth, view)
-    return Result(
+    return AttackResult(
         attack=finding.attack,
         perfect=codes[0],
         inclusive=codes[1],
@@ -42,11 +42,11 @@ def measure(finding: Finding, truth: Truth, view: ServerView, *, seconds: float 
     )
 
 
-def true_rows(truth: Truth, seen: Seen) -> Array:
-    """The true labels of an upload's rows.
+def true_rows(truth: Truth, seen: SeenShard) -> Array:
+    """Return the true labels of an upload's rows.
 
     Raises:
-        InputError: the truth does not know the upload, or another number of rows.
+        InputError: the truth does not include the upload, or has another number of rows for it.
     """
     known = truth.rows.get(seen.place)
     if known is None or len(known) != seen.shard.rows:
@@ -59,13 +59,13 @@ def true_rows(truth: Truth, seen: Seen) -> Array:
 
 
 def labels_present(truth: Truth, view: ServerView) -> int:
-    """Q: how many labels the rows that the server holds now have."""
+    """Return Q, the number of labels among the rows that the server holds now."""
     found = [np.unique(true_rows(truth, seen)) for seen in view.present]
     return int((np.unique(np.concatenate(found)) >= 0).sum()) if found else 0
 
 
-def row_codes(seen: Seen, view: ServerView) -> Array:
-    """The code of each row of an upload."""
+def row_codes(seen: SeenShard, view: ServerView) -> Array:
+    """Return the code of each row of an upload."""
     numbers: Array = np.array([view.numbers[label] for label in seen.shard.labels], np.int64)
     return np.take(numbers, seen.shard.codes)
 
@@ -73,8 +73,10 @@ def row_codes(seen: Seen, view: ServerView) -> Array:
 # --- codes ---------------------------------------------------------------------------------------------------
 
 
-def _codes_scores(finding: Finding, truth: Truth, view: ServerView) -> tuple[float | None, float | None, float | None]:
-    """Perfect and inclusive accuracy, and F1 over pairs."""
+def _codes_scores(
+    finding: AttackFinding, truth: Truth, view: ServerView
+) -> tuple[float | None, float | None, float | None]:
+    """Return perfect accuracy, inclusive accuracy, and F1 over pairs."""
     if finding.groups is None or truth.codes is None:
         return None, None, None
     seen = {view.numbers[label] for upload in view.present for label in upload.shard.labels}
@@ -98,8 +100,8 @@ def _pairs(groups: list[frozenset[int]]) -> set[tuple[int, int]]:
 # --- rows ----------------------------------------------------------------------------------------------------
 
 
-def _recovery(finding: Finding, truth: Truth, view: ServerView) -> float | None:
-    """Share of rows whose cluster stands for their label."""
+def _recovery(finding: AttackFinding, truth: Truth, view: ServerView) -> float | None:
+    """Return the share of rows whose cluster stands for their label."""
     claimed, real = [], []
     for seen in view.present:
         clusters = _clusters(finding, seen, view)
@@ -115,30 +117,30 @@ def _recovery(finding: Finding, truth: Truth, view: ServerView) -> float | None:
     return float(table[linear_sum_assignment(-table)].sum() / table.sum())
 
 
-def _clusters(finding: Finding, seen: Seen, view: ServerView) -> Array | None:
-    """The cluster of each row of an upload: as claimed, or by the group that its code is in."""
+def _clusters(finding: AttackFinding, seen: SeenShard, view: ServerView) -> Array | None:
+    """Return the cluster of each row of an upload: as claimed, or the group of its code."""
     if finding.rows is not None:
         return finding.rows.get(seen.place)
     if finding.groups is None:
         return None
     group = {code: at for at, codes in enumerate(finding.groups) for code in codes}
-    other = len(finding.groups)  # codes it says nothing of are clusters of their own
+    other = len(finding.groups)  # codes outside all groups are clusters of their own
     return np.array([group.get(code, other + code) for code in row_codes(seen, view).tolist()], np.int64)
 
 
 def contingency(rows: Array, columns: Array) -> Array:
-    """How often each pair of values occurs."""
+    """Count how often each pair of values occurs."""
     a, b = (np.unique(values, return_inverse=True)[1] for values in (rows, columns))
     out = np.zeros((a.max() + 1, b.max() + 1), np.int64)
     np.add.at(out, (a, b), 1)
     return out
 
 
-# --- what was forgotten --------------------------------------------------------------------------------------
+# --- forgotten rows ------------------------------------------------------------------------------------------
 
 
-def _forgotten(finding: Finding, truth: Truth, view: ServerView) -> dict[str, float]:
-    """Precision and recall of the codes and rows that an attack says were forgotten."""
+def _forgotten(finding: AttackFinding, truth: Truth, view: ServerView) -> dict[str, float]:
+    """Return precision and recall of the codes and rows that an attack claims were forgotten."""
     if not finding.vanished:
         return {}
     uploads = {seen.place: seen for seen in view.uploads}
@@ -161,12 +163,12 @@ def _forgotten(finding: Finding, truth: Truth, view: ServerView) -> dict[str, fl
     return out
 
 
-def _really_gone(truth: Truth, uploads: dict[Place, Seen], place: Place) -> Array | None:
-    """Which rows of an upload its successor does not have; by label where rows have no ids."""
+def _really_gone(truth: Truth, uploads: dict[Place, SeenShard], place: Place) -> Array | None:
+    """Mark rows of an upload that its successor lacks; compare labels where rows have no ids."""
     after = min((g for c, g in uploads if c == place[0] and g > place[1]), default=None)
     known = truth.ids or {}
     if after is None:
-        return np.ones(uploads[place].shard.rows, bool)  # withdrawn
+        return np.ones(uploads[place].shard.rows, bool)  # the upload was withdrawn
     later = (place[0], after)
     if place in known and later in known:
         return ~np.isin(known[place], known[later])

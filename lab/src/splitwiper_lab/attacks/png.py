@@ -1,4 +1,4 @@
-"""A contact sheet of pictures as a PNG, with nothing but the standard library."""
+"""Write a contact sheet of pictures as a PNG, using only the standard library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from splitwiper.wire.columns import Array
 
 
 def png(picture: Array) -> bytes:
-    """A picture (height × width, or height × width × 3, of bytes) as a PNG file.
+    """Encode a picture (height × width, or height × width × 3, of bytes) as a PNG file.
 
     >>> png(np.zeros((2, 3), np.uint8))[1:4]
     b'PNG'
@@ -30,13 +30,13 @@ def png(picture: Array) -> bytes:
 
 
 def contact_sheet(path: Path, originals: Array, reconstructions: Array, *, columns: int = 8, scale: int = 3) -> None:
-    """Write pictures (rows × channels × height × width, from 0 to 1) in pairs of lines: what was, and what was found.
+    """Write pictures (rows × channels × height × width, from 0 to 1) in pairs of lines, originals first.
 
     Args:
-        path: of the PNG file.
-        originals: the pictures as they were.
-        reconstructions: the pictures as they were found.
-        columns: pictures in a line.
+        path: the PNG file to write.
+        originals: the original pictures.
+        reconstructions: the reconstructed pictures.
+        columns: pictures per line.
         scale: pixels of the sheet per pixel of a picture.
     """
     lines = []

@@ -1,8 +1,8 @@
-"""Rebuild inputs from cached activations: how much of a picture is left behind the cut.
+"""Reconstruct inputs from cached activations: how much of a picture survives the cut.
 
-Ridge regression from a patch of activations to the pixels it lies on; from whole rows where inputs are no pictures.
-It is learned from public inputs of the same kind, sent through the client half's first weights, which the server
-hands to joining clients, or from one client that talks: its inputs, and what it uploaded for them.
+The method is ridge regression from a patch of activations to the pixels it covers, or from whole rows where inputs are
+not pictures. It learns from public inputs of the same kind, passed through the client half's first weights, which the
+server gives to joining clients, or from a colluding client: its inputs, and its uploads of them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from splitwiper.errors import InputError
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.features import activations
-from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.finding import AttackFinding
 from splitwiper_lab.attacks.png import contact_sheet
-from splitwiper_lab.attacks.view import Place, Seen
+from splitwiper_lab.attacks.view import Place, SeenShard
 
 _PATCHES = 60_000
 _LEARNED, _TRIED, _SHOWN = 2000, 256, 16
@@ -33,13 +33,12 @@ _PENALTY = 1e-3
 
 @dataclass(frozen=True)
 class Pictures:
-    """What reconstruction needs beyond what a server has.
+    """What reconstruction needs beyond the server's view.
 
     Attributes:
-        inputs: the input of every row of an upload, in the order of its rows: to score by, and for the client that
-            talks.
-        public: inputs of the same kind that anyone can have.
-        client: the client half with the first weights, for the public inputs.
+        inputs: the input of every row of an upload, in row order: for scoring, and as the colluding client's inputs.
+        public: inputs of the same kind that anyone can obtain.
+        client: the client half with its first weights, for the public inputs.
         to: a folder for contact sheets; None writes none.
     """
 
@@ -49,19 +48,21 @@ class Pictures:
     to: Path | None = None
 
 
-def reconstruction(evidence: Evidence, pictures: Pictures) -> Iterator[Finding]:
-    """Rebuild rows of the last client: from public inputs, and from what the first client tells.
+def reconstruction(evidence: Evidence, pictures: Pictures) -> Iterator[AttackFinding]:
+    """Reconstruct rows of the last client: from public inputs, and from what the first client reveals.
 
     Raises:
-        InputError: inputs that do not fit the uploads.
+        InputError: the inputs do not fit the uploads.
     """
     titles = ("inputs rebuilt, public inputs", "inputs rebuilt, a client that talks")
     known = [seen for seen in evidence.view.present if seen.place in pictures.inputs]
     if any(len(pictures.inputs[seen.place]) != seen.shard.rows for seen in known):
         raise InputError("pictures.inputs has another number of rows than the uploads; give one input per row.")
-    if not known or pictures.inputs[known[0].place].dtype.kind not in "fu":  # words of a text are signed integers
+    if not known or pictures.inputs[known[0].place].dtype.kind not in "fu":  # token ids are signed integers
         for title in titles:
-            yield Finding(title, knows="aux", notes="no inputs were given to compare with, or they are not numbers")
+            yield AttackFinding(
+                title, knows="aux", notes="no inputs were given to compare with, or they are not numbers"
+            )
         return
     target, teller = known[-1], known[0]
     tried, learned = _halves(evidence, target, teller)
@@ -75,8 +76,8 @@ def reconstruction(evidence: Evidence, pictures: Pictures) -> Iterator[Finding]:
     yield _scored(evidence, titles[1], (_boundary(evidence, teller, learned), told), seen_at, wanted, pictures.to)
 
 
-def _halves(evidence: Evidence, target: Seen, teller: Seen) -> tuple[Array, Array]:
-    """Rows to rebuild, and rows to learn from; different ones where one client is all there is."""
+def _halves(evidence: Evidence, target: SeenShard, teller: SeenShard) -> tuple[Array, Array]:
+    """Choose rows to reconstruct and rows to learn from; they are disjoint if there is only one client."""
     draw = np.random.default_rng(evidence.seed)
     tried = draw.permutation(target.shard.rows)
     if target is not teller:
@@ -89,7 +90,7 @@ def _inputs(evidence: Evidence, inputs: Array, index: Array) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(inputs[index])).float().to(evidence.device)
 
 
-def _boundary(evidence: Evidence, seen: Seen, index: Array) -> dict[str, Tensor]:
+def _boundary(evidence: Evidence, seen: SeenShard, index: Array) -> dict[str, Tensor]:
     columns = evidence.view.columns
     cache = Cache([seen.shard], seen.shard.labels, names=[c.name for c in columns], columns=columns)
     return to_device(cache.batch(index)[0], evidence.device)
@@ -102,8 +103,8 @@ def _scored(
     seen: Mapping[str, Tensor],
     wanted: Tensor,
     to: Path | None,
-) -> Finding:
-    """Learn from pairs of activations and inputs, rebuild others, and compare with the mean of what was learned."""
+) -> AttackFinding:
+    """Learn from pairs of activations and inputs, reconstruct others, and compare with the mean of the known inputs."""
     sent, inputs = learned
     found = rebuild(sent, inputs, seen, seed=evidence.seed)
     low, high = inputs.min(), inputs.max()
@@ -117,17 +118,17 @@ def _scored(
         if to is not None:
             name = title.split(", ")[1].replace(" ", "-")
             contact_sheet(to / f"{name}.png", *(x[:_SHOWN].cpu().numpy() for x in (wanted, found)))
-    return Finding(title, knows="aux", scores=scores, notes=f"learned from {len(inputs)} rows")
+    return AttackFinding(title, knows="aux", scores=scores, notes=f"learned from {len(inputs)} rows")
 
 
 def rebuild(sent: Mapping[str, Tensor], inputs: Tensor, seen: Mapping[str, Tensor], *, seed: int = 0) -> Tensor:
-    """Inputs from activations, by ridge regression learned from pairs.
+    """Reconstruct inputs from activations, by ridge regression learned from pairs.
 
     Args:
         sent: activations of known inputs.
         inputs: the known inputs.
-        seen: activations of those to rebuild.
-        seed: of the patches that are looked at.
+        seen: activations of the inputs to reconstruct.
+        seed: the seed that patches are sampled with.
     """
     maps, others = next(iter(sent.values())), next(iter(seen.values()))
     fits = maps.ndim == 4 == inputs.ndim and all(
@@ -153,7 +154,7 @@ def rebuild(sent: Mapping[str, Tensor], inputs: Tensor, seen: Mapping[str, Tenso
 
 
 def _patches(maps: Tensor) -> Tensor:
-    """Every place of a map with its eight neighbours: rows × places × (9 · channels)."""
+    """Return every position of a map with its eight neighbours: rows × positions × (9 · channels)."""
     return functional.unfold(maps.float(), 3, padding=1).transpose(1, 2)
 
 
@@ -170,12 +171,12 @@ def _applied(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def psnr(found: Tensor, wanted: Tensor) -> float:
-    """Peak signal-to-noise ratio in decibels, of values from 0 to 1; no more than 99."""
+    """Return the peak signal-to-noise ratio in decibels, of values from 0 to 1; at most 99."""
     return min(99.0, float(-10 * (found - wanted).square().mean().clamp_min(1e-12).log10()))
 
 
 def ssim(found: Tensor, wanted: Tensor) -> float:
-    """Structural similarity of pictures with values from 0 to 1, over windows of seven pixels."""
+    """Return the structural similarity of pictures with values from 0 to 1, over windows of seven pixels."""
     window = min(7, *wanted.shape[2:])
 
     def mean(x: Tensor) -> Tensor:

@@ -1,19 +1,19 @@
-"""Results in words and rows of a table; the command line prints them."""
+"""Attack results as sentences and table rows; the command line prints them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from splitwiper.formats import NONE, percent, seconds
-from splitwiper_lab.attacks.finding import Result
+from splitwiper_lab.attacks.finding import AttackResult
 from splitwiper_lab.attacks.suite import AS_SEEN, GUESS
 
 HEADER = ("attack", "told", "rows recovered", "labels found", "in one group", "pairs F1", "number of labels", "time")
 _TOLD = {"": "nothing", "Q": "how many labels", "aux": "a few rows"}
 
 
-def table(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    """A table's rows, in the order of the results; `HEADER` has its titles."""
+def table(results: Sequence[AttackResult]) -> list[tuple[str, ...]]:
+    """Return the rows of a table, in the order of the results; `HEADER` has the titles."""
     return [
         (
             result.attack,
@@ -29,15 +29,15 @@ def table(results: Sequence[Result]) -> list[tuple[str, ...]]:
     ]
 
 
-def _labels(result: Result) -> str:
+def _labels(result: AttackResult) -> str:
     if result.labels_estimated is None:
         return NONE
     error = result.labels_error or 0
     return f"{result.labels_estimated}" + (f" ({error:+d})" if error else " (right)")
 
 
-def verdict(results: Sequence[Result]) -> str:
-    """One paragraph: the strongest attack first, what the server could do untold, and what knowing nothing gives."""
+def verdict(results: Sequence[AttackResult]) -> str:
+    """Summarise results in a paragraph: the strongest attack, the strongest without side information, and guessing."""
     real = [r for r in results if r.attack not in (GUESS, AS_SEEN) and r.strength >= 0]
     by_name = {r.attack: r for r in results}
     if not real:
@@ -59,12 +59,12 @@ def verdict(results: Sequence[Result]) -> str:
     return " ".join(parts)
 
 
-def _being_told(result: Result) -> str:
+def _being_told(result: AttackResult) -> str:
     return f", told {_TOLD[result.knows]}" if result.knows in ("Q", "aux") else ""
 
 
-def _worth(result: Result) -> str:
-    """What a result means, as the end of a sentence."""
+def _worth(result: AttackResult) -> str:
+    """Say what a result means, as the end of a sentence."""
     if result.sample_recovery is None:
         return f"finds the codes of {percent(result.perfect)} of the labels"
     found = f"recovers the true label of {percent(result.sample_recovery)} of the rows, up to names"
@@ -73,8 +73,8 @@ def _worth(result: Result) -> str:
     return found
 
 
-def _others(results: Sequence[Result]) -> list[str]:
-    """Sentences on what was forgotten, and on inputs."""
+def _others(results: Sequence[AttackResult]) -> list[str]:
+    """Return sentences about forgotten rows and reconstructed inputs."""
     out = []
     gone = [r for r in results if "codes_recall" in r.scores]
     if gone:

@@ -1,7 +1,7 @@
 """Group codes by how many rows of them each client sent: no activations needed.
 
 Codes of one label have the same number of rows at every client when rows are duplicated, and nearly the same when
-they are dealt out at random. Every upload ever received counts, erased ones too.
+rows are assigned to codes at random. All uploads ever received are used, erased ones included.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.code_means import one_code
 from splitwiper_lab.attacks.evidence import Evidence
-from splitwiper_lab.attacks.finding import Finding
+from splitwiper_lab.attacks.finding import AttackFinding
+from splitwiper_lab.attacks.linkage import merge_points
 from splitwiper_lab.attacks.measuring import row_codes
-from splitwiper_lab.attacks.merging import merge_points
 
 
 def counts(evidence: Evidence) -> Array:
-    """Rows of each code in each upload: codes × uploads."""
+    """Count the rows of each code in each upload: codes × uploads."""
     place = {code: at for at, code in enumerate(evidence.numbers)}
     out = np.zeros((len(place), len(evidence.view.uploads)), np.int64)
     for column, seen in enumerate(evidence.view.uploads):
@@ -30,8 +30,8 @@ def counts(evidence: Evidence) -> Array:
     return out
 
 
-def equal_counts(evidence: Evidence) -> Iterator[Finding]:
-    """Codes with exactly the same counts everywhere belong together; so do codes that the same clients hold."""
+def equal_counts(evidence: Evidence) -> Iterator[AttackFinding]:
+    """Group codes with exactly the same counts everywhere, and, separately, codes that the same clients hold."""
     table = counts(evidence)
     for title, values in (("equal row counts", table), ("same clients", table > 0)):
         if nothing := one_code(evidence, title):
@@ -42,11 +42,11 @@ def equal_counts(evidence: Evidence) -> Iterator[Finding]:
         yield evidence.of_codes(title, clusters, notes="" if uploads > 1 else "there is a single upload to compare")
 
 
-def like_counts(evidence: Evidence, labels: int | None = None) -> Iterator[Finding]:
-    """Ward's method on the roots of counts: what chance alone does to a root is the same, however large it is."""
+def like_counts(evidence: Evidence, labels: int | None = None) -> Iterator[AttackFinding]:
+    """Run Ward's method on square roots of counts: the root's random variation does not depend on the count."""
     title = "like row counts"
     if nothing := one_code(evidence, title):
         yield nothing
         return
-    tree = merge_points(2 * np.sqrt(counts(evidence) + 3 / 8))
-    yield evidence.of_codes(title, tree.cut(labels or tree.jump()), knows="Q" if labels else "")
+    store = merge_points(2 * np.sqrt(counts(evidence) + 3 / 8))
+    yield evidence.of_codes(title, store.cut(labels or store.jump()), knows="Q" if labels else "")

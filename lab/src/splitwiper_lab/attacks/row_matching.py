@@ -1,9 +1,9 @@
 """Link codes whose rows are copies, or neighbours, of each other.
 
 Label expansion by duplication sends every row once per code of its label. Copies are nearly the same however noisy
-they are, so a row's nearest neighbour under another code tells a sibling code. Where rows are not copied, nearest
-neighbours are still mostly of the same label, and the attack works less well. Rows are compared within an upload,
-along their main axes, where noise weighs least.
+they are, so a row's nearest neighbour under another code identifies a sibling code. Where rows are not copied, nearest
+neighbours still mostly share the label, and the attack works less well. Rows are compared within an upload, along
+their main axes, where noise has the least influence.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from torch import Tensor
 from splitwiper.formats import percent
 from splitwiper_lab.attacks.code_means import one_code
 from splitwiper_lab.attacks.evidence import RAW, Evidence
-from splitwiper_lab.attacks.finding import Finding
-from splitwiper_lab.attacks.merging import merge_distances
+from splitwiper_lab.attacks.finding import AttackFinding
+from splitwiper_lab.attacks.linkage import merge_distances
 
 _NEAR, _FAR = 3, 12
-"""Neighbours that link codes; one so far down the list that it is no copy."""
+"""Ranks of neighbours: up to the first they link codes; at the second a neighbour is certainly not a copy."""
 _COPY = 0.2
-"""A neighbour this much nearer than one far down the list counts as a copy."""
+"""A neighbour counts as a copy if its distance is below this fraction of a certain non-copy's."""
 _BLOCK = 1 << 26
 
 
-def row_matching(evidence: Evidence, labels: int | None = None) -> Iterator[Finding]:
-    """Average linkage on how often two codes' rows are nearest neighbours."""
+def row_matching(evidence: Evidence, labels: int | None = None) -> Iterator[AttackFinding]:
+    """Run average linkage on how often rows of two codes are nearest neighbours."""
     title = "nearest rows under other codes"
     if nothing := one_code(evidence, title):
         yield nothing
@@ -37,13 +37,13 @@ def row_matching(evidence: Evidence, labels: int | None = None) -> Iterator[Find
     lift = links / chance.clamp_min(1e-9)
     likeness = torch.minimum(lift, lift.T)
     distances = 1 / (1 + likeness)
-    tree = merge_distances(distances.cpu().numpy())
+    store = merge_distances(distances.cpu().numpy())
     notes = f"{percent(copies)} of rows have a copy under another code"
-    yield evidence.of_codes(title, tree.cut(labels or tree.jump()), knows="Q" if labels else "", notes=notes)
+    yield evidence.of_codes(title, store.cut(labels or store.jump()), knows="Q" if labels else "", notes=notes)
 
 
 def _links(evidence: Evidence, *, queries: int) -> tuple[Tensor, float]:
-    """How often rows of one code have their nearest neighbours in another, and the share of rows that have copies."""
+    """Count how often nearest neighbours link two codes; also return the share of rows with copies."""
     points, codes, owners = evidence.reduced(RAW), evidence.codes, evidence.owners
     count = len(evidence.numbers)
     links = torch.zeros(count * count, device=points.device, dtype=torch.float64)

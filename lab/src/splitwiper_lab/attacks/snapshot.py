@@ -1,7 +1,7 @@
 """Keep what the server holds now, so that what it erases later can still be attacked.
 
-A faithful server erases superseded shards; a curious one may not. A researcher who plays the curious one takes a
-snapshot before each change. The files are hard links where the disk allows it.
+A faithful server erases superseded shards; a curious one may not. To simulate a curious server, take a snapshot before
+each change. The files are hard links where the file system allows it.
 """
 
 from __future__ import annotations
@@ -10,48 +10,48 @@ import json
 from pathlib import Path
 
 from splitwiper.errors import FormatError, InputError, NotFoundError
-from splitwiper.store import ServerTree, files
+from splitwiper.store import ServerStore, files
 
 FORMAT = "splitwiper-snapshot"
 _LIST = "snapshot.json"
 
 
 def snapshot(run: Path, to: Path) -> int:
-    """Keep the shards a run's server holds now in a new folder, and return how many there are.
+    """Keep the shards that a run's server holds now in a new folder, and return their number.
 
     Notes:
-        Whatever is in a snapshot is not forgotten when the run forgets it: snapshots are for experiments alone.
+        Data in a snapshot is not forgotten when the run forgets it: use snapshots only for experiments.
 
     Raises:
         InputError: the folder exists.
-        NotFoundError: there is no run.
+        NotFoundError: the folder ``run`` does not hold a run.
     """
     if to.exists():
         raise InputError(f"{to} exists already; give a new folder for the snapshot.")
     if not (run / "server" / "server.db").exists():
         raise NotFoundError(f"there is no run in {run}: give the folder of one.")
-    tree = ServerTree(run / "server")
+    store = ServerStore(run / "server")
     try:
-        records, columns = tree.shards(), tree.columns()
+        records, columns = store.shards(), store.columns()
         files.make_folder(to)
         for record in records:
-            files.adopt(tree.root / "shards" / record.file, to / record.file)
+            files.adopt(store.root / "shards" / record.file, to / record.file)
     finally:
-        tree.book.close()
+        store.database.close()
     known = {
         "format": FORMAT,
         "columns": [[c.name, c.dtype, list(c.shape)] for c in columns],
         "shards": [[r.client, r.generation, r.file] for r in records],
     }
-    files.write_bytes(to / _LIST, json.dumps(known, indent=1).encode())  # last: a snapshot is whole or none
+    files.write_bytes(to / _LIST, json.dumps(known, indent=1).encode())  # last: it makes the snapshot valid
     return len(records)
 
 
 def kept_in(folder: Path) -> dict[tuple[str, int], Path]:
-    """The shards in a snapshot, by client and generation.
+    """Return the shards in a snapshot, by client and generation.
 
     Raises:
-        NotFoundError: it is no snapshot.
+        NotFoundError: the folder is not a snapshot.
         FormatError: its list cannot be read.
     """
     if not (folder / _LIST).exists():

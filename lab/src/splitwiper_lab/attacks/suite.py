@@ -1,4 +1,4 @@
-"""Every attack on one server's view, each timed and measured, the strongest first."""
+"""Run every attack on one server's view; time, score and sort the results, strongest first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splitwiper_lab.attacks.cells import merged_cells
 from splitwiper_lab.attacks.code_means import birch_means, kmeans_means, merged_means
 from splitwiper_lab.attacks.code_mixture import code_mixture
 from splitwiper_lab.attacks.evidence import Evidence
-from splitwiper_lab.attacks.finding import Finding, Result
+from splitwiper_lab.attacks.finding import AttackFinding, AttackResult
 from splitwiper_lab.attacks.generations import vanished_codes, vanished_rows
 from splitwiper_lab.attacks.measuring import labels_present, measure, true_rows
 from splitwiper_lab.attacks.own_model import confusion, feature_means, head_rows
@@ -26,13 +26,13 @@ from splitwiper_lab.attacks.row_matching import row_matching
 from splitwiper_lab.attacks.truth import Truth
 from splitwiper_lab.attacks.view import ServerView
 
-Attack = Callable[[Evidence], Iterator[Finding]]
+Attack = Callable[[Evidence], Iterator[AttackFinding]]
 Progress = Callable[[str, int, int], None]
 
 GUESS = "every row alike"
-"""What knowing nothing gives: all rows in one cluster."""
+"""The result of guessing: all rows in one cluster."""
 AS_SEEN = "codes taken for labels"
-"""What not being masked would give: every code a label of its own."""
+"""The result without masking: every code a label of its own."""
 _FEW = 20_000
 
 ON_CODES = (
@@ -58,22 +58,22 @@ def suite(
     aux: int = 10,
     pictures: Pictures | None = None,
     progress: Progress | None = None,
-) -> list[Result]:
-    """Run every attack. The truth scores them; of it, attacks are told only what their result says they know.
+) -> list[AttackResult]:
+    """Run every attack. The truth scores them; an attack gets only the part of it that its result's ``knows`` states.
 
     Args:
         view: what the server has.
-        truth: what is true.
-        device: where to compute.
+        truth: the true labels.
+        device: the device to compute on.
         quick: do less of everything.
-        seed: of everything random.
-        aux: rows per label that the attacker with a few known rows knows; 0 leaves that attacker out.
-        pictures: inputs, to have them rebuilt; None leaves that out.
-        progress: told of (what, attacks done, attacks in all).
+        seed: the seed of all randomness.
+        aux: rows per label that are known to the attack with a few known rows; 0 leaves that attack out.
+        pictures: inputs to reconstruct; None leaves that attack out.
+        progress: called with (activity, attacks done, total number of attacks).
     """
     evidence = Evidence(view, device=device, quick=quick, seed=seed)
     if len(evidence.index):
-        _ = evidence.rows  # shared by all: no attack's own time
+        _ = evidence.rows  # shared by all attacks, so not part of any attack's time
     attacks = _attacks(evidence, truth, aux, pictures)
     results = []
     with _threads(evidence):
@@ -89,7 +89,7 @@ def suite(
 
 @contextmanager
 def _threads(evidence: Evidence) -> Iterator[None]:
-    """One thread where rows are few: many small steps wait longer for a second one than they gain."""
+    """Use one thread if there are few rows: synchronising many small steps costs more than a second thread gains."""
     before = torch.get_num_threads()
     if len(evidence.index) <= _FEW:
         torch.set_num_threads(1)
@@ -100,7 +100,7 @@ def _threads(evidence: Evidence) -> Iterator[None]:
 
 
 def _attacks(evidence: Evidence, truth: Truth, aux: int, pictures: Pictures | None) -> list[Attack]:
-    """What to run, in order: what was told beyond a server's view is bound here, and nowhere else."""
+    """Return the attacks in order, with side information bound as arguments: it enters only here."""
     labels = labels_present(truth, evidence.view)
     out: list[Attack] = [baselines, equal_counts, vanished_codes, vanished_rows]
     for attack in ON_CODES:
@@ -116,12 +116,12 @@ def _attacks(evidence: Evidence, truth: Truth, aux: int, pictures: Pictures | No
     return out
 
 
-def baselines(evidence: Evidence) -> Iterator[Finding]:
-    """What an attack must beat: knowing nothing, and taking codes as they are seen."""
+def baselines(evidence: Evidence) -> Iterator[AttackFinding]:
+    """Yield what an attack must beat: guessing, and taking every code for a label."""
     every = frozenset(evidence.numbers)
-    yield Finding(GUESS, (every,) if every else None, notes="no attack: what knowing nothing gives")
+    yield AttackFinding(GUESS, (every,) if every else None, notes="no attack: what knowing nothing gives")
     alone = tuple(frozenset({code}) for code in evidence.numbers)
-    yield Finding(
+    yield AttackFinding(
         AS_SEEN,
         alone or None,
         labels_estimated=len(alone),

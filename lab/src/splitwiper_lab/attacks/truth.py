@@ -1,4 +1,4 @@
-"""What is true: used to score attacks, and never given to one."""
+"""The truth: used to score attacks, and never passed to one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Truth:
     Attributes:
         labels: the true labels.
         rows: per upload, the index of each row's true label; -1 for cover rows.
-        codes: the codes of each label, where no two labels share one; None where they do.
-        ids: per upload, a number for each row that stays its own from generation to generation. Needed only to score
-            which rows an attack says were forgotten.
+        codes: the codes of each label, or None if labels share codes.
+        ids: per upload, a number that identifies each row across generations. Needed only to score which rows an attack
+            claims were forgotten.
     """
 
     labels: tuple[Label, ...]
@@ -39,10 +39,10 @@ class Truth:
 
     @classmethod
     def of(cls, federation: Federation) -> Truth:
-        """The truth of a federation as it is now; take one before each change, and join them.
+        """Return the truth of a federation as it is now; take one before each change, and join them.
 
         Raises:
-            NotFoundError: a client has unfinished work, so the server holds other rows than the client.
+            NotFoundError: a client has unfinished work, so the server and the client hold different rows.
         """
         sent = dict(_sent(federation))
         labels = in_order(label for some in sent.values() for label in some.held)
@@ -66,7 +66,7 @@ class Truth:
         """Read a truth written by `save`.
 
         Raises:
-            FormatError: it is none.
+            FormatError: the file does not hold one.
         """
         try:
             with np.load(path, allow_pickle=False) as held:
@@ -80,7 +80,7 @@ class Truth:
             raise FormatError(f"{path} does not hold the truth about a snapshot ({problem}).") from problem
 
     def joined(self, *others: Truth) -> Truth:
-        """One truth of this and others, say of before and after an unlearning."""
+        """Join this truth with others, for example those from before and after an unlearning."""
         every = (self, *others)
         labels = in_order(label for truth in every for label in truth.labels)
         number = {label: at for at, label in enumerate(labels)}
@@ -90,7 +90,7 @@ class Truth:
 
 
 def _moved(table: Sequence[Label], rows: Array, number: Mapping[Label, int]) -> Array:
-    """Places in one table of labels as places in another; -1 stays -1."""
+    """Convert indices into one table of labels to indices into another; -1 stays -1."""
     return np.take(np.array([*(number[x] for x in table), -1], np.int64), rows)
 
 
@@ -99,7 +99,7 @@ def _joined_codes(every: tuple[Truth, ...], labels: tuple[Label, ...]) -> dict[L
     if any(codes is None for codes in known):
         return None
     if all(codes == _plain(truth.labels) for codes, truth in zip(known, every, strict=True)):
-        return _plain(labels)  # places in a table move when the table grows
+        return _plain(labels)  # indices change when the table grows
     return {label: codes for some in known for label, codes in (some or {}).items()}
 
 
@@ -108,21 +108,21 @@ def _plain(labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]]:
 
 
 def _codes(federation: Federation, labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]] | None:
-    """Which codes stand for which label, where a code stands for one."""
+    """Return the codes of each label; None if a code may stand for several labels."""
     masking = federation.config.client.masking
     if not masking.is_on:
         return _plain(labels)
-    book = federation.codebook()
-    return {label: book.of(label) for label in labels} if book is not None and masking.mode != "keyed" else None
+    codebook = federation.codebook()
+    return {label: codebook.of(label) for label in labels} if codebook is not None and masking.mode != "keyed" else None
 
 
 def inputs_of(federation: Federation) -> dict[Place, Array]:
-    """The first input of every row, in the order of the shards: to score reconstructions."""
+    """Return the first input of every row, in the order of the shards: to score reconstructions."""
     return {place: next(iter(some.inputs().values())) for place, some in _sent(federation)}
 
 
 def _sent(federation: Federation) -> Iterator[tuple[Place, Sending]]:
-    """Per upload that the server holds, what it is made of."""
+    """Yield, per upload that the server holds, the client's plan and rows that it was made from."""
     for client, generation, rows in federation.uploads():
         sending = federation.sent(client)
         if len(sending.plan) != rows:

@@ -1,6 +1,6 @@
 """What an honest-but-curious server has: every upload it ever received, and its own trained half.
 
-Nothing here comes from a client's folder. Labels are what the server sees: masked codes, or plain labels.
+Nothing here comes from a client's folder. Labels are as the server sees them: masked codes, or plain labels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from splitwiper.errors import NotFoundError
 from splitwiper.splitting import Halves, ServerHalf
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.wire import Column, Label, Shard, open_shard
 from splitwiper.wire.labels import in_order
 from splitwiper_lab.attacks.snapshot import kept_in
@@ -22,8 +22,8 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One upload the server received."""
+class SeenShard:
+    """One upload that the server received."""
 
     client: str
     generation: int
@@ -31,7 +31,7 @@ class Seen:
 
     @property
     def place(self) -> Place:
-        """Which upload it is."""
+        """The upload's (client, generation)."""
         return self.client, self.generation
 
 
@@ -41,14 +41,14 @@ class ServerView:
 
     Attributes:
         uploads: every upload, oldest first per client.
-        columns: what crosses the cut.
-        outputs: how many outputs the server's half has, or labels it has seen.
-        half: its trained half, ready to predict; None where there is none.
-        labels: what the outputs of the half stand for.
+        columns: the columns that cross the cut.
+        outputs: the number of outputs of the server's half, or of labels seen if there is no half.
+        half: the trained server half, ready to predict; None if there is none.
+        labels: the labels of the half's outputs.
         held: clients whose shard is still in the manifest; None for all.
     """
 
-    uploads: tuple[Seen, ...]
+    uploads: tuple[SeenShard, ...]
     columns: tuple[Column, ...]
     outputs: int
     half: ServerHalf | None = None
@@ -56,7 +56,7 @@ class ServerView:
     held: frozenset[str] | None = None
 
     @property
-    def present(self) -> tuple[Seen, ...]:
+    def present(self) -> tuple[SeenShard, ...]:
         """The last upload of each client that is still in the manifest."""
         last = {seen.client: seen for seen in self.uploads}
         return tuple(seen for name, seen in sorted(last.items()) if self.held is None or name in self.held)
@@ -68,35 +68,35 @@ class ServerView:
 
     @cached_property
     def numbers(self) -> dict[Label, int]:
-        """The code that each label in any upload stands for."""
+        """The code of each label in any upload."""
         return code_numbers(self.table)
 
     @classmethod
     def of(cls, server_folder: Path, halves: Halves, earlier: Sequence[Path] = ()) -> ServerView:
-        """Read a run's ``server/`` folder, and the snapshots taken of it before, oldest first.
+        """Read a run's ``server/`` folder, and earlier snapshots of it, oldest first.
 
         Raises:
-            NotFoundError: there is no server there, or a snapshot is none.
+            NotFoundError: the folder does not hold a server, or ``earlier`` has a folder that is not a snapshot.
         """
         if not (server_folder / "server.db").exists():
             raise NotFoundError(f"there is no server in {server_folder}: give the server/ folder of a run.")
-        tree = ServerTree(server_folder)
+        store = ServerStore(server_folder)
         try:
-            records, model = tree.shards(), tree.model()
+            records, model = store.shards(), store.model()
             found = {place: path for folder in earlier for place, path in kept_in(folder).items()}
-            found |= {(r.client, r.generation): tree.root / "shards" / r.file for r in records}
-            columns = tree.columns()
-            half = halves.server.loaded(tree.weights(model)) if model else None
+            found |= {(r.client, r.generation): store.root / "shards" / r.file for r in records}
+            columns = store.columns()
+            half = halves.server.loaded(store.weights(model)) if model else None
         finally:
-            tree.book.close()
-        uploads = tuple(Seen(*place, open_shard(path)) for place, path in sorted(found.items()))
+            store.database.close()
+        uploads = tuple(SeenShard(*place, open_shard(path)) for place, path in sorted(found.items()))
         labels = model.labels if model else ()
         outputs = len(labels) or len({label for seen in uploads for label in seen.shard.labels})
         return cls(uploads, columns, outputs, half, labels, frozenset(r.client for r in records))
 
 
 def code_numbers(labels: Iterable[Label]) -> dict[Label, int]:
-    """The code that a label stands for: its own number where all are masked, else its place in the table.
+    """Return the code of each label: its own number if all labels are masked, else its index in the table.
 
     >>> list(code_numbers([Label("", 7), Label("", 2)]).values()), list(code_numbers([Label("a", "x")]).values())
     ([2, 7], [0])

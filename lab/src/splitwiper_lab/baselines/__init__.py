@@ -1,18 +1,18 @@
 """The systems that SplitWiper is compared with, on the same data, networks and meters.
 
 ==================  =================================================================================================
-``vanilla``         split learning as it is usually meant; ``u_shaped`` keeps labels at clients; ``splitfed_v1`` and
+``vanilla``         conventional split learning; ``u_shaped`` keeps labels at clients; ``splitfed_v1`` and
                     ``splitfed_v2`` average client halves
 ``unlearning``      how these forget: retraining, fine-tuning, gradient ascent, distillation, incompetent teacher
 ``sisa``            sharded, isolated, sliced, aggregated training in one place, of the ``whole`` network
-``problem``         what every system gets; ``starting`` where client halves start from; ``network`` all parts of one
-``client``          what clients compute, ``server`` what the server does, ``party`` what both do; ``channel`` what
-                    passes between them; ``aggregation`` Φ; ``objectives`` what a batch is trained towards
-``framework``       settings and results; ``training`` epochs and averages; ``schedules`` who takes part in a batch
-``meters``          what it all costs
+``problem``         the input of every system; ``starting`` initial client halves; ``network`` all parts of a network
+``client``          the client's computation, ``server`` the server's, ``party`` what both share; ``channel`` messages
+                    between them; ``aggregation`` Φ; ``objectives`` the training objective of a batch
+``framework``       settings and results; ``training`` epochs and averages; ``schedules`` which clients join a batch
+``meters``          the costs
 ==================  =================================================================================================
 
-Defences of labels that are compared with SplitWiper+ belong here too, in a folder of their own beside ``unlearning``.
+Label defences that are compared with SplitWiper+ belong here too, in a folder next to ``unlearning``.
 """
 
 from splitwiper_lab.baselines.aggregation import Phi

@@ -1,4 +1,4 @@
-"""Φ: how the server makes one gradient of its weights from those of several clients (Section 2.1)."""
+"""Φ: how the server combines the gradients of several clients into one gradient of its weights (Section 2.1)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from splitwiper.errors import ConfigError, nearest
 Gradients = Sequence[Tensor]
 """One tensor per parameter of the server half."""
 Phi = Callable[[Sequence[Gradients], Sequence[int]], Gradients]
-"""From clients' gradients, and how many rows each stands for, to the one that is applied."""
+"""Maps the clients' gradients, and the number of rows behind each, to the gradient to apply."""
 
 
 def mean(rows: Sequence[int]) -> list[float]:
-    """Every client counts the same."""
+    """Weigh all clients equally."""
     return [1 / len(rows)] * len(rows)
 
 
 def by_rows(rows: Sequence[int]) -> list[float]:
-    """Every row counts the same.
+    """Weigh clients by their numbers of rows.
 
     >>> by_rows([30, 10])
     [0.75, 0.25]
@@ -29,11 +29,11 @@ def by_rows(rows: Sequence[int]) -> list[float]:
 
 
 WEIGHTS: dict[str, Callable[[Sequence[int]], list[float]]] = {"mean": mean, "rows": by_rows}
-"""Aggregations that weigh clients: one backward pass computes them."""
+"""Aggregations that only weigh clients: one backward pass computes them."""
 
 
 def weighing(aggregate: str | Phi) -> Callable[[Sequence[int]], list[float]] | None:
-    """The weights an aggregation gives to clients; None where it is a function of one's own.
+    """Return the function that weighs clients; None for a custom Φ.
 
     Raises:
         ConfigError: there is no such aggregation.

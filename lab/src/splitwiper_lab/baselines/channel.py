@@ -1,4 +1,4 @@
-"""Between clients and server: named tensors cross here, are counted, and nothing else passes from side to side."""
+"""The channel between clients and server: all named tensors cross it and are counted; nothing else is exchanged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from splitwiper_lab.baselines.meters import Meter
 
 Message = dict[str, Tensor]
 Tap = Callable[[str, str, Message], Message]
-"""Sees each message on its way, as (client, "up" or "down", tensors), and returns what arrives."""
+"""Receives each message in transit as (client, "up" or "down", tensors), and returns the tensors to deliver."""
 LABEL, GONE = "@label", "@gone"
-"""The rows' labels, and which of them are to be forgotten."""
+"""Message keys of the rows' labels, and of the mask of rows to forget."""
 _KINDS = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -33,30 +33,30 @@ _ORDER = ("I64", "F64", "F32", "I32", "BF16", "F16", "I16", "I8", "U8", "BOOL")
 
 
 class Channel:
-    """Counts what crosses, as the bytes of a safetensors message with the same tensors.
+    """Counts traffic, as the bytes of a safetensors message with the same tensors.
 
     Args:
-        meters: of the clients, by name.
-        tap: sees every message, and may replace it: say by what its bytes say.
+        meters: the clients' meters, by name.
+        tap: receives every message and may replace it, for example by a decoded copy of its bytes.
     """
 
     def __init__(self, meters: Mapping[str, Meter], tap: Tap | None = None) -> None:
         self._meters, self._tap = meters, tap
 
     def up(self, client: str, message: Message) -> Message:
-        """From a client to the server."""
+        """Send a message from a client to the server."""
         self._meters[client].up += size(message)
         return self._tap(client, "up", message) if self._tap else message
 
     def down(self, client: str, message: Message) -> Message:
-        """The server's answer to a client."""
+        """Send the server's answer to a client; this completes a round trip."""
         self._meters[client].down += size(message)
         self._meters[client].round_trips += 1
         return self._tap(client, "down", message) if self._tap else message
 
 
 def size(message: Mapping[str, Tensor]) -> int:
-    """Bytes of a safetensors message with these tensors.
+    """Return the bytes of a safetensors message with these tensors.
 
     >>> size({"x": torch.zeros(2, 3)})
     96
@@ -67,7 +67,7 @@ def size(message: Mapping[str, Tensor]) -> int:
 
 @lru_cache(maxsize=4096)
 def _header(entries: tuple[tuple[str, str, tuple[int, ...], int], ...]) -> int:
-    """Bytes of a safetensors header: tensors by type and name, padded to eight."""
+    """Return the bytes of a safetensors header: tensors sorted by type and name, padded to eight bytes."""
     order = sorted(entries, key=lambda e: (_ORDER.index(e[1]), e[0]))
     at, header = 0, {}
     for name, kind, shape, nbytes in order:

@@ -1,4 +1,4 @@
-"""A client of split training: its first layers, its head where it holds one, and its rows."""
+"""A client of split training: its first layers, its head if it holds one, and its rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from splitwiper_lab.baselines.channel import GONE, LABEL, Message
 from splitwiper_lab.baselines.meters import Meter
 from splitwiper_lab.baselines.network import Network
 from splitwiper_lab.baselines.objectives import Objective
-from splitwiper_lab.baselines.party import FEATURES, SHARE, TAUGHT, Party, Teachers, gradient_of, plain, wide
+from splitwiper_lab.baselines.party import FEATURES, SHARE, TAUGHT, Teachers, TrainingSide, gradient_of, plain, wide
 
 
-class Client(Party):
+class BaselineClient(TrainingSide):
     """A client's side of a batch."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Client(Party):
         self._gone = torch.empty(0)
 
     def send(self, parts: Parts, gone: Tensor) -> Message:
-        """The first message of a batch: what the stem computes, and labels where the server has the head."""
+        """Compute the first message of a batch: the stem's outputs, and labels if the server has the head."""
         self._codes, self._gone = parts[CODE] if self._objective.labels else None, gone
         with self.meter.work("forward", len(gone)), self._precision():
             inputs, whose = self._feed.decode(parts), f"client {self.name!r}"
@@ -55,7 +55,7 @@ class Client(Party):
         return message
 
     def _taught(self, teachers: Teachers, inputs: Mapping[str, Tensor], gone: Tensor, whose: str) -> Message:
-        """What the right teacher's stem makes of each row. It gets inputs of its own: it may change them."""
+        """Return the right teacher's stem outputs for each row. Its inputs are copies, as the stem may change them."""
         ask = partial(self._computed, whose=whose)
         with torch.no_grad():
             own = {name: tensor.clone() for name, tensor in inputs.items()}
@@ -67,7 +67,7 @@ class Client(Party):
         return {f"{TAUGHT}{name}": keep[name] for name in self._activations}
 
     def answer(self, reply: Message) -> tuple[Message, Tensor]:
-        """Where the head lies here: what the server needs to go on backwards, and the mean loss."""
+        """Compute, if this client holds the head, the gradient that the server continues from, and the mean loss."""
         features = reply[FEATURES].clone().requires_grad_(True)
         tail = self._tail or nn.Identity()
         with self.meter.work("answer", len(features)), self._precision():
@@ -85,7 +85,7 @@ class Client(Party):
             return kept
 
     def learn(self, reply: Message) -> None:
-        """The last message of a batch: go backwards through the stem, and update."""
+        """Process the last message of a batch: propagate gradients back through the stem, and update."""
         with self.meter.work("backward", len(self._gone)):
             names = [name for name in reply if self._sent[name].requires_grad]
             if names:

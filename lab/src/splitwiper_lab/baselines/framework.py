@@ -1,4 +1,4 @@
-"""What the split-learning frameworks have in common: their settings, and what training leaves behind."""
+"""What the split-learning frameworks share: their settings, and the result of training."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from splitwiper_lab.baselines.meters import Cost
 from splitwiper_lab.baselines.network import Network, build
 from splitwiper_lab.baselines.problem import Problem
 from splitwiper_lab.baselines.schedules import SCHEDULES, Portion
-from splitwiper_lab.baselines.server import Server
+from splitwiper_lab.baselines.server import BaselineServer
 from splitwiper_lab.baselines.starting import STARTS, Start, starts
 from splitwiper_lab.baselines.training import Turn, Work
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained network, and what it took.
+    """A trained network, and its costs.
 
     Attributes:
         network: all its parts.
-        problem: the rows it stands for.
-        framework: how it was trained.
-        starts: the client halves it started from.
-        spent: by client. Pre-training is not in it.
-        preparing: what pre-training took each client.
-        server: what the server spent.
-        took_part: clients that had to work, or to be asked.
+        problem: the rows it was trained on.
+        framework: the framework that trained it.
+        starts: the client halves that training started from.
+        spent: costs by client, without pre-training.
+        preparing: each client's pre-training costs.
+        server: the server's costs.
+        took_part: clients that had to compute or be contacted.
         losses: the mean loss of each epoch.
-        exact: whether this is what training on the rows alone gives, bit for bit.
+        exact: whether the result equals training on these rows only, bit for bit.
     """
 
     network: Network
@@ -60,10 +60,10 @@ class Framework(ABC):
     Attributes:
         schedule: ``interleaved``: every batch has rows of every client; ``turns``: one client's batches after
             another's.
-        aggregate: Φ over clients' gradients: ``rows``, ``mean``, or a function of one's own, ``phi(gradients, rows)``,
-            from a list of gradients for each client, and how many rows each stands for, to the list that is applied.
+        aggregate: Φ over clients' gradients: ``rows``, ``mean``, or a custom function, ``phi(gradients, rows)``, from a
+            list of gradients for each client, and the number of rows behind each, to the list to apply.
         synchronise: average the client halves after each epoch, weighted by rows.
-        fresh: start all optimisers afresh after each epoch; else momentum is kept, also across visits and averages.
+        fresh: reset all optimisers after each epoch; otherwise momentum is kept, also across visits and averages.
         start: ``pretrained`` as SplitWiper's clients do it, or ``scratch``.
     """
 
@@ -75,13 +75,13 @@ class Framework(ABC):
 
     name: ClassVar[str]
     tails: ClassVar[bool] = False
-    """Clients hold the head."""
+    """Whether clients hold the head."""
     copies: ClassVar[bool] = False
-    """The server has a copy of its part for each client, and averages them after each epoch."""
+    """Whether the server has a copy of its part for each client, and averages the copies after each epoch."""
     averages: ClassVar[bool] = False
-    """Client halves must be averaged: without that it would be another framework."""
+    """Whether client halves must be averaged: without that, it would be another framework."""
     wanders: ClassVar[bool] = False
-    """The order of visits is drawn anew for each epoch."""
+    """The order of visits is drawn again for each epoch."""
 
     def __post_init__(self) -> None:
         choice(self, "schedule", SCHEDULES)
@@ -94,8 +94,8 @@ class Framework(ABC):
             raise ConfigError("SplitFed averages client halves; without synchronisation it is vanilla split learning.")
 
     @abstractmethod
-    def exchange(self, server: Server, turn: Turn, channel: Channel) -> Tensor:
-        """One batch: messages there and back. Returns the sum of the rows' losses."""
+    def exchange(self, server: BaselineServer, turn: Turn, channel: Channel) -> Tensor:
+        """Train on one batch, with all its messages; return the sum of the rows' losses."""
 
     def learn(
         self,
@@ -110,13 +110,13 @@ class Framework(ABC):
 
         Args:
             problem: rows, network and settings: M epochs with the server's recipe, for both sides.
-            known: starts of an earlier training, to be taken over where rows are the same.
-            tap: sees every message.
-            on_epoch: told of progress.
-            watch: sees the network after each epoch.
+            known: starts of an earlier training, reused for clients whose rows are the same.
+            tap: receives every message.
+            on_epoch: called after each epoch, with its number, the number of epochs, and the loss.
+            watch: called with the network after each epoch.
 
         Raises:
-            ConfigError: client halves are to be averaged, and differ.
+            ConfigError: client halves are to be averaged but differ in shape.
             TrainingError: the loss stopped being finite, or a batch could not be computed.
         """
         self._check(problem)

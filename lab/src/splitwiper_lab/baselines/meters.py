@@ -1,4 +1,4 @@
-"""What a party spends: seconds, operations, bytes, round trips, storage. One meter for every system."""
+"""What a party spends: seconds, operations, bytes, round trips, storage. The same meter for every system."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 BANDWIDTH = 100e6
-"""Bits per second of a client's line, as in the paper (Section 5.1)."""
+"""Bits per second of a client's connection, as in the paper (Section 5.1)."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a party spent.
+    """The costs of a party.
 
     Attributes:
-        seconds: of computing.
-        flops: floating-point operations of computing.
-        bytes_up: from client to server.
-        bytes_down: from server to client.
-        round_trips: times a client waited for the server's answer.
+        seconds: computing time.
+        flops: floating-point operations.
+        bytes_up: bytes from client to server.
+        bytes_down: bytes from server to client.
+        round_trips: how often a client waited for the server's answer.
         storage: bytes kept for later, weights included.
-        handling: seconds of everything else: reading, writing and hashing files. Systems without files have none.
+        handling: seconds of everything else: reading, writing and hashing files; 0 for systems without files.
     """
 
     seconds: float = 0.0
@@ -53,7 +53,7 @@ class Cost:
         return self.bytes_up + self.bytes_down
 
     def transmission(self, bandwidth: float = BANDWIDTH) -> float:
-        """Seconds its bytes take on a line of that many bits per second, one way after the other.
+        """Return the seconds that all bytes take at ``bandwidth`` bits per second, up and down one after the other.
 
         >>> Cost(bytes_up=12_500_000).transmission()
         1.0
@@ -62,7 +62,7 @@ class Cost:
 
 
 class Meter:
-    """Adds up what one party spends. Operations are counted in the first batch of each kind, and scaled by rows."""
+    """Adds up the costs of one party. Operations are counted in the first batch of each kind and scaled by rows."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,7 +74,7 @@ class Meter:
 
     @contextmanager
     def work(self, kind: str, rows: int) -> Iterator[None]:
-        """Time a piece of work on so many rows, and count its operations."""
+        """Time a piece of work on ``rows`` rows, and count its operations."""
         if kind in self._per_row:
             with self._timed():
                 yield
@@ -93,7 +93,7 @@ class Meter:
             finally:
                 self._seconds += time.perf_counter() - start
             return
-        # the GPU's own clock: nobody waits for it, and what others queued before is not counted
+        # the GPU's own clock: no synchronisation, and work queued earlier by others is not counted
         start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start_event.record()
         yield
@@ -101,12 +101,12 @@ class Meter:
         self._running.append((start_event, end_event))
 
     def settle(self) -> None:
-        """Read the GPU's clocks; all work under way must be done."""
+        """Read the GPU timers; all work in progress must have finished."""
         self._seconds += sum(start.elapsed_time(end) for start, end in self._running) / 1000
         self._running.clear()
 
     def cost(self, *, storage: int = 0) -> Cost:
-        """All of it so far."""
+        """Return all costs so far."""
         if self._running:
             torch.cuda.synchronize(self._device)
             self.settle()

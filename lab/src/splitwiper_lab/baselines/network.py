@@ -1,4 +1,4 @@
-"""A split network with all its parts: who holds what, and what it answers."""
+"""A split network with all its parts, by the party that holds them, and its predictions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from splitwiper_lab.baselines.starting import Start
 
 _BATCH = 512
 _CLOSE = 1e-4
-"""How far outputs may lie from each other that are the same but for rounding."""
+"""The tolerance for outputs that may differ only by rounding."""
 
 
 @dataclass(frozen=True)
-class Form:
-    """How a client's rows are given to its half."""
+class RowForm:
+    """How a client's rows are passed to its half."""
 
     call: str
     columns: tuple[Column, ...]
@@ -44,16 +44,16 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Parts by client name.
+    """The parts of a split network, by client name.
 
     Attributes:
-        stems: what each client holds before the cut.
-        halves: what the server holds for it: one module for all, or a copy for each.
-        tails: what each client holds behind the server's part; empty where the server has the head.
-        labels: what the outputs stand for.
-        tasks: of each client.
-        forms: what each client's inputs look like.
-        device: where all parts are.
+        stems: each client's part before the cut.
+        halves: the server's part for each client: one module for all, or a copy for each.
+        tails: each client's part behind the server's; empty if the server has the head.
+        labels: the labels of the outputs.
+        tasks: the task of each client.
+        forms: the format of each client's inputs.
+        device: the device of all parts.
         threads: as in `Recipe.threads`.
         numerics: as in `Recipe.numerics`.
     """
@@ -63,15 +63,15 @@ class Network:
     tails: dict[str, nn.Linear]
     labels: dict[str, tuple[Label, ...]]
     tasks: dict[str, str]
-    forms: dict[str, Form]
+    forms: dict[str, RowForm]
     device: torch.device
     threads: int = 0
     numerics: str = "native"
 
     def copied(self, *, without: str | None = None) -> Network:
-        """A copy that shares nothing with it; without a client that leaves."""
+        """Return a copy that shares nothing with the original; ``without`` leaves out one client."""
         names = [name for name in self.stems if name != without]
-        memo: dict[int, Any] = {}  # a half that serves all stays one
+        memo: dict[int, Any] = {}  # a half shared by all clients stays shared
         return Network(
             {name: copy.deepcopy(self.stems[name]) for name in names},
             {name: copy.deepcopy(self.halves[name], memo) for name in names},
@@ -85,33 +85,33 @@ class Network:
         )
 
     def train(self) -> None:
-        """Have all parts behave as in training: predictions leave them as they are when they are used."""
+        """Switch all parts to training mode; predictions leave the parts that they use in evaluation mode."""
         for part in (*self.stems.values(), *self.halves.values(), *self.tails.values()):
             part.train()
 
     def logits(self, client: str, inputs: Mapping[str, Tensor]) -> Tensor:
-        """A client's outputs, the whole way through."""
+        """Return a client's outputs, computed through all parts."""
         features: Tensor = self.halves[client].logits(self.stems[client](inputs))
         return self.tails[client](features) if client in self.tails else features
 
     def posteriors(self, client: str, inputs: Any) -> Array:
-        """The probabilities of a client's labels for new inputs.
+        """Return the probabilities of a client's labels for new inputs.
 
         Raises:
-            NotFoundError: it has no part of the network.
+            NotFoundError: the client has no part of the network.
         """
         found = [torch.softmax(logits.double(), dim=1).float().cpu() for logits in self._batches(client, inputs)]
         return torch.cat(found).numpy()
 
     def predict(self, client: str, inputs: Any) -> list[Label]:
-        """The most probable label of the client's own task, for each row."""
+        """Return the most probable label of the client's own task, for each row."""
         chances = self.posteriors(client, inputs)
         labels, task = self.labels[client], self.tasks[client]
         own = [code for code, label in enumerate(labels) if label.task == task]
         return [labels[own[code]] for code in chances[:, own].argmax(axis=1)]
 
     def evaluate(self, tests: Mapping[str, Data]) -> Evaluation:
-        """Each client's network on its own test rows.
+        """Evaluate each client's network on its own test rows.
 
         Raises:
             NotFoundError: a client has no part of the network.
@@ -150,18 +150,18 @@ def build(
     purpose: str = "head",
     labels: Mapping[str, tuple[Label, ...]] | None = None,
 ) -> Network:
-    """A network at its start.
+    """Build a network at its start.
 
     Args:
         problem: rows, network and settings.
         made: the client halves.
         tails: clients hold the output layer, each for its own labels.
         copies: the server has a copy of its part for each client.
-        purpose: names the streams that heads are drawn from.
-        labels: what outputs stand for, by client; the labels that are held unless given.
+        purpose: the name of the random streams that heads are drawn from.
+        labels: the labels of the outputs, by client; by default the labels that clients hold.
 
     Raises:
-        DataError: the output layer is to lie with clients, and something comes after it.
+        DataError: clients should hold the output layer, but something comes after it.
     """
     config, template = problem.config, problem.halves.server
     device = pick_device(config.server.device)
@@ -192,7 +192,7 @@ def build(
         heads,
         outputs,
         {name: one.labels[0].task for name, one in problem.clients.items()},
-        {name: Form(one.call, one.columns, one.features) for name, one in problem.clients.items()},
+        {name: RowForm(one.call, one.columns, one.features) for name, one in problem.clients.items()},
         device,
         config.server.threads,
         config.server.numerics,
@@ -200,7 +200,7 @@ def build(
 
 
 def _check_last(half: ServerHalf, stem: Embedder, held: Holding) -> None:
-    """The head must be the last thing a network does, or it cannot lie with clients."""
+    """Refuse a network whose head is not its last step: clients could not hold the head."""
     inputs, _ = held.cache(held.labels).batch(np.arange(1))
     with torch.no_grad():
         sent = stem.cpu().eval()(inputs)

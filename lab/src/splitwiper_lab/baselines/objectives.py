@@ -1,4 +1,4 @@
-"""What a batch is trained towards: the loss of one client's rows, whoever computes it."""
+"""Training objectives of a batch: the loss of one client's rows, whichever party computes it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor
 from torch.nn import functional
 
 Loss = Callable[[Tensor, Tensor | None, Tensor, Tensor | None], Tensor]
-"""From outputs, labels, which rows are to be forgotten, and what teachers say, to the mean loss."""
+"""Maps outputs, labels, the mask of rows to forget, and teachers' outputs to the mean loss."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss, and what it needs to know of rows.
+    """A loss, and what it needs to know about rows.
 
     Attributes:
-        loss: computed per client and batch.
-        labels: whether it looks at labels.
-        marks: whether it looks at which rows are to be forgotten.
+        loss: the loss of a client's rows in a batch.
+        labels: whether the loss uses labels.
+        marks: whether the loss uses the mask of rows to forget.
     """
 
     loss: Loss
@@ -32,11 +32,11 @@ def _cross_entropy(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: T
 
 
 def needed(tensor: Tensor | None) -> Tensor:
-    """What an objective asked for, and therefore has."""
+    """Return a tensor that the objective has requested, and is therefore present."""
     if tensor is None:
         raise TypeError("an objective looks at what it did not ask for.")
     return tensor
 
 
 LEARN = Objective(_cross_entropy)
-"""To predict labels."""
+"""Learn to predict labels."""

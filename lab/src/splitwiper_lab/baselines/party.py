@@ -1,7 +1,7 @@
-"""What both sides of split training have in common: modules that train together, and how.
+"""What both sides of split training share: modules that train together, and their optimiser.
 
-The sides share no tensor and no graph: all that passes is messages. Maps have channels innermost on a GPU, unless a
-module insists on their order, and layers compute in half precision there if the recipe says so; what crosses is in the
+The sides share no tensor and no graph; they exchange only messages. On a GPU, maps are in channels-last layout unless a
+module requires the other, and layers compute in half precision if the recipe says so; what crosses the cut has the
 cut's own type.
 """
 
@@ -21,21 +21,21 @@ from splitwiper_lab.baselines.meters import Meter
 from splitwiper_lab.baselines.network import Network
 
 FEATURES, TAUGHT, SHARE = "features", "taught/", "@share"
-"""What the server's part gives where clients hold the head, what comes before the names of teachers' tensors, and a
+"""Message keys: the output of the server's part where clients hold the head, the prefix of teachers' tensors, and a
 client's weight in the objective."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Teachers:
-    """Networks that are not trained: one says what to keep on rows that stay, one what to become on those that go."""
+    """Networks that are not trained: the preserver teaches rows that stay, the destroyer rows to forget."""
 
     preserver: Network
     destroyer: Network
 
 
-class Party:
-    """Modules of one side, with their optimiser and meter."""
+class TrainingSide:
+    """The modules of one side, with their optimiser and meter."""
 
     def __init__(self, parts: Sequence[nn.Module], recipe: Recipe, device: torch.device, meter: Meter) -> None:
         self._recipe, self._device, self.meter = recipe, device, meter
@@ -44,12 +44,12 @@ class Party:
         self._parts.to(memory_format=self._layout)  # type: ignore[call-overload]
         self._rate = torch.zeros((), device=device) if device.type == "cuda" else None
         self._optimizer: torch.optim.Optimizer | None = None
-        if any(p.requires_grad for p in self._parts.parameters()):  # a part may have nothing to train
+        if any(p.requires_grad for p in self._parts.parameters()):  # a part may have no trainable parameters
             self._optimizer = make_optimizer(self._parts, recipe, rate=self._rate)
-            self._optimizer._warned_capturable_if_run_uncaptured = True  # eager steps are meant
+            self._optimizer._warned_capturable_if_run_uncaptured = True  # eager steps are intended
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate from now on."""
+        """Set the learning rate for the following steps."""
         if self._rate is not None:
             self._rate.fill_(rate)
         elif self._optimizer is not None:
@@ -57,7 +57,7 @@ class Party:
                 group["lr"] = rate
 
     def start_afresh(self) -> None:
-        """Forget momentum, and whatever else the optimiser keeps."""
+        """Reset momentum and all other state of the optimiser."""
         if self._optimizer is not None:
             self._optimizer.state.clear()
 
@@ -66,10 +66,10 @@ class Party:
         return torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False)
 
     def _computed(self, run: Callable[[dict[str, Tensor]], _T], tensors: Mapping[str, Tensor], whose: str) -> _T:
-        """What a module makes of tensors; in the other layout, if it insists on that.
+        """Run a module on tensors; if it fails with this memory layout, retry with the other.
 
         Raises:
-            TrainingError: it cannot take this batch.
+            TrainingError: the module cannot process this batch.
         """
         rows = len(next(iter(tensors.values())))
         try:
@@ -100,15 +100,15 @@ def _advice(said: str) -> str:
 
 
 def plain(tensor: Tensor) -> Tensor:
-    """A tensor as it crosses: without a history, floats as wide as the cut's own."""
+    """Return a tensor as it crosses the cut: without history, floats in full precision."""
     return wide(tensor.detach())
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """A tensor in full precision."""
+    """Return a tensor in full precision."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 def gradient_of(tensor: Tensor) -> Tensor:
-    """What a backward pass left at a tensor; zeros where it did not get there."""
+    """Return the gradient that a backward pass left at a tensor; zeros if it did not reach the tensor."""
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad

@@ -1,4 +1,4 @@
-"""What every system of a comparison gets: the network, first weights, settings, and each client's rows in memory."""
+"""The input of every system in a comparison: the network, first weights, settings, and clients' rows in memory."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ from splitwiper_lab.workloads import Workload
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """One client's rows, in the canonical order that SplitWiper gives them: by HMAC, each row once."""
+    """One client's rows, in SplitWiper's canonical order: by HMAC, each row once."""
 
     name: str
     call: str
-    """How the network takes the inputs, see `splitwiper.data.rows.Rows`."""
+    """How the network is called with the inputs, see `splitwiper.data.rows.Rows`."""
     columns: tuple[Column, ...]
     features: ColumnNames
     """The names of the columns of tables among the inputs."""
     shard: Shard = field(repr=False)
     given: Array = field(repr=False)
-    """Where each row of the data as it was given lies now; -1 for those that are gone."""
+    """The present index of each row of the original data; -1 for rows that are gone."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The inputs, in the order the network takes them."""
+        """The names of the inputs, in the network's order."""
         return tuple(c.name for c in self.columns)
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels some row has."""
+        """The labels that occur among the rows."""
         return self.shard.labels
 
     def __len__(self) -> int:
         return self.shard.rows
 
     def cache(self, labels: Sequence[Label]) -> Cache:
-        """The rows as a training loop takes them, labels numbered as given."""
+        """Return the rows as a cache for training, with labels numbered in the given order."""
         return Cache([self.shard], labels, names=self.names)
 
     def kept(self, keep: Array) -> Holding:
-        """The rows that a mask keeps; their order stays."""
+        """Return the rows that a mask keeps, in the same order."""
         shard = self.shard
         present = np.unique(shard.codes[keep])
         renumbered = np.zeros(len(shard.labels), np.int32)
@@ -78,7 +78,7 @@ class Holding:
 
 
 def holding(name: str, rows: Rows, *, key: bytes) -> Holding:
-    """Rows in canonical order. Rows with the same inputs and label are one row, as they are for SplitWiper."""
+    """Put rows in canonical order. Rows with the same inputs and label count as one, as they do for SplitWiper."""
     macs = np.frombuffer(b"".join(row_macs(rows, key)), np.uint8).reshape(-1, 32)
     order = sort_order(macs)
     fresh = np.ones(len(order), bool)
@@ -96,7 +96,7 @@ def holding(name: str, rows: Rows, *, key: bytes) -> Holding:
 
 @dataclass(frozen=True, eq=False)
 class Forgetting:
-    """What one client wants forgotten."""
+    """One client's request to forget rows."""
 
     client: str
     level: Level
@@ -105,13 +105,13 @@ class Forgetting:
 
     @property
     def rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return int(self.gone.sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Clients with rows, a network cut in two, and settings: what a system is trained on."""
+    """Clients with rows, a split network, and settings: what a system is trained on."""
 
     halves: Halves
     config: Config
@@ -121,16 +121,16 @@ class Problem:
     def of(
         cls, halves: Halves, config: Config, data: Mapping[str, Data], *, tasks: Mapping[str, str] | None = None
     ) -> Problem:
-        """Bring each client's data into the form all systems train on.
+        """Convert each client's data to the form that all systems train on.
 
         Args:
             halves: the network.
-            config: settings; a client's key, which orders its rows, comes from the seed.
-            data: by client, as `Federation.learn` takes it.
-            tasks: the task of each client that has one of its own.
+            config: settings; a client's key, which orders its rows, is derived from the seed.
+            data: by client, in the form that `Federation.learn` accepts.
+            tasks: the tasks of clients that have their own.
 
         Raises:
-            DataError: nobody has data, or some cannot be learned from.
+            DataError: no client has data, or some data cannot be learned from.
         """
         if not data:
             raise DataError("there are no clients; give data by client name.")
@@ -146,12 +146,12 @@ class Problem:
 
     @classmethod
     def of_workload(cls, work: Workload) -> Problem:
-        """A workload's training rows."""
+        """Return the problem of a workload's training rows."""
         return cls.of(build_halves(work.config), work.config, work.train, tasks=work.tasks)
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """Every label some client holds."""
+        """Every label that some client holds."""
         return in_order(label for held in self.clients.values() for label in held.labels)
 
     def choose(
@@ -162,10 +162,10 @@ class Problem:
         samples: Sequence[int] | Array | None = None,
         everything: bool = False,
     ) -> Forgetting:
-        """Rows to forget: of some classes, at some places in the client's data as it was given, or all.
+        """Choose rows to forget: by class, by index into the client's original data, or all.
 
         Raises:
-            RequestError: there is no such client, class or row, or not exactly one of the three is asked for.
+            RequestError: there is no such client, class or row, or not exactly one of the three is given.
         """
         if client not in self.clients:
             hint = nearest(client, self.clients) or f" Clients are {', '.join(self.clients)}."
@@ -187,7 +187,7 @@ class Problem:
         return Forgetting(client, "class", np.isin(held.shard.codes, [known[name] for name in classes]))
 
     def without(self, forgetting: Forgetting) -> Problem:
-        """What is left. A client without rows is no client any more.
+        """Return the problem without the rows to forget. A client without rows is removed.
 
         Raises:
             RequestError: the request is not about these rows, or nothing is left.
@@ -207,7 +207,7 @@ class Problem:
 
 
 def _at(held: Holding, chosen: Sequence[int] | Array) -> Array:
-    """A mask over a client's rows from places in its data."""
+    """Convert indices into a client's data to a mask over its rows."""
     samples = np.asarray(chosen).reshape(-1)
     if not len(samples):
         raise RequestError("samples=[] names no row.")

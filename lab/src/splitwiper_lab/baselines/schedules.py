@@ -1,4 +1,4 @@
-"""Who takes part in which batch: clients visited in turn, or interleaved."""
+"""Which clients take part in which batch: one client after another, or interleaved."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from splitwiper.wire.columns import Array
 
 SCHEDULES = ("interleaved", "turns")
 Batch = dict[str, Array]
-"""The rows of each client that takes part."""
+"""The rows of each client that takes part in a batch."""
 
 
 @dataclass(frozen=True)
 class Portion:
-    """The rows of one client that a training looks at: those that stay, and those to be forgotten."""
+    """The rows of one client that a training uses: those that stay, and those to forget."""
 
     kept: Array
     gone: Array
@@ -27,7 +27,7 @@ class Portion:
 
 
 def interleaved(portions: Mapping[str, Portion], batch: int) -> list[Batch]:
-    """Every client takes part in every batch, with the same share of its rows; one with few rows in the first ones.
+    """Divide every client's rows evenly among all batches; a client with few rows takes part in the first ones only.
 
     >>> few = Portion(np.arange(2), np.arange(0))
     >>> [{name: rows.tolist() for name, rows in b.items()} for b in interleaved({"a": few, "b": few}, 2)]
@@ -39,7 +39,7 @@ def interleaved(portions: Mapping[str, Portion], batch: int) -> list[Batch]:
 
 
 def in_turn(portions: Mapping[str, Portion], batch: int, order: Sequence[str]) -> list[Batch]:
-    """All batches of the first client, then all of the next."""
+    """Make all batches of the first client, then all of the next."""
     return [
         {name: part}
         for name in order
@@ -49,6 +49,6 @@ def in_turn(portions: Mapping[str, Portion], batch: int, order: Sequence[str]) -
 
 
 def _parts(portion: Portion, count: int) -> list[Array]:
-    """Equal parts, give or take a row; what stays and what goes is spread over all of them."""
+    """Split rows into parts of equal size, up to a row; rows that stay and rows to forget are spread over all parts."""
     kept, gone = (np.array_split(rows, count) for rows in (portion.kept, portion.gone))
     return [np.concatenate(pair) for pair in zip(kept, gone, strict=True)]

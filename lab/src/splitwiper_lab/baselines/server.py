@@ -14,22 +14,22 @@ from splitwiper_lab.baselines.aggregation import Phi, by_rows, weighing
 from splitwiper_lab.baselines.channel import GONE, LABEL, Message
 from splitwiper_lab.baselines.meters import Meter
 from splitwiper_lab.baselines.objectives import Objective
-from splitwiper_lab.baselines.party import FEATURES, SHARE, TAUGHT, Party, gradient_of, plain, wide
+from splitwiper_lab.baselines.party import FEATURES, SHARE, TAUGHT, TrainingSide, gradient_of, plain, wide
 
 
-class Server(Party):
+class BaselineServer(TrainingSide):
     """The server's side of a batch.
 
     Args:
-        half: the module.
-        recipe: how it is trained.
-        objective: towards what, where the head lies here.
+        half: the server's part of the network.
+        recipe: the training settings.
+        objective: the training objective, if the server holds the head.
         aggregate: Φ, by name or a function.
-        averaged: client halves are averaged later: each is told the gradient of its own mean loss, so that their
-            average moves as one half for all rows would. Else all are told the gradient of the joint objective.
-        device: where.
-        meter: of the server.
-        teachers: the server's parts of teachers, to preserve by and to destroy by.
+        averaged: whether client halves are averaged later. If so, each client gets the gradient of its own mean loss,
+            so that the average moves as a single half for all rows would; else that of the joint objective.
+        device: the device of the half.
+        meter: the server's meter.
+        teachers: the server's parts of the preserver and the destroyer.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Server(Party):
         self._outputs = torch.empty(0)
 
     def train(self, received: Mapping[str, Message]) -> tuple[dict[str, Message], Tensor]:
-        """One batch of each client that sent one, where the head lies here: replies, and the sum of rows' losses."""
+        """Train on one batch of each sending client, with the head here; return replies and the sum of rows' losses."""
         with self.meter.work("train", _count(received)), self._precision():
             outputs = self._forward(received)
             taught = self._taught(received)
@@ -68,7 +68,7 @@ class Server(Party):
             return self._backward(losses), total
 
     def features(self, received: Mapping[str, Message]) -> dict[str, Message]:
-        """The same, where clients hold the head: what the server's part computes."""
+        """Compute the output of the server's part, where clients hold the head, and return it as replies."""
         with self.meter.work("forward", _count(received)), self._precision():
             self._outputs = self._forward(received)
             taught = self._taught(received)
@@ -81,13 +81,15 @@ class Server(Party):
         return replies
 
     def backward(self, received: Mapping[str, Message]) -> dict[str, Message]:
-        """From the gradients of features, which clients sent, to those of what they sent first."""
+        """Update from clients' gradients of features; return the gradients of the activations they sent first."""
         with self.meter.work("backward", sum(self._rows)):
+            # each scalar's derivative in `mine` is the received gradient, which the client scaled by its share;
+            # divide by the share here, since _backward multiplies by it again
             parts = zip(self._names, self._outputs.split(self._rows), self._shares(), strict=True)
             return self._backward([(mine * received[name][FEATURES]).sum() / share for name, mine, share in parts])
 
     def _forward(self, received: Mapping[str, Message]) -> Tensor:
-        """All clients' rows as one batch: batch norm sees what a model trained in one place would see."""
+        """Process all clients' rows as one batch, so that batch norm sees what central training would show it."""
         self._names = list(received)
         self._rows = [len(next(iter(message.values()))) for message in received.values()]
 
@@ -104,7 +106,7 @@ class Server(Party):
         return self._computed(run, joined, f"the server, from {', '.join(self._names)},")
 
     def _taught(self, received: Mapping[str, Message]) -> dict[str, Tensor]:
-        """What teachers make of the rows: activations of their own, everything else as it was received."""
+        """Return the teachers' outputs: from their own activations, and everything else as it was received."""
         if self._teachers is None:
             return {}
         preserver, destroyer = self._teachers
@@ -123,7 +125,7 @@ class Server(Party):
         return dict(zip(self._names, out.split(self._rows), strict=True))
 
     def _backward(self, scalars: Sequence[Tensor]) -> dict[str, Message]:
-        """Update by Φ of the clients' gradients, and tell each client the gradient of what it sent."""
+        """Update by Φ of the clients' gradients, and return to each client the gradient of its message."""
         leaves = {name: tensor for name, tensor in self._received.items() if tensor.requires_grad}
         shares = self._shares()
         if self._weights is not None:
@@ -135,16 +137,17 @@ class Server(Party):
         for name, leaf in leaves.items():
             parts = gradient_of(leaf).split(self._rows)
             for client, part, share in zip(self._names, parts, shares, strict=True):
+                # without its share, the gradient is that of the client's own mean loss
                 replies[client][name] = part / share if self._averaged else part
         self._received, self._outputs = {}, torch.empty(0)
         return replies
 
     def _shares(self) -> list[float]:
-        """Each client's weight in the objective: as Φ weighs it, or by rows where Φ is a function of one's own."""
+        """Return each client's weight in the objective: given by Φ, or by rows if Φ is a custom function."""
         return (self._weights or by_rows)(self._rows)
 
     def _backward_by_client(self, scalars: Sequence[Tensor], shares: Sequence[float], leaves: Sequence[Tensor]) -> None:
-        """Φ of one's own: a backward pass for each client. What clients are told is weighed by rows."""
+        """Run one backward pass per client for a custom Φ; gradients returned to clients are weighed by rows."""
         found: list[list[Tensor]] = []
         told = [torch.zeros_like(leaf) for leaf in leaves]
         for place, (scalar, share) in enumerate(zip(scalars, shares, strict=True)):

@@ -1,17 +1,17 @@
 """SISA (Bourtoule et al., S&P 2021): Sharded, Isolated, Sliced, Aggregated training, with all rows in one place.
 
-The reference for what exact unlearning costs where rows may be pooled, which split learning does without.
+The reference for the cost of exact unlearning where rows may be pooled, which split learning avoids.
 
-* **Sharded.** A row lies in one shard and one slice. Both follow from its content and the seed alone, so that
+* **Sharded.** A row belongs to one shard and one slice. Both follow from its content and the seed only, so that
   forgetting moves no other row.
-* **Isolated.** Each shard has a model of its own, a *constituent*: the unsplit network, from the same first weights.
-* **Sliced.** Stage i trains on slices 0…i from where the stage before ended, as `splitwiper.client.pretrain` does, and
-  its end is a checkpoint. The optimiser starts afresh at each stage, labels seen for the first time get new outputs,
-  and inputs are standardised, where they are, by the rows seen so far.
-* **Aggregated.** The constituents' answers become one by vote, or by the mean of their probabilities.
+* **Isolated.** Each shard has its own model, a *constituent*: the unsplit network, from the same first weights.
+* **Sliced.** Stage i trains on slices 0…i from where the previous stage ended, as `splitwiper.client.pretrain` does,
+  and ends in a checkpoint. The optimiser is reset at each stage, labels seen for the first time get new outputs, and
+  inputs are standardised, where that is enabled, by the rows seen so far.
+* **Aggregated.** The constituents' answers are combined by vote, or by the mean of their probabilities.
 
-A constituent is a pure function of (its rows, settings, seed, first weights). Forgetting goes back to the last
-checkpoint that never saw a forgotten row, and gives bit for bit what training without those rows gives.
+A constituent is a pure function of (its rows, settings, seed, first weights). Forgetting returns to the last checkpoint
+that never saw a forgotten row, and gives bit for bit the result of training without those rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ AGGREGATES = ("vote", "mean")
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """How rows are divided, for how long constituents train, and how their answers become one."""
+    """How rows are divided, how long constituents train, and how their answers are combined."""
 
     shards: int
     slices: int
@@ -60,7 +60,7 @@ class Sharding:
 
     @property
     def stage_epochs(self) -> int:
-        """Epochs of a stage: with R slices round(2·epochs / (R + 1)), about as many row passes as `epochs` over all.
+        """Epochs per stage: round(2·epochs / (R + 1)) with R slices; in total about as many row passes as `epochs`.
 
         >>> Sharding(shards=5, slices=3, epochs=30, aggregate="vote").stage_epochs
         15
@@ -69,29 +69,29 @@ class Sharding:
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """A constituent after one of its slices; the last one is the model."""
+class SisaCheckpoint:
+    """A constituent after one of its slices; the last checkpoint is the model."""
 
     slice: int
     rows: int
-    """How many it was trained on, in this slice and those before."""
+    """The number of rows trained on, in this slice and those before."""
     digest: bytes = field(repr=False)
-    """Of those rows."""
+    """The digest of those rows."""
     weights: Weights = field(repr=False)
 
 
 @dataclass(frozen=True)
 class SisaCost(Cost):
-    """What learning or unlearning took. Operations are counted for a few rows, and scaled to all rows and epochs.
+    """The costs of learning or unlearning. Operations are counted for a few rows, and scaled to all rows and epochs.
 
-    Nothing is sent: what it takes to bring the rows to one place is not counted. `storage` is the bytes of all
-    checkpoints that are kept, the models themselves, which are the last ones, included.
+    Nothing is sent: bringing the rows to one place is not counted. `storage` is the bytes of all checkpoints that are
+    kept, including the models themselves, which are the last checkpoints.
 
     Attributes:
         row_epochs: rows trained on, summed over epochs.
-        retrained: shards that were trained, wholly or from a slice on.
-        reused: shards whose model was there already.
-        skipped: shards without a model: with no row, or with a single one where a layer needs two at a time.
+        retrained: shards that were trained, from the start or from a later slice.
+        reused: shards whose model was reused unchanged.
+        skipped: shards without a model: with no row, or with one row where a layer needs at least two.
     """
 
     row_epochs: int = 0
@@ -102,18 +102,18 @@ class SisaCost(Cost):
 
 @dataclass(frozen=True, eq=False)
 class Sisa:
-    """Constituent models by shard. `unlearn` makes a new one; drop the old one, which knows what was forgotten."""
+    """Constituent models by shard. `unlearn` returns a new instance; discard the old one: it has the forgotten rows."""
 
     problem: Problem
     """The rows it was trained on."""
     sharding: Sharding
-    shards: Mapping[int, tuple[Checkpoint, ...]] = field(repr=False)
+    shards: Mapping[int, tuple[SisaCheckpoint, ...]] = field(repr=False)
     """Each constituent's checkpoints, in the order of its slices; only shards that have a model."""
     cost: SisaCost
 
     @property
     def models(self) -> dict[int, Weights]:
-        """The constituents as they answer."""
+        """Each shard's trained constituent."""
         return {shard: checkpoints[-1].weights for shard, checkpoints in self.shards.items()}
 
     @property
@@ -132,10 +132,10 @@ class Sisa:
         }
 
     def unlearn(self, forgetting: Forgetting, *, on_epoch: OnEpoch | None = None) -> Sisa:
-        """Forget rows: what `sisa` gives without them, under the same numerics, bit for bit.
+        """Forget rows: return what `sisa` gives without them, under the same numerics, bit for bit.
 
-        Only shards that hold a forgotten row are trained, from the first slice that changed. Forgetting works too
-        where fewer rows than shards are left.
+        Only shards that hold a forgotten row are trained, from the first slice that changed. Fewer rows than shards may
+        be left.
 
         Raises:
             RequestError: the request is not about these rows, or nothing would be left.
@@ -143,20 +143,20 @@ class Sisa:
         return _trained(self.problem.without(forgetting), self.sharding, self.shards, on_epoch)
 
     def posteriors(self, inputs: Any) -> tuple[Array, tuple[Label, ...]]:
-        """The mean of the constituents' probabilities (rows × labels), and the labels.
+        """Return the mean of the constituents' probabilities (rows × labels), and the labels.
 
-        A constituent gives nothing to labels it does not know. With ``aggregate="vote"`` the largest one need not
-        be the label that `predict` answers.
+        A constituent contributes nothing to labels it does not know. With ``aggregate="vote"``, `predict` may return
+        another label than the most probable one here.
         """
         chances, labels = self._chances(inputs)
         return _mean(chances), labels
 
     def predict(self, inputs: Any, *, task: str | None = None) -> list[Label]:
-        """The label of each input.
+        """Return the label of each input.
 
         Args:
             inputs: an array or a tensor, or a tuple or dict of them, as in training.
-            task: answer with this task's labels only, as long as there are some.
+            task: restrict answers to this task's labels, if there are any.
         """
         chances, labels = self._chances(inputs)
         asked = [n for n, label in enumerate(labels) if task in (None, label.task)] or list(range(len(labels)))
@@ -169,7 +169,7 @@ class Sisa:
 
         Args:
             test_sets: by client, (inputs, labels).
-            tasks: the task of each client that has one of its own; it is answered with that task's labels.
+            tasks: the tasks of clients that have their own; such a client gets only labels of its task.
         """
         out = {}
         for name, data in test_sets.items():
@@ -179,7 +179,7 @@ class Sisa:
         return Evaluation(out)
 
     def _chances(self, inputs: Any) -> tuple[Array, tuple[Label, ...]]:
-        """Probabilities (constituents × rows × labels), -1 where a constituent does not know the label."""
+        """Return probabilities (constituents × rows × labels), -1 where a constituent does not know the label."""
         labels, out = self.labels, []
         for weights in self.models.values():
             logits = logits_of(self.problem, weights, inputs)
@@ -202,12 +202,13 @@ def sisa(
 
     Args:
         problem: clients' rows, the network and settings.
-        shards: how many constituents.
+        shards: the number of constituents.
         slices: parts of a shard, with a checkpoint after each.
-        epochs: over a shard's rows; with slices, their worth (see `Sharding.stage_epochs`). By default the server's.
-        aggregate: 'vote': the label most constituents answer, ties by the sum of their probabilities; 'mean': the
-            label with the largest mean probability.
-        on_epoch: told of progress, over all constituents: (epochs done, epochs in all, mean loss).
+        epochs: passes over a shard's rows, or their equivalent with slices (see `Sharding.stage_epochs`). By default
+            the server's.
+        aggregate: 'vote': the label that most constituents answer, ties broken by the sum of their probabilities;
+            'mean': the label with the largest mean probability.
+        on_epoch: called with progress over all constituents: (epochs done, total epochs, mean loss).
 
     Raises:
         ConfigError: a setting is out of range, or there are more shards than rows.
@@ -223,11 +224,11 @@ def sisa(
 
 
 def by_vote(chances: Array) -> Array:
-    """The column that most constituents put first, for each row; ties go to the largest sum of probabilities.
+    """Return, for each row, the column that most constituents rank first; ties go to the largest sum of probabilities.
 
     Args:
-        chances: constituents × rows × labels, negative where a constituent does not know the label. One that knows
-            none of them abstains.
+        chances: constituents × rows × labels, negative where a constituent does not know the label. A constituent that
+            knows none of the labels abstains.
 
     >>> by_vote(np.array([[[0.6, 0.4]], [[0.6, 0.4]], [[0.0, 1.0]]])), by_vote(np.array([[[0.6, 0.4]], [[0.3, 0.7]]]))
     (array([0]), array([1]))
@@ -248,18 +249,18 @@ def _mean(chances: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Stage:
-    """What a constituent is trained on after one more slice."""
+    """The training rows of a constituent up to one slice."""
 
     shard: int
     slice: int
     masks: Mapping[str, Array]
-    """By client, over its rows."""
+    """For each client, a mask over its rows."""
     digest: bytes
     rows: int
 
 
 def _plan(problem: Problem, sharding: Sharding) -> dict[int, list[_Stage]]:
-    """Every shard's stages: one for each slice that has rows."""
+    """Return the stages of every shard: one for each slice that has rows."""
     clients = {name: problem.clients[name] for name in sorted(problem.clients)}
     placed = {name: places(held, problem.config.seed, sharding) for name, held in clients.items()}
     plan: dict[int, list[_Stage]] = {shard: [] for shard in range(sharding.shards)}
@@ -273,23 +274,24 @@ def _plan(problem: Problem, sharding: Sharding) -> dict[int, list[_Stage]]:
 
 
 def places(held: Holding, seed: int, sharding: Sharding) -> Array:
-    """The shards and the slices of a client's rows, from content and seed alone: 2 × rows."""
+    """Return the shard and the slice of each of a client's rows, from content and seed only: 2 × rows."""
     macs = [mac.tobytes() for mac in held.shard.columns[MAC_COLUMN]]
     counts = (("sisa/shard", sharding.shards), ("sisa/slice", sharding.slices))
     return np.array([[Stream(seed, use, mac).number % count for mac in macs] for use, count in counts], np.int64)
 
 
-def _unchanged(known: Sequence[Checkpoint], stages: Sequence[_Stage]) -> tuple[Checkpoint, ...]:
-    """Checkpoints up to the last one whose rows are all still there. A digest covers the slices before, too."""
+def _unchanged(known: Sequence[SisaCheckpoint], stages: Sequence[_Stage]) -> tuple[SisaCheckpoint, ...]:
+    """Return the checkpoints up to the last one whose rows are all present. A digest also covers earlier slices."""
+    # equal digests up to slice i mean equal rows in slices 0…i, so every checkpoint up to i is still exact
     there = {(stage.slice, stage.digest) for stage in stages}
     last = max((c.slice for c in known if (c.slice, c.digest) in there), default=-1)
     return tuple(c for c in known if c.slice <= last)
 
 
 def _trained(
-    problem: Problem, sharding: Sharding, known: Mapping[int, tuple[Checkpoint, ...]], on_epoch: OnEpoch | None
+    problem: Problem, sharding: Sharding, known: Mapping[int, tuple[SisaCheckpoint, ...]], on_epoch: OnEpoch | None
 ) -> Sisa:
-    """Train what is not known yet."""
+    """Train every stage that has no checkpoint in ``known``."""
     poolable(problem.halves, list(problem.clients.values()))
     began = time.perf_counter()
     plan = _plan(problem, sharding)
@@ -305,7 +307,7 @@ def _trained(
         before = made[stage.shard][-1].weights if made[stage.shard] else None
         weights = _train(problem, stage, epochs, before, told)
         if weights is not None:
-            made[stage.shard] += (Checkpoint(stage.slice, stage.rows, stage.digest, weights),)
+            made[stage.shard] += (SisaCheckpoint(stage.slice, stage.rows, stage.digest, weights),)
             row_epochs += epochs * stage.rows
     shards = {shard: checkpoints for shard, checkpoints in made.items() if checkpoints}
     if not shards:
@@ -324,7 +326,7 @@ def _trained(
 
 
 def _train(problem: Problem, stage: _Stage, epochs: int, before: Weights | None, on_epoch: OnEpoch) -> Weights | None:
-    """One stage of a constituent; None for a single row that some layer cannot take alone."""
+    """Train one stage of a constituent; return None for a single row that some layer cannot process."""
     rows = [problem.clients[name].kept(mask) for name, mask in stage.masks.items() if mask.any()]
     name = f"shard {stage.shard}"
     stream = Stream(problem.config.seed, f"sisa/{stage.slice}", name, stage.digest)
@@ -333,6 +335,6 @@ def _train(problem: Problem, stage: _Stage, epochs: int, before: Weights | None,
             problem, rows, stream=stream, epochs=epochs, before=before, what=f"SISA, {name}", on_epoch=on_epoch
         )
     except TrainingError as fault:
-        if stage.rows > 1 or not isinstance(fault.__cause__, ValueError):  # a layer's, not a loss beyond all bounds
+        if stage.rows > 1 or not isinstance(fault.__cause__, ValueError):  # from a layer, not a non-finite loss
             raise
         return None

@@ -1,9 +1,9 @@
 """SplitFed, version 1 (Thapa et al. 2022): federated averaging on both sides of the cut.
 
-The server keeps a copy of its part for each client and trains it with that client's batches alone, in parallel; after
-each epoch both the copies and the client halves are averaged, weighted by rows, and optimisers start afresh, as is
-usual in federated averaging. The copies meet nowhere else, so the schedule only says what a batch is: so many rows of
-one client, or so many of all together.
+The server keeps a copy of its part for each client and trains it on that client's batches only, in parallel. After
+each epoch both the copies and the client halves are averaged, weighted by rows, and optimisers are reset, as usual in
+federated averaging. The copies do not interact otherwise, so the schedule only determines whether a batch's rows are
+counted for one client or for all together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SplitFed, version 2 (Thapa et al. 2022): client halves are averaged, the server's part is not.
 
-The server has one part and serves clients one after another, in an order drawn anew for each epoch; after it the client
-halves are averaged, weighted by rows, and optimisers start afresh.
+The server has one part and serves clients one after another, in an order drawn again for each epoch; afterwards the
+client halves are averaged, weighted by rows, and optimisers are reset.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where client halves start from: pre-trained as SplitWiper's are (Section 5.1), or from the first weights."""
+"""The start of client halves: pre-trained as SplitWiper's are (Section 5.1), or the first weights."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ STARTS = ("pretrained", "scratch")
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """A client half before split training, ready for it."""
+    """A client half ready for split training."""
 
     key: str
-    """What it was computed from."""
+    """Identifies what it was computed from: halves with the same key are the same."""
     stem: Embedder = field(repr=False)
     cost: Cost = field(default_factory=Cost)
-    """What pre-training took the client."""
+    """The client's cost of pre-training."""
     checkpoints: Mapping[str, training.Checkpoint] = field(default_factory=dict, repr=False)
-    """States after slices, for a client that starts again without some rows."""
+    """States after slices, so that a client can start again without some rows."""
 
 
 def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = None) -> dict[str, Start]:
-    """Every client's half at its start.
+    """Return every client's half at its start.
 
     Args:
         problem: rows, network and settings.
         start: one of `STARTS`.
-        known: starts of an earlier run; those of clients whose rows are the same are taken over, and cost nothing.
+        known: starts of an earlier run; those of clients whose rows are the same are reused, at no cost.
     """
     made = {}
     for name, held in problem.clients.items():
@@ -59,7 +59,7 @@ def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = 
 
 
 class _Shelf:
-    """Checkpoints in memory, and after which slice work was taken up again."""
+    """Checkpoints in memory, and the last slice that was loaded from them."""
 
     def __init__(self, kept: Mapping[str, training.Checkpoint]) -> None:
         self.kept, self.resumed = dict(kept), -1
@@ -73,7 +73,9 @@ class _Shelf:
         self.kept[key] = checkpoint
 
 
-def _pretrained(recipe: training.Recipe, slices: Mapping[int, Shard], key: str, before: Start | None) -> Start:
+def _pretrained(
+    recipe: training.PretrainingInputs, slices: Mapping[int, Shard], key: str, before: Start | None
+) -> Start:
     shelf = _Shelf(before.checkpoints if before else {})
     began = time.perf_counter()
     state = finish(training.pretrain(recipe, slices, shelf=shelf))
@@ -94,16 +96,16 @@ def _untrained(problem: Problem, held: Holding) -> Embedder:
 
 
 def first_weights(problem: Problem, client: str) -> dict[str, Tensor]:
-    """A client half's weights before it saw a row."""
+    """Return a client half's weights before any training."""
     half: nn.Module = problem.halves.client_for(client)
     if problem.config.client.init == "independent":
         return drawn(half, Stream(problem.config.seed, "client-init", client))
     return {name: tensor.detach().clone() for name, tensor in half.state_dict().items()}
 
 
-def _recipe(problem: Problem, held: Holding) -> training.Recipe:
+def _recipe(problem: Problem, held: Holding) -> training.PretrainingInputs:
     initial = first_weights(problem, held.name)
-    return training.Recipe(
+    return training.PretrainingInputs(
         name=held.name,
         seed=problem.config.seed,
         config=problem.config.client,
@@ -118,7 +120,7 @@ def _recipe(problem: Problem, held: Holding) -> training.Recipe:
 
 
 def _slices(problem: Problem, held: Holding) -> dict[int, Shard]:
-    """The rows as pre-training takes them, each in the slice that its HMAC names."""
+    """Return the rows as slices for pre-training; a row's slice follows from its HMAC."""
     count = problem.config.client.slices
     places = np.array([slice_of(mac.tobytes(), count) for mac in held.shard.columns[MAC_COLUMN]])
     return {n: held.kept(places == n).shard for n in range(count) if (places == n).any()}

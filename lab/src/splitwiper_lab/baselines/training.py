@@ -1,4 +1,4 @@
-"""One training of a split network: epochs, batches, learning rates, synchronisation, and what it took."""
+"""One training of a split network: epochs, batches, learning rates, synchronisation, and costs."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from splitwiper.loop import OnEpoch, schedule
 from splitwiper.numerics import reproducible
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper_lab.baselines.channel import Channel, Tap, size
-from splitwiper_lab.baselines.client import Client
+from splitwiper_lab.baselines.client import BaselineClient
 from splitwiper_lab.baselines.meters import Cost, Meter
 from splitwiper_lab.baselines.network import Network
 from splitwiper_lab.baselines.objectives import LEARN, Objective
 from splitwiper_lab.baselines.party import Teachers
 from splitwiper_lab.baselines.problem import Problem
 from splitwiper_lab.baselines.schedules import Batch, Portion, in_turn, interleaved
-from splitwiper_lab.baselines.server import Server
+from splitwiper_lab.baselines.server import BaselineServer
 
 if TYPE_CHECKING:
     from splitwiper_lab.baselines.framework import Framework
 
-Turn = list[tuple[Client, Parts, Tensor]]
-"""Clients that take part in a batch, their rows, and which of them are to be forgotten."""
+Turn = list[tuple[BaselineClient, Parts, Tensor]]
+"""Clients that take part in a batch, their rows, and the mask of rows to forget."""
 
 
 class Work:
-    """One training, from a network's present state on.
+    """One training, starting from a network's present state.
 
     Args:
-        framework: who sends what.
-        problem: the rows that `portions` number.
-        network: is trained in place.
-        portions: rows by client; clients that are not in it take no part.
-        purpose: names the streams.
-        recipe: how; the server's recipe of the problem, unless given.
-        objective: towards what.
-        teachers: networks whose answers the objective looks at.
-        tap: sees every message.
+        framework: the framework, which defines the messages.
+        problem: the clients' rows; `portions` are indices into them.
+        network: the network; it is trained in place.
+        portions: the rows to use, by client; other clients do not take part.
+        purpose: the name of the random streams.
+        recipe: the training settings; by default the problem's server recipe.
+        objective: the training objective.
+        teachers: networks whose outputs the objective uses.
+        tap: receives every message.
     """
 
     def __init__(
@@ -72,7 +72,9 @@ class Work:
         with reproducible(self._device, self._recipe.threads, self._recipe.numerics):
             self._feeds = {name: self._feed(name) for name in self._portions}
             self._clients = {
-                name: Client(name, network, feed, self._recipe, objective, meter=self._meters[name], teachers=teachers)
+                name: BaselineClient(
+                    name, network, feed, self._recipe, objective, meter=self._meters[name], teachers=teachers
+                )
                 for name, feed in self._feeds.items()
             }
             self._servers = self._make_servers(objective, teachers)
@@ -80,16 +82,16 @@ class Work:
     def _feed(self, name: str) -> Feed:
         cache = self._problem.clients[name].cache(self._network.labels[name])
         half = self._device.type == "cuda" and self._recipe.precision == "bfloat16"
-        largest = min(len(cache), self._recipe.batch + 2)  # rows that stay and rows that go are divided apart
+        largest = min(len(cache), self._recipe.batch + 2)  # kept and gone rows are split separately
         return feed_for(cache, self._device, largest, dtype=torch.bfloat16 if half else torch.float32)
 
-    def _make_servers(self, objective: Objective, teachers: Teachers | None) -> dict[str, Server]:
-        made: dict[int, Server] = {}
+    def _make_servers(self, objective: Objective, teachers: Teachers | None) -> dict[str, BaselineServer]:
+        made: dict[int, BaselineServer] = {}
         for name in self._portions:
             half = self._network.halves[name]
             if id(half) not in made:
                 taught = (teachers.preserver.halves[name], teachers.destroyer.halves[name]) if teachers else None
-                made[id(half)] = Server(
+                made[id(half)] = BaselineServer(
                     half,
                     self._recipe,
                     objective,
@@ -151,7 +153,7 @@ class Work:
         return in_turn(shuffled, self._recipe.batch, order)
 
     def _turns(self, batches: Sequence[Batch]) -> Iterator[Turn]:
-        """The batches with their rows, read by each client for itself."""
+        """Yield the batches with their rows; each client reads its own."""
         reading = {
             name: self._feeds[name].epoch([batch[name] for batch in batches if name in batch])
             for name in self._portions
@@ -184,7 +186,7 @@ class Work:
     # --- after an epoch ------------------------------------------------------------------------------------
 
     def _end_epoch(self) -> None:
-        """Average what the framework averages. A copy of a client that took no part follows the others."""
+        """Average what the framework averages. The copy of a client that took no part also gets the mean."""
         weights = {name: float(len(portion)) for name, portion in self._portions.items()}
         if self._framework.synchronise and len(weights) > 1:
             stems = {name: self._network.stems[name].body for name in weights}
@@ -201,10 +203,10 @@ class Work:
             for party in (*self._clients.values(), *self._servers.values()):
                 party.start_afresh()
 
-    # --- what it took --------------------------------------------------------------------------------------
+    # --- costs -----------------------------------------------------------------------------------------------
 
     def spent(self) -> dict[str, Cost]:
-        """By client of the problem; those that took no part spent nothing, and keep their part of the network."""
+        """Return costs by client of the problem; clients that took no part spent nothing, but store their part."""
         spent = {}
         for name in self._problem.clients:
             stored = size({**self._network.stems[name].state_dict(), **_tail_state(self._network, name)})
@@ -212,7 +214,7 @@ class Work:
         return spent
 
     def server_cost(self) -> Cost:
-        """What the server spent; it keeps its part of the network and nothing else."""
+        """Return the server's costs; it stores only its part of the network."""
         halves = {id(half): half for half in self._network.halves.values()}
         return self._server_meter.cost(storage=sum(size(half.state_dict()) for half in halves.values()))
 
@@ -224,7 +226,7 @@ def _tail_state(network: Network, name: str) -> dict[str, Tensor]:
 
 
 def average(modules: Mapping[str, nn.Module], weights: Mapping[str, float]) -> None:
-    """Give all modules the weighted mean of the states of those that have a weight; counts are taken from the first."""
+    """Give all modules the mean state of the modules that have a weight; integers are copied from the first."""
     states = {name: module.state_dict() for name, module in modules.items()}
     total = sum(weights.values())
     first = states[next(iter(weights))]

@@ -2,11 +2,11 @@
 
 Clients hold the first layers and the last one. Per batch: activations go up, features come down, the client computes
 loss and output layer, the gradient of the features goes up, that of the activations comes down. Each client's output
-layer knows the client's own labels alone, so clients with different labels need no common list, and answers among those
-alone. Output layers are never averaged: the average would tell the server which labels there are.
+layer covers only the client's own labels, so clients with different labels need no common list, and predictions are
+always own labels. Output layers are never averaged: the average would show the server which labels exist.
 
-Labels and their names never leave. But a row's gradient of features is Wᵀ(p − y), so those of a batch span a dimension
-fewer than there are labels, and rows of one label lie together: whoever looks at them can count labels and group rows.
+Labels and their names never leave. But a row's gradient of features is Wᵀ(p − y), so the gradients of a batch span one
+dimension fewer than there are labels, and rows of one label cluster: an observer can count labels and group rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from splitwiper_lab.baselines.channel import Channel
 from splitwiper_lab.baselines.framework import Framework
-from splitwiper_lab.baselines.server import Server
+from splitwiper_lab.baselines.server import BaselineServer
 from splitwiper_lab.baselines.training import Turn
 
 
@@ -30,8 +30,8 @@ class UShaped(Framework):
     name: ClassVar[str] = "u-shaped"
     tails: ClassVar[bool] = True
 
-    def exchange(self, server: Server, turn: Turn, channel: Channel) -> Tensor:
-        """Two round trips: activations up, features down; their gradients up, those of activations down."""
+    def exchange(self, server: BaselineServer, turn: Turn, channel: Channel) -> Tensor:
+        """Train on one batch in two round trips: activations up, features down; then the gradients of both."""
         received = {client.name: channel.up(client.name, client.send(rows, gone)) for client, rows, gone in turn}
         features = server.features(received)
         gradients, losses = {}, []

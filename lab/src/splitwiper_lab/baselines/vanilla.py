@@ -13,7 +13,7 @@ from torch import Tensor
 
 from splitwiper_lab.baselines.channel import Channel
 from splitwiper_lab.baselines.framework import Framework
-from splitwiper_lab.baselines.server import Server
+from splitwiper_lab.baselines.server import BaselineServer
 from splitwiper_lab.baselines.training import Turn
 
 
@@ -23,8 +23,8 @@ class Vanilla(Framework):
 
     name: ClassVar[str] = "vanilla"
 
-    def exchange(self, server: Server, turn: Turn, channel: Channel) -> Tensor:
-        """One round trip: activations and labels up, gradients down."""
+    def exchange(self, server: BaselineServer, turn: Turn, channel: Channel) -> Tensor:
+        """Train on one batch in one round trip: activations and labels up, gradients down."""
         received = {client.name: channel.up(client.name, client.send(rows, gone)) for client, rows, gone in turn}
         replies, loss = server.train(received)
         for client, _, _ in turn:

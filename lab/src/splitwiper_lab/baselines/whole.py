@@ -1,7 +1,7 @@
-"""The unsplit network: both halves as one, trained where all the rows are. Central baselines and shadow models use it.
+"""The unsplit network: both halves as one, trained where all rows are. Central baselines and shadow models use it.
 
 Training is a pure function of (rows, recipe, epochs, stream, first weights, labels), and of the numerics that
-`splitwiper.numerics.fingerprint` lists. The optimiser starts afresh with every call.
+`splitwiper.numerics.fingerprint` lists. Every call starts with a new optimiser.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from splitwiper_lab.baselines.problem import Holding, Problem
 
 
 class Whole(nn.Module):
-    """Both halves as one network: the model's inputs by name in, logits out."""
+    """Both halves as one network: takes the model's inputs by name, returns logits."""
 
     def __init__(self, embedder: Embedder, server: ServerHalf) -> None:
         super().__init__()
@@ -44,20 +44,20 @@ class Whole(nn.Module):
         self.server = server
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """One row of logits for each row of inputs."""
+        """Return one row of logits for each row of inputs."""
         return self.server.logits(self.embedder(inputs))
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """A trained unsplit network: its tensors on the CPU, and all that is needed to use it."""
+    """A trained unsplit network: its tensors on the CPU, and everything needed to use it."""
 
     client: dict[str, Tensor] = field(repr=False)
     server: dict[str, Tensor] = field(repr=False)
     fitted: dict[str, tuple[Tensor, ...]] = field(repr=False)
-    """Shift and scale of the inputs, where they are standardised."""
+    """Shift and scale of the inputs that are standardised."""
     labels: tuple[Label, ...]
-    """What the outputs stand for."""
+    """The labels of the outputs."""
     call: str
     columns: tuple[Column, ...]
     features: ColumnNames
@@ -79,10 +79,10 @@ class Weights:
 
 
 def poolable(halves: Halves, rows: Sequence[Holding]) -> Holding:
-    """Check that clients' rows can be brought together in one place, and return one client, who stands for all.
+    """Check that clients' rows can be pooled, and return the first client as representative of their form.
 
     Raises:
-        DataError: there are none, they differ in what the network is given, or some client has a half of its own.
+        DataError: there are no rows, their inputs differ in form, or some client has its own half.
     """
     if not sum(map(len, rows)):
         raise DataError("there are no rows to train on; give some client rows.")
@@ -122,14 +122,14 @@ def train_whole(
 
     Args:
         problem: the network, its first weights, and settings.
-        rows: what to train on, by client; the clients' rows follow each other in this order.
-        stream: where row order and dropout come from.
-        recipe: how to train; by default as the server half is trained.
-        epochs: how many; by default the recipe's.
-        labels: what the outputs stand for; by default the labels that some row has.
-        before: weights to go on from, instead of the first ones. Labels that they do not know get new outputs.
-        what: names the work in messages.
-        on_epoch: told of progress.
+        rows: the rows to train on, by client, concatenated in this order.
+        stream: the random stream of row order and dropout.
+        recipe: the training settings; by default the server half's.
+        epochs: the number of epochs; by default the recipe's.
+        labels: the labels of the outputs; by default the labels that some row has.
+        before: weights to continue from, instead of the first ones. Labels that they do not know get new outputs.
+        what: the name of this training in messages.
+        on_epoch: called after each epoch.
 
     Raises:
         DataError: the rows cannot be pooled, or have labels that are not among those given.
@@ -165,7 +165,7 @@ def _start(
     fitted: Mapping[str, tuple[Tensor, ...]],
     before: Weights | None,
 ) -> Whole:
-    """The network before training: at its first weights, or where others stood; the head has an output per label."""
+    """Return the network before training, at its first weights or at ``before``; the head has an output per label."""
     halves = problem.halves
     client = copy.deepcopy(halves.client)
     if before is not None:
@@ -181,7 +181,7 @@ def _start(
 
 
 def operations(problem: Problem, rows: Holding) -> int:
-    """Floating-point operations of a row in one epoch of training, forward and backward."""
+    """Return the floating-point operations of training on one row for one epoch, forward and backward."""
     few = rows.cache(rows.labels)
     inputs, codes = few.batch(np.arange(min(len(few), 8)))
     net = _start(problem, rows.call, rows.labels, {}, None).eval()
@@ -191,7 +191,7 @@ def operations(problem: Problem, rows: Holding) -> int:
 
 
 def loaded(problem: Problem, weights: Weights) -> Whole:
-    """A trained network, ready to predict."""
+    """Return a trained network, ready to predict."""
     client = copy.deepcopy(problem.halves.client)
     client.load_state_dict(weights.client)
     embedder = Embedder(client, weights.call, Normaliser(weights.fitted))
@@ -199,9 +199,9 @@ def loaded(problem: Problem, weights: Weights) -> Whole:
 
 
 def answering(problem: Problem, weights: Weights) -> Callable[[Any], Tensor]:
-    """What a trained network says to new inputs, given as `Federation.predict` takes them: rows × labels, on the CPU.
+    """Return a function from new inputs, in `Federation.predict`'s form, to logits (rows × labels, on the CPU).
 
-    The function raises DataError for inputs that are not like those it was trained on.
+    The function raises DataError for inputs whose form differs from the training data's.
     """
     recipe = problem.config.server
     device = device_at_hand(recipe.device)
@@ -221,7 +221,7 @@ def answering(problem: Problem, weights: Weights) -> Callable[[Any], Tensor]:
 
 
 def logits_of(problem: Problem, weights: Weights, inputs: Any) -> Tensor:
-    """The same, for one question."""
+    """Return a trained network's logits for ``inputs``, see `answering`."""
     return answering(problem, weights)(inputs)
 
 

@@ -1,4 +1,4 @@
-"""``splitwiper attack``: what a curious server could find out about hidden labels, judged by the clients' truth."""
+"""``splitwiper attack``: what a curious server could learn about hidden labels, scored by the clients' truth."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import when_interrupted
-from splitwiper.cli.opening import open_run
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
+from splitwiper.cli.runs import open_run
 from splitwiper.cli.unlearn import Run
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
     from splitwiper.federation import Federation
-    from splitwiper_lab.attacks import Pictures, Result
+    from splitwiper_lab.attacks import AttackResult, Pictures
 
 TRUTH = "truth.npz"
 MOST, WIDE, NARROW = 12, 130, 4
-"""Results shown; columns of a terminal that takes the whole table; columns of the table on others."""
+"""Results shown; width of a terminal that fits the whole table; columns shown on narrower ones."""
 
 
 def attack(
@@ -89,27 +89,27 @@ def attack(
             progress=bars,
         )
     if as_json:
-        show.emit([result.to_dict() for result in results])
+        output.emit([result.to_dict() for result in results])
         return
-    out = show.output()
+    out = output.output()
     shown = [result for result in results if result.strength >= 0][: len(results) if everything else MOST]
     columns = len(HEADER) if out.width >= WIDE else NARROW
     titles = [HEADER[0], HEADER[1], *(f">{title}" for title in HEADER[2:])]
-    out.print(show.table(titles[:columns], [row[:columns] for row in table(shown)]))
+    out.print(output.table(titles[:columns], [row[:columns] for row in table(shown)]))
     out.print()
     if len(shown) < len(results):
-        show.line(out, f"The {len(shown)} strongest of {len(results)} results; --all and --json show every one.")
-    show.line(out, verdict(results))
+        output.line(out, f"The {len(shown)} strongest of {len(results)} results; --all and --json show every one.")
+    output.line(out, verdict(results))
     _notes(results)
 
 
 def _kept(keep: Path, count: int, *, as_json: bool) -> None:
     if as_json:
-        show.emit([])
+        output.emit([])
         return
-    out = show.output()
-    show.line(
-        out, f"{show.plural(count, 'shard')} kept in {keep}. What the run forgets lives on there: erase it after."
+    out = output.output()
+    output.line(
+        out, f"{output.plural(count, 'shard')} kept in {keep}. What the run forgets lives on there: erase it after."
     )
 
 
@@ -122,7 +122,7 @@ def _pictures(federation: Federation, folder: Path | None) -> Pictures | None:
     return Pictures(inputs_of(federation), to=folder)
 
 
-def _notes(results: Sequence[Result]) -> None:
-    out = show.output()
+def _notes(results: Sequence[AttackResult]) -> None:
+    out = output.output()
     if noted := [result for result in results if result.notes and result.strength < 0 and not result.scores]:
-        show.line(out, f"Without a result: {'; '.join(f'{r.attack} ({r.notes})' for r in noted)}.")
+        output.line(out, f"Without a result: {'; '.join(f'{r.attack} ({r.notes})' for r in noted)}.")

@@ -1,4 +1,4 @@
-"""``splitwiper compare``: systems side by side on the same data, network and meters."""
+"""``splitwiper compare``: compare systems on the same data, network and meters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import BusyError, ConfigError, TrainingError, nearest
 from splitwiper_lab.cli.results import append_line, machine, machines, read_lines, without_warnings_of_seeds
 
 if TYPE_CHECKING:
-    from splitwiper_lab.evaluation.comparison import Comparison, Exposure, Line
+    from splitwiper_lab.evaluation.comparison import Comparison, Exposure, SummaryRow
     from splitwiper_lab.workloads import Workload
 
 LINES, TEXT = "compare.jsonl", "compare.md"
@@ -94,7 +94,7 @@ def _alone(out: Path | None) -> Iterator[None]:
     """Keep other processes from writing into the same folder.
 
     Raises:
-        BusyError: another one does.
+        BusyError: another process is writing into it.
     """
     if out is None:
         yield
@@ -105,7 +105,7 @@ def _alone(out: Path | None) -> Iterator[None]:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # a system without such locks
+        except ImportError:  # a system without flock
             pass
         except OSError as problem:
             raise BusyError(f"another comparison writes into {out}; wait for it, or give another folder.") from problem
@@ -140,7 +140,7 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
         raise ConfigError(f"{config}: no client has test data, so nothing can be compared; name test files.")
     if settings.config.client.masking.is_on or settings.config.client.noise.is_on:
         raise ConfigError(f"{config}: masking and noise belong to a system here: [[compare.systems]], not [client].")
-    if "keys" not in values.get("client", {}):  # so that a seed gives the same rows' order, here and in other systems
+    if "keys" not in values.get("client", {}):  # a seed then gives the same row order here and in other systems
         client = dataclasses.replace(settings.config.client, keys="seeded")
         settings = dataclasses.replace(settings, config=dataclasses.replace(settings.config, client=client))
     held = {str(label): label for label in np.asarray(settings.train[owner][1]).tolist()}
@@ -150,7 +150,7 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
             test=dict(settings.test),
             tasks=dict(settings.tasks),
             config=settings.config,
-            forget=held.get(str(forget), forget),  # 3 and "3" are written alike
+            forget=held.get(str(forget), forget),  # the file may name 3 as "3"
             owner=owner,
         ),
         comparison,
@@ -166,7 +166,7 @@ def _chosen(comparison: Comparison, only: list[str] | None, seeds: int | None) -
 
 
 def _about(config: Path, work: Workload, comparison: Comparison) -> dict[str, Any]:
-    """The conditions; results under others are not mixed with these."""
+    """Return the conditions of this comparison; results under other conditions are not mixed with these."""
     from splitwiper.config import config_digest
 
     rows = sum(len(labels) for _, labels in work.train.values())
@@ -191,7 +191,7 @@ def _about(config: Path, work: Workload, comparison: Comparison) -> dict[str, An
 
 
 def _content(work: Workload) -> str:
-    """A digest of everybody's rows: the same settings over other data are another comparison."""
+    """Return a digest of all clients' rows: the same settings on other data are another comparison."""
     import numpy as np
 
     out = hashlib.sha256()
@@ -215,7 +215,7 @@ def _measured(
     commit: str,
     bars: Bars,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Every line, computed or read, and what could not be trained."""
+    """Return every result line, computed or read, and the errors of systems that could not be trained."""
     from splitwiper_lab.evaluation.comparison import compared, stage
 
     first, wanted = work.config.seed, _wanted(comparison)
@@ -241,20 +241,20 @@ def _measured(
                 lines.append(line)
                 if out is not None:
                     append_line(out / LINES, line)
-        except TrainingError as problem:  # told when everything else is through, and shown
+        except TrainingError as problem:  # raised after everything else is measured and shown
             failed.append(str(problem))
     return lines, failed
 
 
 def _wanted(comparison: Comparison) -> dict[tuple[str, str], str]:
-    """Systems and ways to forget, with a digest of their settings."""
+    """Return the systems and unlearning methods, with a digest of their settings."""
     return {(s.name, way): settings for s in comparison.systems for way, settings in s.ways.items()}
 
 
 def _known(
     path: Path, about: Mapping[str, Any], wanted: Mapping[tuple[str, str], str], seeds: range | None
 ) -> list[dict[str, Any]]:
-    """Lines that are there already, of these systems as they are set now, each once.
+    """Return existing lines for the wanted systems in their present settings, each once.
 
     Raises:
         ConfigError: the file holds something else.
@@ -266,7 +266,7 @@ def _known(
         for line in read_lines(path, about):
             record = Record.from_dict(line["record"])
             asked = wanted.get((record.system, record.unlearning))
-            summary([record], bandwidth=1e8), exposures([record])  # whatever cannot be shown is told now
+            summary([record], bandwidth=1e8), exposures([record])  # fail now if a record cannot be shown
             there = seeds is None or record.seed in seeds
             if there and asked is not None and line["system"] == asked and line["fingerprint"]["torch"]:
                 found.setdefault(record.key, line)
@@ -276,7 +276,7 @@ def _known(
 
 
 def _write(out: Path, about: Mapping[str, Any], lines: list[dict[str, Any]]) -> None:
-    """The tables of everything in the folder, whichever systems and seeds were asked for this time."""
+    """Write the tables of everything in the folder, whichever systems and seeds this run measured."""
     from splitwiper_lab.evaluation.comparison import Record, exposures, summary
     from splitwiper_lab.pages.comparison import markdown
 
@@ -293,26 +293,29 @@ def _finish(out: Path | None, comparison: Comparison, records: Sequence[Any], *,
     found = summary(records, bandwidth=comparison.bandwidth * 1e6)
     exposed = exposures(records)
     if as_json:
-        show.emit(
-            [{**show.plain(line), "membership": [show.plain(e) for e in exposed if _same(e, line)]} for line in found]
+        output.emit(
+            [
+                {**output.plain(line), "membership": [output.plain(e) for e in exposed if _same(e, line)]}
+                for line in found
+            ]
         )
         return
     _print(found, exposed, comparison)
     if out is not None:
-        show.line(show.output(), f"Results: {out / LINES}; all columns: {out / TEXT}")
+        output.line(output.output(), f"Results: {out / LINES}; all columns: {out / TEXT}")
 
 
-def _same(exposed: Exposure, line: Line) -> bool:
+def _same(exposed: Exposure, line: SummaryRow) -> bool:
     return (exposed.system, exposed.unlearning) == (line.system, line.unlearning)
 
 
-def _print(found: Sequence[Line], exposed: Sequence[Exposure], comparison: Comparison) -> None:
+def _print(found: Sequence[SummaryRow], exposed: Sequence[Exposure], comparison: Comparison) -> None:
     from splitwiper_lab.pages.comparison import exposure_short, short
 
-    screen = show.output()
-    screen.print(show.table(*short(found)))
+    screen = output.output()
+    screen.print(output.table(*short(found)))
     screen.print()
-    show.line(
+    output.line(
         screen,
         "Accuracy in percent after forgetting; what forgetting takes the requesting client, and all others together: "
         f"computing, and sending at {comparison.bandwidth:g} Mbit/s; clients it needs, and without which it stops.",
@@ -320,7 +323,7 @@ def _print(found: Sequence[Line], exposed: Sequence[Exposure], comparison: Compa
     ours = [line for line in found if line.kind == "splitwiper" and line.share_of_vanilla[0].mean is not None]
     for line in ours:
         mine, every = line.share_of_vanilla, line.share_of_all
-        show.line(
+        output.line(
             screen,
             f"{line.system}: the requester spends {_percent(mine[0].mean)} of what vanilla's does "
             f"({_percent(mine[1].mean)} with all of pre-training), all clients together {_percent(every[0].mean)} "
@@ -328,10 +331,10 @@ def _print(found: Sequence[Line], exposed: Sequence[Exposure], comparison: Compa
         )
     if exposed:
         screen.print()
-        screen.print(show.table(*exposure_short(exposed)))
+        screen.print(output.table(*exposure_short(exposed)))
         screen.print()
         knows = " and ".join(dict.fromkeys(e.knows for e in exposed))
-        show.line(
+        output.line(
             screen,
             f"Membership inference by an attacker who knows {knows}: percent of forgotten rows, and of rows never "
             "learned, that it calls members; AUC with half its interval, and beside that of a model retrained without "

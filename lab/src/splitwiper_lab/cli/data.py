@@ -1,4 +1,4 @@
-"""``splitwiper data``: which data sets are known and here, fetch them, check them, see how they are divided."""
+"""``splitwiper data``: list data sets, fetch them, check them, and show how they are divided."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import exit_code, guarded, when_interrupted
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import exit_code, guarded, when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.unlearn import Json
 from splitwiper_lab.cli.data_plot import Folder, plot
@@ -46,18 +46,18 @@ def list_(folder: Folder = None, as_json: Json = False) -> None:
             bars("reading data sets", number, len(NAMES))
             found.append(inspect(name, folder=root))
     if as_json:
-        show.emit({"folder": root, "sets": [_told(one) for one in found]})
+        output.emit({"folder": root, "sets": [_told(one) for one in found]})
         return
-    out = show.output()
+    out = output.output()
     _print(found)
     out.print()
-    show.line(out, f"Looked for in {root}")
+    output.line(out, f"Looked for in {root}")
     _notes(found)
     for one in found:
         if one.problem is not None and one.state != "missing":
-            show.line(out, Text(f"{one.name}: ", "bold"), str(one.problem))
+            output.line(out, Text(f"{one.name}: ", "bold"), str(one.problem))
     if any(one.state == "missing" for one in found):
-        show.line(out, "'splitwiper data fetch NAME' downloads what is missing.")
+        output.line(out, "'splitwiper data fetch NAME' downloads what is missing.")
 
 
 def fetch(
@@ -95,14 +95,14 @@ def fetch(
                 one = inspect(name, folder=root)
             found.append(one)
     if as_json:
-        show.emit({"folder": root, "fetched": fetched, "sets": [_told(one) for one in found]})
+        output.emit({"folder": root, "fetched": fetched, "sets": [_told(one) for one in found]})
     else:
         _print(found)
         whole = not any(one.note or one.problem for one in found)
         nothing = "Nothing to fetch: all is here" if whole else "Nothing was fetched"
-        show.output().print()
+        output.output().print()
         _notes(found, " 'splitwiper data fetch NAME --again' gets the whole.")
-        show.line(show.output(), f"Fetched {', '.join(fetched)} into {root}" if fetched else nothing)
+        output.line(output.output(), f"Fetched {', '.join(fetched)} into {root}" if fetched else nothing)
     _leave(found)
 
 
@@ -135,18 +135,18 @@ def check(
     if not names:
         found = [one for one in found if one.state != "missing"]
     if as_json:
-        show.emit({"folder": root, "sets": [_told(one) for one in found]})
+        output.emit({"folder": root, "sets": [_told(one) for one in found]})
     else:
-        out = show.output()
+        out = output.output()
         rows = [(one.name, file, what) for one in found for file, what in one.files.items()]
         if found:
             _print(found)
         if rows:
             out.print()
-            out.print(show.table(("set", "file", "hash as"), rows))
+            out.print(output.table(("set", "file", "hash as"), rows))
         out.print()
         _notes(found)
-        show.line(
+        output.line(
             out, f"Checked in {root}" if found else f"No data set is in {root}; 'splitwiper data fetch' gets one."
         )
     _leave(found)
@@ -157,18 +157,18 @@ def _print(found: Sequence[Found]) -> None:
         (
             one.name,
             Text(one.state, STYLES.get(one.state, "")),
-            *((show.count(n) for n in (one.train, one.test, one.labels)) if one.train else ("–", "–", "–")),
+            *((output.count(n) for n in (one.train, one.test, one.labels)) if one.train else ("–", "–", "–")),
             one.title,
         )
         for one in found
     ]
-    show.output().print(show.table(("set", "state", ">training", ">test", ">labels", "what it is"), rows))
+    output.output().print(output.table(("set", "state", ">training", ">test", ">labels", "what it is"), rows))
 
 
 def _notes(found: Sequence[Found], more: str = "") -> None:
     for one in found:
         if one.note:
-            show.line(show.output(), Text(f"{one.name}: ", "bold"), one.note, more)
+            output.line(output.output(), Text(f"{one.name}: ", "bold"), one.note, more)
 
 
 def _told(one: Found) -> dict[str, Any]:
@@ -187,10 +187,10 @@ def _told(one: Found) -> dict[str, Any]:
 
 
 def _leave(found: Sequence[Found]) -> None:
-    """End with the code of the first problem, after all were told."""
+    """Exit with the code of the first problem, after printing all."""
     problems = [one.problem for one in found if one.problem is not None]
     for problem in problems:
-        show.line(show.errors(), Text("error: ", "bold red"), Text(str(problem), "red"))
+        output.line(output.errors(), Text("error: ", "bold red"), Text(str(problem), "red"))
     if problems:
         raise typer.Exit(exit_code(problems[0]))
 

@@ -1,4 +1,4 @@
-"""``splitwiper data plot``: who holds which labels, as a table and as a picture."""
+"""``splitwiper data plot``: the labels of each client, as a table and as a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 from splitwiper.cli.unlearn import Json
 from splitwiper.errors import InputError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from splitwiper_lab.pages.partition import Grid
 
 ACROSS = 5
-"""So many clients fit beside each other."""
+"""The number of clients that fit side by side."""
 Source = Annotated[
     str, typer.Argument(metavar="SOURCE", help="A data set, or two as in cifar10+mnist.", show_default=False)
 ]
@@ -75,7 +75,7 @@ def plot(
     from splitwiper_lab.datasets.divide import divided
 
     _check_out(out)
-    Config(seed=seed)  # the same seeds as 'splitwiper learn' takes
+    Config(seed=seed)  # refuse the seeds that 'splitwiper learn' refuses
     found = divided(
         source,
         partition=partition,
@@ -90,7 +90,7 @@ def plot(
     if out is not None:
         _draw(found, out, partition, seed)
     if as_json:
-        show.emit(_told(found, partition, seed, out))
+        output.emit(_told(found, partition, seed, out))
     else:
         _print(found, out)
 
@@ -126,7 +126,7 @@ def _draw(found: Divided, out: Path, partition: str, seed: int) -> None:
     from splitwiper_lab.pages.partition import drawing, page
 
     picture = _grid(found, partition, seed)
-    with atomic_file(out, mode=0o666) as file:  # less the umask: it holds counts alone, and is to be shown around
+    with atomic_file(out, mode=0o666) as file:  # minus the umask: it only has counts, and is for sharing
         file.write((drawing(picture) if out.suffix.lower() == ".svg" else page(picture)).encode())
 
 
@@ -145,7 +145,7 @@ def _grid(found: Divided, partition: str, seed: int) -> Grid:
         for part in ("train", "test")
     )
     return Grid(
-        title=f"{' and '.join(found.sources)}, {partition} over {show.plural(len(train), 'client')}",
+        title=f"{' and '.join(found.sources)}, {partition} over {output.plural(len(train), 'client')}",
         note=note,
         groups={name: tuple(map(str, labels)) for name, labels in found.labels.items()},
         tasks={client: task or found.sources[0] for client, task in found.tasks.items()},
@@ -161,30 +161,31 @@ def _holders(found: Divided) -> list[str]:
 
 
 def _print(found: Divided, out: Path | None) -> None:
-    console = show.output()
+    console = output.output()
     clients = list(found.train)
     for part, title in (("train", "Training rows"), ("test", "Test rows")):
         for first in range(0, len(clients), ACROSS):
             some = clients[first : first + ACROSS]
             counts = {client: held for client, held in found.counts(part).items() if client in some}
             lines = [_line(found, source, label, counts) for source, labels in found.labels.items() for label in labels]
-            lines.append(("all", *(show.count(sum(held.values())) for held in counts.values())))
-            console.print(show.table(("label", *(f">{c}" for c in some)), lines, title=title, last="total"))
+            lines.append(("all", *(output.count(sum(held.values())) for held in counts.values())))
+            console.print(output.table(("label", *(f">{c}" for c in some)), lines, title=title, last="total"))
             console.print()
     others = [client for client in _holders(found) if client != found.owner]
     also = f", and so {'does' if len(others) == 1 else 'do'} {', '.join(others)}." if others else " alone."
-    show.line(console, f"The label to forget is {found.forget!r}: {found.owner} holds it{also}")
+    output.line(console, f"The label to forget is {found.forget!r}: {found.owner} holds it{also}")
     if out is not None:
-        show.line(console, f"Drawn in {out}")
+        output.line(console, f"Drawn in {out}")
 
 
 def _line(
     found: Divided, source: str, label: str | int, counts: Mapping[str, Mapping[str | int, int]]
 ) -> tuple[str | Text, ...]:
-    """The cells of one label; those of clients with another task are left blank."""
+    """Return the cells of one label; the cells of clients with another task are blank."""
     name = f"{source}: {label}" if len(found.sources) > 1 else str(label)
     marked = (source, label) == (found.forget_source, found.forget)
     cells = [
-        show.count(held.get(label, 0)) if found.tasks[client] in ("", source) else "" for client, held in counts.items()
+        output.count(held.get(label, 0)) if found.tasks[client] in ("", source) else ""
+        for client, held in counts.items()
     ]
     return Text(name, "bold yellow" if marked else ""), *(Text(cell, "dim" if cell == "0" else "") for cell in cells)

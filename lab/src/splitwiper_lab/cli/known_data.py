@@ -12,7 +12,7 @@ from splitwiper.config import Config, from_dict
 from splitwiper.errors import ConfigError
 from splitwiper_lab.datasets.divide import CLIENTS, client_names
 from splitwiper_lab.datasets.sources import data_folder
-from splitwiper_lab.workloads import workload
+from splitwiper_lab.workloads import known_name, workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,14 @@ def read(
     data: Path | None,
     told: Callable[[str, int, int], None],
 ) -> Settings:
-    """A known data set. What the file does not say of the network and its training comes from the set's recipe."""
+    """Read a known data set. Network and training settings that the file omits come from the set's recipe."""
     table = _known_data(table_in(values["data"], "data"))
     told("reading data", 0, 1)
     model = dict(table_in(values["model"], "model"))
     factory = str(model.pop("factory"))
     work = workload(
         table.source,
-        factory,
+        known_name(factory),
         partition=table.partition,
         clients=table.clients,
         seed=_coerced_seed(values),
@@ -79,12 +79,12 @@ def read(
 
 
 def _coerced_seed(values: Mapping[str, Any]) -> int:
-    """The seed, checked as every other setting is."""
+    """Return the seed, validated like every other setting."""
     return from_dict(Config, {"seed": values.get("seed", 0)}).seed
 
 
 def _known_data(values: Mapping[str, Any]) -> KnownData:
-    """The table; a number of clients becomes their names."""
+    """Parse the table, converting a number of clients into names."""
     number = values.get("clients")
     if isinstance(number, int) and not isinstance(number, bool):
         if number < 1:

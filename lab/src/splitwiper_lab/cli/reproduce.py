@@ -1,4 +1,4 @@
-"""``splitwiper reproduce``: a table or figure of the paper, measured again."""
+"""``splitwiper reproduce``: reproduce a table or figure of the paper."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import ConfigError, InputError
 from splitwiper_lab.cli.results import machine, without_warnings_of_seeds
@@ -20,7 +20,7 @@ from splitwiper_lab.cli.results import machine, without_warnings_of_seeds
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from splitwiper_lab.evaluation.reproduction import Cell, Experiment, Result, Verdict
+    from splitwiper_lab.evaluation.reproduction import Cell, CellResult, CheckVerdict, Experiment
 
 Experiments = Annotated[
     Path | None,
@@ -92,17 +92,17 @@ def reproduce(
 
 
 def experiments_folder(given: Path | None) -> Path:
-    """The folder of experiments: as given, or the one that comes with the laboratory."""
+    """Return the folder of experiments: the given one, or the one that comes with the laboratory."""
     return given or Path(__file__).parents[1] / "experiments"
 
 
 def results_file(out: Path, experiment: Experiment) -> Path:
-    """Where an experiment's results are."""
+    """Return the path of an experiment's results."""
     return out / experiment.scale / f"{experiment.measured_as}.jsonl"
 
 
 def _commit(folder: Path) -> str:
-    """The commit of the source tree, with a + where files differ from it; empty where git does not know."""
+    """Return the commit of the source tree, with a + if files were changed; empty if git is unavailable."""
     try:
         told = [
             subprocess.run(["git", *ask], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603, S607
@@ -116,11 +116,11 @@ def _commit(folder: Path) -> str:
     return told[0] + ("+" if told[1] else "")
 
 
-def _wanted(experiment: Experiment, there: Sequence[Result], only: Sequence[str], seeds: int | None) -> list[Cell]:
-    """The cells to measure: those asked for that are not there.
+def _wanted(experiment: Experiment, there: Sequence[CellResult], only: Sequence[str], seeds: int | None) -> list[Cell]:
+    """Return the selected cells that have no result yet.
 
     Raises:
-        InputError: what was asked for is in no cell's name.
+        InputError: no cell's name matches ``only``.
     """
     from splitwiper_lab.evaluation.reproduction import missing
 
@@ -141,7 +141,7 @@ def _measure(
     commit: str,
     jobs: int,
 ) -> None:
-    from splitwiper_lab.evaluation.reproduction import Bench, Result, keep, measured, measured_at_once
+    from splitwiper_lab.evaluation.reproduction import Bench, CellResult, keep, measured, measured_at_once
     from splitwiper_lab.evaluation.reproduction.sources import rows_of
     from splitwiper_lab.evaluation.reproduction.work import scratch
 
@@ -161,14 +161,14 @@ def _measure(
         )
         for cell, values in found:
             rows = rows_of(experiment, cell, here)
-            keep(path, experiment, Result(cell, values, {**made, "data": rows} if rows else made))
+            keep(path, experiment, CellResult(cell, values, {**made, "data": rows} if rows else made))
 
 
 def _check_writable(folder: Path) -> None:
-    """See that results can be kept, before any is measured.
+    """Check that results can be written, before measuring any.
 
     Raises:
-        InputError: they cannot.
+        InputError: they cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,10 +181,10 @@ def _check_writable(folder: Path) -> None:
 
 
 def _machine(experiment: Experiment) -> dict[str, Any]:
-    """What it is measured on.
+    """Describe the machine that measures.
 
     Raises:
-        ConfigError: it takes a GPU, and there is none.
+        ConfigError: the experiment needs a GPU, and there is none.
     """
     (device,) = {str(condition.work.get("device", "cpu")) for condition in experiment.conditions}
     try:
@@ -204,30 +204,32 @@ def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
     results = sound(path, experiment)
     verdicts, covered = judged(experiment, results), coverage(experiment, results)
     if as_json:
-        show.emit({"id": experiment.id, "scale": experiment.scale, **_told(experiment, results), "verdicts": verdicts})
+        output.emit(
+            {"id": experiment.id, "scale": experiment.scale, **_told(experiment, results), "verdicts": verdicts}
+        )
         return
-    screen = show.output()
-    show.line(screen, f"{experiment.title} ({experiment.paper})", style="bold")
+    screen = output.output()
+    output.line(screen, f"{experiment.title} ({experiment.paper})", style="bold")
     screen.print()
     for table in _tables(experiment, results):
         screen.print(table)
         screen.print()
     for verdict in verdicts:
-        show.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.told()}".rstrip())
+        output.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.told()}".rstrip())
     done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
-    show.line(screen, f"{done} of {wanted} cells are there, at scale {experiment.scale}: {path}")
+    output.line(screen, f"{done} of {wanted} cells are there, at scale {experiment.scale}: {path}")
     for part in parts(result.made for result in results):
-        show.line(screen, f"A part of the data was measured on: {part}.")
+        output.line(screen, f"A part of the data was measured on: {part}.")
     if old := outdated(path, experiment):
-        show.line(screen, f"{show.plural(old, 'line')} of that file are of other settings, and left out.")
+        output.line(screen, f"{output.plural(old, 'line')} of that file are of other settings, and left out.")
 
 
-def _word(verdict: Verdict) -> str:
+def _word(verdict: CheckVerdict) -> str:
     return {True: "Holds", False: "Does not hold", None: "Not measured yet"}[verdict.held]
 
 
-def _told(experiment: Experiment, results: Sequence[Result]) -> dict[str, Any]:
-    """Quantities and coverage, for machines."""
+def _told(experiment: Experiment, results: Sequence[CellResult]) -> dict[str, Any]:
+    """Return quantities and coverage, for JSON."""
     from splitwiper_lab.evaluation.reproduction import coverage
     from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
 
@@ -266,11 +268,11 @@ SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Columns on a terminal, and the quantities in each."""
 
 
-def _tables(experiment: Experiment, results: Sequence[Result]) -> list[Table]:
-    """A table for each condition."""
+def _tables(experiment: Experiment, results: Sequence[CellResult]) -> list[Table]:
+    """Return a table for each condition."""
     from splitwiper_lab.evaluation.reproduction import coverage
+    from splitwiper_lab.evaluation.reproduction.formatting import told
     from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
-    from splitwiper_lab.evaluation.reproduction.telling import told
 
     found, columns = over_seeds(experiment, results), SHOWN[experiment.kind]
     rows: dict[str, list[tuple[str, ...]]] = {}
@@ -280,7 +282,7 @@ def _tables(experiment: Experiment, results: Sequence[Result]) -> list[Table]:
         row = (covered.system, *cells, f"{covered.done}/{covered.wanted}")
         rows.setdefault(covered.condition, []).append(row)
     headings = ("", *(f">{name}" for name in columns), ">seeds")
-    return [show.table(headings, listed, title=condition) for condition, listed in rows.items()]
+    return [output.table(headings, listed, title=condition) for condition, listed in rows.items()]
 
 
 def _list(folder: Path, scale: str, out: Path, *, as_json: bool) -> None:
@@ -293,8 +295,8 @@ def _list(folder: Path, scale: str, out: Path, *, as_json: bool) -> None:
         done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
         found.append({"id": name, "title": experiment.title, "paper": experiment.paper, "done": done, "cells": wanted})
     if as_json:
-        show.emit(found)
+        output.emit(found)
         return
-    screen = show.output()
+    screen = output.output()
     rows = [(str(one["id"]), str(one["title"]), f"{one['done']}/{one['cells']}") for one in found]
-    screen.print(show.table(("id", "what it reproduces", f">done, {scale}"), rows))
+    screen.print(output.table(("id", "what it reproduces", f">done, {scale}"), rows))

@@ -1,4 +1,4 @@
-"""Files of results: JSON lines, each with the conditions it was measured under, so that work can be gone on with."""
+"""Result files: JSON lines, each with its measurement conditions, so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 from splitwiper.errors import ConfigError
 from splitwiper_lab.evaluation import lines
 
 
 def read_lines(path: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was measured under the same conditions. A last line that was cut short is as if it were not there.
+    """Return the results measured under the same conditions. A truncated last line is ignored.
 
     Raises:
         ConfigError: the file holds something else.
     """
-    same = json.loads(show.to_json(about))
+    same = json.loads(output.to_json(about))
     try:
         found = path.read_bytes().decode().split("\n") if path.exists() else [""]
         if not lines.is_whole(found[-1]):
@@ -31,12 +31,12 @@ def read_lines(path: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a result on a line of its own; what is left of one that was cut short is taken away."""
-    lines.append_line(path, show.to_json(record))
+    """Append a result as one line, after removing a truncated last line."""
+    lines.append_line(path, output.to_json(record))
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What and when: the numerics of this machine, the version, the date."""
+    """Return the numerics of this machine, the version and the date."""
     from splitwiper import __version__
     from splitwiper.numerics import fingerprint, pick_device
     from splitwiper.store.tickets import now
@@ -45,14 +45,14 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def machines(records: list[dict[str, Any]]) -> list[str]:
-    """The machines that results come from, in words."""
+    """Describe the machines that results come from."""
     found = (record["fingerprint"] for record in records)
     return sorted({f"{print_.get('device', 'cpu')}, torch {print_['torch']}" for print_ in found})
 
 
 @contextmanager
 def without_warnings_of_seeds() -> Iterator[None]:
-    """Experiments have keys that follow from the seed, on purpose: that is not to be said for every cell."""
+    """Suppress the warning about seeded keys: experiments derive keys from the seed intentionally."""
 
     def about_others(record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith("client.keys = 'seeded'")

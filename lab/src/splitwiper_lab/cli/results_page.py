@@ -1,4 +1,4 @@
-"""``splitwiper results``: one page of all results, beside the paper's claims."""
+"""``splitwiper results``: one page of all results, compared with the paper's claims."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
+from splitwiper.cli import output
 from splitwiper.errors import InputError, NotFoundError
 from splitwiper_lab.cli.reproduce import RESULTS, Experiments, experiments_folder
 
@@ -58,7 +58,7 @@ def results(
         raise InputError(f"there is no scale {scale!r}. Take {', '.join(SCALES)}.")
     _exist(results, tradeoff, compare)
     folder, lines = experiments_folder(experiments), results or RESULTS
-    if results is None and scale == "full":  # what was measured elsewhere says nothing of other results
+    if results is None and scale == "full":  # the default files do not belong to other results
         tradeoff, compare = tradeoff or TRADEOFF, compare or COMPARE
     collected = Collected(
         scale,
@@ -71,7 +71,7 @@ def results(
     written = _readmes(folder, lines) if readmes else []
     told = _told(collected, out, written)
     if as_json:
-        show.emit(told)
+        output.emit(told)
     else:
         _print(collected, told)
 
@@ -83,7 +83,7 @@ def _exist(*given: Path | None) -> None:
 
 
 def _readmes(folder: Path, results: Path) -> list[str]:
-    """Write every experiment's README; the paths of those that changed."""
+    """Write every experiment's README, and return the paths of those that changed."""
     from splitwiper_lab.pages.reproduction import read_all, readme
 
     found, written = read_all(folder, results, "full"), []
@@ -122,19 +122,19 @@ def _told(collected: Collected, out: Path, written: list[str]) -> dict[str, Any]
 
 
 def _print(collected: Collected, told: dict[str, Any]) -> None:
-    screen = show.output()
+    screen = output.output()
     rows = [(f"({c['key']})", c["claim"], c["verdict"]) for c in told["claims"]]
-    screen.print(show.table(("", "the paper's claim", "verdict"), rows))
+    screen.print(output.table(("", "the paper's claim", "verdict"), rows))
     screen.print()
     done = sum(one["done"] for one in told["experiments"])
     if not done:
-        show.line(
+        output.line(
             screen,
             f"Nothing was measured yet at scale {collected.scale}: run 'splitwiper reproduce ID --scale "
             f"{collected.scale}' first, or name another --scale or --results.",
         )
     there = sum(1 for one in told["experiments"] if one["done"])
-    show.line(screen, f"Experiments with results at scale {collected.scale}: {there} of {len(told['experiments'])}.")
+    output.line(screen, f"Experiments with results at scale {collected.scale}: {there} of {len(told['experiments'])}.")
     if told["readmes"]:
-        show.line(screen, f"READMEs that changed: {len(told['readmes'])}.")
-    show.line(screen, f"Page: {told['page']}")
+        output.line(screen, f"READMEs that changed: {len(told['readmes'])}.")
+    output.line(screen, f"Page: {told['page']}")

@@ -1,4 +1,4 @@
-"""``splitwiper tradeoff``: what each way of hiding labels costs, and what attacks still find."""
+"""``splitwiper tradeoff``: the cost of each way of hiding labels, and what attacks still find."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from splitwiper.cli import show
-from splitwiper.cli.exits import when_interrupted
+from splitwiper.cli import output
+from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import InputError
 from splitwiper_lab.cli.results import append_line, machine, machines, read_lines, without_warnings_of_seeds
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LINES, PAGE, TEXT = "tradeoff.jsonl", "tradeoff.html", "README.md"
 COLUMNS = 6
-"""Of the table on a terminal; the page has them all."""
+"""Number of table columns shown on a terminal; the page has them all."""
 
 
 def tradeoff(
@@ -137,16 +137,16 @@ def _finish(
     write(out / PAGE, about, points, advice, checks)
     (out / TEXT).write_text(markdown(about, points, advice, machines(records), PAGE), encoding="utf-8")
     if as_json:
-        show.emit([record["point"] for record in records])
+        output.emit([record["point"] for record in records])
         return
-    screen = show.output()
+    screen = output.output()
     headings, rows = table(points)
-    screen.print(show.table(headings[:COLUMNS], [row[:COLUMNS] for row in rows]))
+    screen.print(output.table(headings[:COLUMNS], [row[:COLUMNS] for row in rows]))
     screen.print()
-    show.line(screen, advice)
+    output.line(screen, advice)
     failed = sum(not check.step_holds for check in checks)
-    show.line(
+    output.line(
         screen,
         f"Theorem 1's bound on posteriors fails in {failed} of {len(checks)} cases tried; the page lists them.",
     )
-    show.line(screen, f"Results: {out / LINES}; page: {out / PAGE}")
+    output.line(screen, f"Results: {out / LINES}; page: {out / PAGE}")

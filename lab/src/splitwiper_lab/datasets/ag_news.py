@@ -12,11 +12,11 @@ from splitwiper.wire.columns import Array
 from splitwiper_lab.datasets.published import DataSet, Download, Published
 
 CLASSES = ("World", "Sports", "Business", "Sci/Tech")
-"""As published; ``classes.txt``, where it is there, says the same."""
+"""Class names as published; ``classes.txt``, if present, has the same."""
 
 
 def read(what: Published, place: Path) -> DataSet:
-    """Texts (title and description) and class names. Fewer rows than published are a subset, and fine."""
+    """Read texts (title and description) and class names. Fewer rows than published are accepted as a subset."""
     listed = place / "classes.txt"
     names = what.names(listed, len(CLASSES)) if listed.is_file() else CLASSES
     train, test = (

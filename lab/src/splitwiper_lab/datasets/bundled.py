@@ -1,4 +1,4 @@
-"""Data sets that come with scikit-learn: no download, no network."""
+"""Data sets that come with scikit-learn and need no download."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TITLES = {
 }
 _DESCRIBED = ("iris", "wine", "breast_cancer", "diabetes", "digits")
 _WORDS = 6
-"""Of one text."""
+"""Words per text."""
 
 
 def table(name: str) -> DataSet:
-    """A set of `TITLES`: digits in [0, 1], the others as measured; a fixed stratified quarter is held out for tests."""
+    """Load a set of `TITLES`: digits in [0, 1], the others as measured; a fixed stratified quarter is for tests."""
     import sklearn.datasets
     from sklearn.model_selection import train_test_split
 
@@ -35,7 +35,7 @@ def table(name: str) -> DataSet:
 
 
 def _descriptions() -> DataSet:
-    """What scikit-learn tells of its data sets, a few words a row, labelled with the set; each fourth is a test row."""
+    """Split scikit-learn's descriptions of its data sets into rows of a few words; every fourth is a test row."""
     import sklearn.datasets
 
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""Sizes and SHA-256 of fetched files, kept in ``checksums.json`` beside them."""
+"""Sizes and SHA-256 of fetched files, kept in ``checksums.json`` in the same folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write(what: Published, place: Path) -> None:
 
 
 def check_sizes(what: Published, root: Path) -> None:
-    """Compare the sizes of files with those recorded; without a record there is nothing to compare.
+    """Compare the sizes of files with the recorded ones; without a record, do nothing.
 
     Raises:
         DataError: a file has another size.
@@ -39,8 +39,8 @@ def check(what: Published, root: Path) -> dict[str, str]:
     """Compare the hashes of all files with those recorded or published.
 
     Returns:
-        For each file what it is: ``fetched``, ``published``, ``not the published file`` (which may be a part of it, or
-        compressed anew), or ``unknown`` where nothing is known of it.
+        The status of each file: ``fetched``, ``published``, ``not the published file`` (which may be a part of it, or
+        recompressed), or ``unknown`` if no checksum is known.
 
     Raises:
         DataError: a file has another size than was fetched, or another hash than was fetched or published.
@@ -64,7 +64,7 @@ def _as_published(what: Published, path: Path) -> str:
     if offer.size == path.stat().st_size:
         if _sha256(path) == offer.sha256:
             return "published"
-        if path.suffix != ".gz":  # somebody may have compressed it anew; it has a checksum of its own inside
+        if path.suffix != ".gz":  # it may be recompressed, and gzip has its own checksum
             what.damaged(path, "its SHA-256 is not the published one")
     return "not the published file"
 
@@ -74,13 +74,13 @@ def _present(what: Published, place: Path) -> list[Path]:
 
 
 def _recorded(what: Published, place: Path) -> dict[str, dict[str, Any]]:
-    """Files and what was recorded of them; empty if there is no record of this set."""
+    """Return the recorded size and hash of each file; empty if there is no record of this set."""
     file = place / NAME
     if not file.is_file():
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        if found["set"] != what.name:  # another set in the same folder
+        if found["set"] != what.name:  # a record of another set in the same folder
             return {}
         return {str(n): {"size": int(v["size"]), "sha256": str(v["sha256"])} for n, v in found["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:

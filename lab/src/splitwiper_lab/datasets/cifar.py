@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, binary versions: one record a picture, its label bytes first. Nothing is unpickled."""
+"""CIFAR-10 and CIFAR-100, binary versions: one record per picture, label bytes first. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BASE = "https://www.cs.toronto.edu/~kriz/"
 
 
 def read10(what: Published, place: Path) -> DataSet:
-    """CIFAR-10: records of one label byte and 3 × 32 × 32 pixels, five files for training and one for tests."""
+    """Read CIFAR-10: records of one label byte and 3 × 32 × 32 pixels, five files for training and one for tests."""
     names = what.names(place / "batches.meta.txt", 10)
     each = what.rows[0] // len(TRAIN)
     parts = [_records(what, place / file, rows=each, labels=(10,)) for file in TRAIN]
@@ -26,7 +26,7 @@ def read10(what: Published, place: Path) -> DataSet:
 
 
 def read100(what: Published, place: Path) -> DataSet:
-    """CIFAR-100: records of two label bytes (coarse, fine) and 3 × 32 × 32 pixels; labels are the fine ones."""
+    """Read CIFAR-100: records of two label bytes (coarse, fine) and 3 × 32 × 32 pixels; labels are the fine ones."""
     names = what.names(place / "fine_label_names.txt", 100)
     named = np.array(names)
     train, test = (
@@ -37,7 +37,7 @@ def read100(what: Published, place: Path) -> DataSet:
 
 
 def _records(what: Published, file: Path, *, rows: int, labels: tuple[int, ...]) -> tuple[Array, Array]:
-    """Pixels (rows × 3 × 32 × 32) and the last label byte of every record in a file."""
+    """Return the pixels (rows × 3 × 32 × 32) and the last label byte of every record in a file."""
     length, size = len(labels) + PIXELS, file.stat().st_size
     if size != rows * length:
         whole, rest = divmod(size, length)

@@ -1,4 +1,4 @@
-"""A known data set, or several, divided over clients: what experiments and ``splitwiper data plot`` start from."""
+"""Divide one or several known data sets over clients, for experiments and ``splitwiper data plot``."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ FORGET: dict[str, str | int] = {
     "iris": "versicolor",
     "descriptions": "wine",
 }
-"""The label to forget unless another is named."""
+"""The default label to forget, by data set."""
 
 
 @dataclass(frozen=True)
 class Divided:
-    """Training and test rows by client."""
+    """Training and test rows by client, and what to forget."""
 
     train: dict[str, Part] = field(repr=False)
     test: dict[str, Part] = field(repr=False)
     tasks: dict[str, str]
-    """The set each client's rows are from; empty where there is one set only."""
+    """The data set of each client's rows; empty if there is only one set."""
     forget: str | int
-    """The label that is to be forgotten."""
+    """The label to forget."""
     owner: str
-    """A client that holds it; the only one, unless it is shared."""
+    """A client that holds the label; the only one, unless it is shared."""
     sources: tuple[str, ...]
     labels: dict[str, tuple[str | int, ...]]
-    """The labels of each set, in the order they were published in."""
+    """The labels of each set, in their published order."""
 
     @property
     def forget_source(self) -> str:
-        """The set that the label to forget belongs to."""
+        """The data set of the label to forget."""
         return self.tasks[self.owner] or self.sources[0]
 
     def counts(self, part: str = "train") -> dict[str, dict[str | int, int]]:
-        """Rows per client and label, in the part ``train`` or ``test``."""
+        """Count rows per client and label, in the part ``train`` or ``test``."""
         found: dict[str, dict[str | int, int]] = {}
         for client, (_, labels) in (self.train if part == "train" else self.test).items():
             held = Counter(labels.tolist())
@@ -65,13 +65,13 @@ class Divided:
 
 
 def client_names(number: int) -> tuple[str, ...]:
-    """Names for so many clients.
+    """Return ``number`` client names.
 
     >>> client_names(6)
     ('north', 'south', 'east', 'west', 'centre', 'client-6')
 
     Raises:
-        DataError: there are too many.
+        DataError: the number is too large.
     """
     if number > MOST_CLIENTS:
         raise DataError(f"{number:,} clients are too many; give at most {MOST_CLIENTS:,}.")
@@ -94,21 +94,21 @@ def divided(
     """Load a data set and divide it over clients.
 
     Args:
-        source: a name, or several joined by ``+``, say ``cifar10+mnist``: each then has clients of its own, the first
-            ones as many as the others or more (three and two of five), and its name is their task. MNIST's pictures
-            take the shape of CIFAR's when they are mixed.
+        source: a name, or several joined by ``+``, such as ``cifar10+mnist``: each set then has its own clients,
+            earlier sets as many as later ones or one more (three and two of five), and its name is their task. MNIST's
+            pictures are converted to the shape of CIFAR's when they are mixed.
         partition: ``homogeneous``, ``overlapping``, ``disjoint`` or ``equal``.
-        clients: how many, or their names.
-        forget: the label that is to be forgotten; see `FORGET`.
-        owner: the client that holds it; the first one unless given.
-        share: divide the label like any other.
+        clients: the number of clients, or their names.
+        forget: the label to forget; by default the one in `FORGET`.
+        owner: the client that holds that label; by default the first one.
+        share: divide that label like any other.
         seed: the root seed.
         folder: the data folder.
-        rows: take so many training rows only, all labels in proportion, and as large a share of the test rows.
-        download: fetch what is not there.
+        rows: use only this many training rows, all labels in proportion, and the same share of the test rows.
+        download: fetch missing data sets.
 
     Raises:
-        NotFoundError: a set is not known, or not there.
+        NotFoundError: a set is unknown or missing.
         DataError: a set is damaged, or cannot be divided like that.
     """
     names = _names(source)
@@ -130,10 +130,10 @@ def divided(
 
 
 def subset(sets: Mapping[str, DataSet], *, rows: int, seed: int) -> dict[str, DataSet]:
-    """Data sets with ``rows`` training rows in all, and as large a share of the test rows.
+    """Return subsets with ``rows`` training rows in total, and the same share of the test rows.
 
     Raises:
-        DataError: more rows are asked for than there are, or fewer than there are labels.
+        DataError: ``rows`` is larger than the number of rows, or smaller than the number of labels.
     """
     there = {name: len(data.train[1]) for name, data in sets.items()}
     labels = sum(len(data.labels) for data in sets.values())
@@ -156,7 +156,7 @@ def subset(sets: Mapping[str, DataSet], *, rows: int, seed: int) -> dict[str, Da
 
 
 def _some(part: Part, rows: int, *, seed: int, purpose: str) -> Part:
-    """So many rows, but at least one of each label."""
+    """Choose ``rows`` rows, or more if needed to have at least one of each label."""
     labels = part[1]
     names, there = np.unique(labels, return_counts=True)
     chosen = []
@@ -167,7 +167,7 @@ def _some(part: Part, rows: int, *, seed: int, purpose: str) -> Part:
 
 
 def _in_proportion(there: Array, rows: int) -> Array:
-    """How many to take of what is there, at least one of each."""
+    """Divide ``rows`` over groups in proportion to their sizes, at least one from each."""
     return rounded(there * (rows / there.sum()), rows, least=1)
 
 
@@ -203,7 +203,7 @@ def _names(source: str) -> tuple[str, ...]:
 
 
 def _clients(sets: tuple[str, ...], clients: int | Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Each set's clients: the first sets get one more where they cannot get as many."""
+    """Assign clients to sets evenly; if that is impossible, the first sets get one more."""
     names = client_names(clients) if isinstance(clients, int) else tuple(clients)
     if len(names) < len(sets):
         raise DataError(f"too few clients ({len(names)}) for {' and '.join(sets)}; give each data set at least one.")
@@ -218,7 +218,7 @@ def _clients(sets: tuple[str, ...], clients: int | Sequence[str]) -> dict[str, t
 def _label(
     sets: dict[str, DataSet], forget: str | int | None, clients: dict[str, tuple[str, ...]], owner: str | None
 ) -> tuple[str, str | int]:
-    """The set and the label that is to be forgotten; it is of the owner's set where an owner is named."""
+    """Return the label to forget and its set, which is the owner's set if an owner is given."""
     if owner is not None:
         one_of([client for own in clients.values() for client in own], owner, "client")
     candidates = [name for name in sets if owner is None or owner in clients[name]]
@@ -230,7 +230,7 @@ def _label(
 
 
 def _holder(found: Mixed, data: DataSet, clients: tuple[str, ...], label: str | int, owner: str | None) -> str:
-    """The owner; of a shared label the first holder."""
+    """Return the owner, or the first holder of a shared label."""
     holding = [c for c in clients if (data.train[1][found.rows[0][c]] == label).any()]
     if not holding:
         raise DataError(
@@ -247,7 +247,7 @@ def _holder(found: Mixed, data: DataSet, clients: tuple[str, ...], label: str | 
 
 
 def _alike(sets: dict[str, DataSet]) -> dict[str, DataSet]:
-    """The sets, MNIST in the shape of CIFAR where both are there: one network reads both."""
+    """Return the sets, with MNIST in the shape of CIFAR if both are present, so that one network can process both."""
     if "mnist" not in sets or not {"cifar10", "cifar100"} & set(sets):
         return sets
     grey = sets["mnist"]

@@ -1,4 +1,4 @@
-"""Fetch published data sets: over https, checked before anything is unpacked, put in place whole or not at all."""
+"""Fetch published data sets: over HTTPS, verified before unpacking, installed completely or not at all."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from splitwiper_lab.datasets import checksums
 from splitwiper_lab.datasets.published import Download, Published
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many of how many megabytes are."""
+"""Called with a description of the step, the megabytes done, and the megabytes in total."""
 TIMEOUT = 30.0
-"""Seconds a publisher may stay silent."""
+"""Seconds to wait for a publisher's answer."""
 _CHUNK, _MEGABYTE, _DAY = 1 << 18, 10**6, 86_400
 _TEMPORARY = ".fetch-"
 
@@ -38,18 +38,18 @@ def fetch(what: Published, *, folder: Path, mirror: str | None = None, progress:
     """Download a data set and lay it out in a data folder.
 
     Args:
-        what: the set.
-        folder: the data folder; made if it is not there.
-        mirror: a base address that offers the same files; their checksums must be the published ones.
-        progress: hears of progress.
+        what: the data set.
+        folder: the data folder; it is created if missing.
+        mirror: the base address of a mirror with the same files; their checksums must be the published ones.
+        progress: called with the progress.
 
     Returns:
         The folder with its files and a record of their checksums.
 
     Raises:
         NotFoundError: a file could not be downloaded; the message says how to do it by hand.
-        DataError: what came is not what was published.
-        DiskFullError: there is no room.
+        DataError: a file is not the published one.
+        DiskFullError: the disk is full.
     """
     base = mirror or what.base
     base += "" if base.endswith("/") else "/"
@@ -62,7 +62,7 @@ def fetch(what: Published, *, folder: Path, mirror: str | None = None, progress:
                 _download(base + offer.file, offer, target, progress or _silent)
             except SplitWiperError:
                 raise
-            except (OSError, http.client.HTTPException, ValueError) as problem:  # ValueError: addresses that are none
+            except (OSError, http.client.HTTPException, ValueError) as problem:  # ValueError: a malformed address
                 if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 raise NotFoundError(
@@ -77,7 +77,7 @@ def fetch(what: Published, *, folder: Path, mirror: str | None = None, progress:
 
 @contextmanager
 def _room(folder: Path) -> Iterator[Path]:
-    """A temporary folder inside the data folder; what fetches that died left behind is removed."""
+    """Create a temporary folder inside the data folder, and remove those of fetches that died."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob(f"{_TEMPORARY}*"):
@@ -95,14 +95,14 @@ def _room(folder: Path) -> Iterator[Path]:
 
 
 def _abandoned(room: Path) -> bool:
-    """Whether the fetch that made this folder is gone, or it is a day old: the machine may be another one."""
+    """Return whether the fetch that made this folder died here, or the folder, perhaps another host's, is a day old."""
     host, _, rest = room.name.removeprefix(_TEMPORARY).rpartition("-")[0].rpartition("-")
     if host == socket.gethostname() and rest.isdecimal():
         try:
             os.kill(int(rest), 0)
         except (ProcessLookupError, OverflowError):
             return True
-        except OSError:  # somebody else's process
+        except OSError:  # another user's process
             pass
     with suppress(FileNotFoundError):
         return time.time() - room.stat().st_mtime > _DAY
@@ -141,10 +141,10 @@ def _open(address: str) -> IO[bytes]:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follow redirects, but never out of https."""
+    """Follows redirects, but never from HTTPS to another scheme."""
 
     def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
-        """Look at the address before it is followed."""
+        """Check the address before following it."""
         try:
             _secure(newurl)
         except DataError:
@@ -154,10 +154,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _secure(address: str) -> None:
-    """Refuse what is not https, but for this machine itself."""
+    """Refuse addresses that are not HTTPS, except on this machine."""
     try:
         parts = urllib.parse.urlsplit(address)
-        _ = parts.port, (parts.hostname or "").encode("idna")  # both are looked at only when they are used
+        _ = parts.port, (parts.hostname or "").encode("idna")  # both are validated only on access
     except ValueError as problem:
         raise DataError(f"{address} is not an address ({problem}); write it as https://host/folder/.") from problem
     here = parts.hostname == "localhost"
@@ -170,12 +170,12 @@ def _secure(address: str) -> None:
 
 
 def _unpack(what: Published, archive: Path, target: Path) -> None:
-    """Write the set's files from a ``.tar.gz`` archive into ``target``, and pass over whatever else is in it.
+    """Write the set's files from a ``.tar.gz`` archive into ``target``, ignoring all other members.
 
     Names are compared, never used as paths: nothing can be written elsewhere.
 
     Raises:
-        DataError: a name leaves the archive's folder, a file is there twice, is a link or too large, or is missing.
+        DataError: a name leaves the archive's folder, or a file is duplicated, a link, too large, or missing.
     """
     wanted = {f"{what.folder}/{file}": file for file in what.files}
     found: set[str] = set()
@@ -207,13 +207,13 @@ def _refused(archive: Path, why: str) -> DataError:
 
 
 def _install(staged: Path, place: Path) -> Path:
-    """Put finished files in place: the folder at once where there is none, else file by file, the record last.
+    """Install finished files: rename the whole folder if there is none yet, else replace file by file, the record last.
 
-    An unpacked file beside its fetched ``.gz`` is removed: it would be read first, and may be why this was fetched.
+    An unpacked file next to its fetched ``.gz`` is removed: readers would prefer it, and it may be the damaged one.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     if not place.exists():
-        with suppress(OSError):  # somebody else made it meanwhile
+        with suppress(OSError):  # another process created it meanwhile
             return staged.rename(place)
     (place / checksums.NAME).unlink(missing_ok=True)
     for file in sorted(staged.iterdir(), key=lambda path: path.name == checksums.NAME):
@@ -233,4 +233,4 @@ def _reason(problem: Exception) -> str:
 
 
 def _silent(what: str, done: int, total: int) -> None:
-    """Hear of progress and say nothing."""
+    """Ignore progress."""

@@ -18,7 +18,7 @@ _UBYTE = 0x08
 
 
 def read(what: Published, place: Path) -> DataSet:
-    """Pictures 1 × 28 × 28 and labels 0 to 9."""
+    """Read pictures 1 × 28 × 28 and labels 0 to 9."""
     parts = []
     for prefix, rows in zip(("train", "t10k"), what.rows, strict=True):
         pictures = _idx(what, place, f"{prefix}-images-idx3-ubyte", shape=(rows, 28, 28))
@@ -32,7 +32,7 @@ def read(what: Published, place: Path) -> DataSet:
 
 
 def _idx(what: Published, place: Path, name: str, *, shape: tuple[int, ...]) -> Array:
-    """The array in an idx file: two zero bytes, type, number of dimensions, big-endian dimensions, values."""
+    """Read the array in an idx file: two zero bytes, type, number of dimensions, big-endian dimensions, values."""
     file = what.path(place, name) or place / name
     head = 4 + 4 * len(shape)
     expected = head + math.prod(shape)
@@ -48,11 +48,11 @@ def _idx(what: Published, place: Path, name: str, *, shape: tuple[int, ...]) -> 
     if len(raw) != expected:
         size = f"more than {expected:,}" if len(raw) > expected else f"{len(raw):,}"
         what.damaged(file, f"{size} bytes, but its dimensions {list(shape)} take {expected:,}")
-    return np.frombuffer(raw, dtype=np.uint8, offset=head).reshape(shape).copy()  # so that it may be written to
+    return np.frombuffer(raw, dtype=np.uint8, offset=head).reshape(shape).copy()  # writable
 
 
 def _bytes(what: Published, file: Path, *, most: int) -> bytes:
-    """At most ``most`` bytes of a file, unpacked if it is compressed."""
+    """Read at most ``most`` bytes of a file, decompressing it if necessary."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             return bytes(stream.read(most))
@@ -61,7 +61,7 @@ def _bytes(what: Published, file: Path, *, most: int) -> bytes:
 
 
 def as_rgb32(images: Array) -> Array:
-    """Grey pictures n × 1 × 28 × 28 as n × 3 × 32 × 32: two rows and columns of zeros around, the channel repeated.
+    """Convert grey pictures n × 1 × 28 × 28 to n × 3 × 32 × 32: pad by two zeros all around, repeat the channel.
 
     >>> as_rgb32(np.ones((5, 1, 28, 28), np.uint8)).shape
     (5, 3, 32, 32)

@@ -16,14 +16,14 @@ Labels = Array | Sequence[Any]
 Rows = tuple[dict[str, Array], ...]
 """For each part, the row numbers of every client."""
 MOST = 3
-"""A label of an overlapping partition lies with at most so many clients."""
+"""The most clients that hold a label in an overlapping partition."""
 VOLUMES = (0.4, 1.6)
-"""Between these the volumes of clients are drawn in a homogeneous partition."""
+"""The range that clients' volumes are drawn from in a homogeneous partition."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """The clients, by number, that hold a label, and their parts of it: equal ones unless weights are given."""
+    """The clients, by number, that hold a label, and their shares of it: equal unless weights are given."""
 
     clients: tuple[int, ...]
     weights: tuple[float, ...] | None = None
@@ -34,35 +34,35 @@ Holders = dict[Any, Share]
 
 
 def _homogeneous(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
-    """Everybody holds every label, the volumes differ."""
+    """Let every client hold every label, in different volumes."""
     drawn = _draw(seed, "partition/volumes").uniform(*VOLUMES, size=clients)
     everybody = Share(tuple(range(clients)), tuple((drawn / drawn.sum()).tolist()))
     return {label: Share((owner,)) if _same(label, forget) else everybody for label in labels}
 
 
 def _equal(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
-    """Everybody holds as much of every label."""
+    """Let every client hold an equal share of every label."""
     return {label: Share((owner,) if _same(label, forget) else tuple(range(clients))) for label in labels}
 
 
 def _overlapping(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
-    """Each label lies with one to three clients, and nobody is left out."""
+    """Let one to three clients hold each label, and every client at least one label."""
     draw = _draw(seed, "partition")
     others = [label for label in labels if not _same(label, forget)]
     alone = {} if forget is None else {forget: Share((owner,))}
     order = draw.permutation(np.array(others, dtype=object)).tolist()
     found = dict(alone)
-    # deal one label to each client first, so that nobody is empty, then let one or two more hold it too
+    # deal one label to each client first, so that no client is empty, then add up to two more holders
     for label, firsts in _dealt(order, clients, alone=alone, owner=owner).items():
         rest = [c for c in range(clients) if c not in firsts]
-        few = clients > len(others)  # then each label lies with as many as may be, or clients would hold one label only
+        few = clients > len(others)  # as many holders as allowed: clients get more than one label
         more = MOST - len(firsts) if few else int(draw.integers(0, min(MOST, clients)))
         found[label] = Share((*firsts, *draw.permutation(rest)[:more].astype(int).tolist()))
     return {label: found[label] for label in labels}
 
 
 def _disjoint(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, seed: int) -> Holders:
-    """Each label lies with one client; everybody holds as many labels, give or take one."""
+    """Let one client hold each label; numbers of labels differ by at most one between clients."""
     if clients > len(labels):
         raise DataError(
             f"{clients} clients are too many for {len(labels)} labels when each label lies with one client; use fewer "
@@ -70,7 +70,7 @@ def _disjoint(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, s
         )
     others = np.array([label for label in labels if not _same(label, forget)], dtype=object)
     order = [owner, *(c for c in range(clients) if c != owner)]
-    first = 0 if forget is None else 1  # the owner's turn is over: it has the label to forget
+    first = 0 if forget is None else 1  # the owner has had its turn: it holds the label to forget
     found: Holders = {} if forget is None else {forget: Share((owner,))}
     for place, label in enumerate(_draw(seed, "partition").permutation(others).tolist()):
         found[label] = Share((order[(first + place) % clients],))
@@ -78,12 +78,12 @@ def _disjoint(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, s
 
 
 def _dealt(others: list[Any], clients: int, *, alone: Holders, owner: int) -> dict[Any, list[int]]:
-    """The first holders of every label: each client gets at least one label, and no label more than three clients."""
+    """Return the first holders of each label: each client gets at least one label, no label more than three clients."""
     if clients <= len(others):
         return {label: [place % clients] for place, label in enumerate(others)}
     waiting = list(range(clients))
     if alone and clients > MOST * len(others):
-        waiting.remove(owner)  # it has a label already
+        waiting.remove(owner)  # it already has a label
     if len(waiting) > MOST * len(others):
         raise DataError(
             f"{clients} clients are too many for {len(others) + len(alone)} labels when each label lies with at most "
@@ -115,21 +115,21 @@ def partition(
 ) -> Rows:
     """Divide rows over clients (Section 5.1 of the paper).
 
-    ``homogeneous``: every client holds every label, in volumes that differ by up to four times. ``overlapping``: each
-    label lies with one to three clients. ``disjoint``: each label lies with one client. ``equal``, which the paper does
-    not have: every client holds as much of every label. In all of them the label to forget lies with its owner alone.
+    ``homogeneous``: every client holds every label, in volumes that differ by up to four times. ``overlapping``: one to
+    three clients hold each label. ``disjoint``: one client holds each label. ``equal``, which is not in the paper:
+    every client holds an equal share of every label. In all of them, only its owner holds the label to forget.
 
     Args:
         kind: one of `KINDS`.
-        parts: label sequences, say of the training and of the test set; all are divided the same way.
+        parts: label sequences, for example of the training and of the test set; all are divided the same way.
         clients: client names.
-        forget: the label only ``owner`` holds; None for no such label.
-        owner: its owner; the first client unless given.
+        forget: the label that only ``owner`` holds; None for no such label.
+        owner: the owner of that label; by default the first client.
         seed: the root seed.
         share: divide the label to forget like any other.
 
     Raises:
-        DataError: the partition cannot be made, or would leave a client without rows in one of the parts.
+        DataError: the partition is impossible, or would leave a client without rows in one of the parts.
     """
     held = KINDS[one_of(KINDS, kind, "partition")]
     names = _checked(clients)
@@ -144,12 +144,12 @@ def partition(
 
 @dataclass(frozen=True)
 class Mixed:
-    """Several data sets, each divided over clients of its own."""
+    """Several data sets, each divided over its own clients."""
 
     rows: Rows
     """For each part, the row numbers of every client in its own set."""
     tasks: dict[str, str]
-    """The set each client's rows are from."""
+    """The data set of each client's rows."""
 
 
 def mixed(
@@ -162,19 +162,19 @@ def mixed(
     seed: int,
     share: bool = False,
 ) -> Mixed:
-    """Different tasks (Section 5.1): each data set is divided over its own clients.
+    """Divide each of several data sets over its own clients: different tasks (Section 5.1).
 
     Args:
-        sets: by name, the label sequences of its parts; as many parts in each.
+        sets: by name, the label sequences of its parts; all sets have the same number of parts.
         clients: by name of the set, the names of its clients.
-        kind: how each is divided, see `partition`.
-        forget: a set's name and its label that only ``owner`` holds.
-        owner: its owner; the first client of that set unless given.
+        kind: the kind of partition, see `partition`.
+        forget: the name of a set, and its label that only ``owner`` holds.
+        owner: the owner of that label; by default the first client of that set.
         seed: the root seed.
         share: divide the label to forget like any other.
 
     Raises:
-        DataError: a partition cannot be made, or two clients have one name.
+        DataError: a partition is impossible, or two clients have the same name.
     """
     _checked([client for name in sets for client in clients[name]])
     tasks = {client: name for name in sets for client in clients[name]}
@@ -196,7 +196,7 @@ def mixed(
 
 
 def one_of(known: Iterable[Any], value: Any, what: str, where: str = "") -> Any:
-    """The known one that is written like ``value``: on a command line the digit 3 is a text.
+    """Return the known value with the same text as ``value``: on a command line, the digit 3 is a text.
 
     Raises:
         DataError: there is none; the message names the nearest.
@@ -211,7 +211,7 @@ def one_of(known: Iterable[Any], value: Any, what: str, where: str = "") -> Any:
 
 
 def rounded(exact: Array, total: int, *, least: int = 0) -> Array:
-    """Whole numbers close to the exact ones, none below ``least``, that sum up to ``total``.
+    """Round to whole numbers close to the exact ones, none below ``least``, with the sum ``total``.
 
     >>> rounded(np.array([0.2, 1.6, 3.2]), 5)
     array([0, 2, 3])
@@ -221,7 +221,7 @@ def rounded(exact: Array, total: int, *, least: int = 0) -> Array:
     found: Array = np.maximum(np.floor(exact).astype(np.int64), least)
     rest = max(0, total - int(found.sum()))
     found[np.argsort(found - exact, kind="stable")[:rest]] += 1  # largest remainders first
-    while found.sum() > total:  # those that were lifted to the least are paid for by the largest
+    while found.sum() > total:  # what lifting to the least added is taken from the largest
         found[np.argmax(found)] -= 1
     return found
 
@@ -239,7 +239,7 @@ def _checked(clients: Sequence[str]) -> list[str]:
 
 
 def _divide(part: Labels, number: int, holders: Holders, clients: list[str], *, seed: int) -> dict[str, Array]:
-    """The row numbers of every client in one part."""
+    """Return the row numbers of every client in one part."""
     values = np.asarray(part)
     mine: dict[str, list[Array]] = {name: [] for name in clients}
     for label, who in holders.items():
@@ -255,7 +255,7 @@ def _divide(part: Labels, number: int, holders: Holders, clients: list[str], *, 
 
 
 def _amounts(rows: int, weights: tuple[float, ...], label: Any, number: int) -> Array:
-    """Whole numbers in proportion to the weights, at least one each, that sum up to ``rows``."""
+    """Return whole numbers in proportion to the weights, at least one each, with the sum ``rows``."""
     spare = rows - len(weights)
     if spare < 0:
         raise DataError(

@@ -1,4 +1,4 @@
-"""What a publisher offers: which files, from where, with which checksums, and what to do if they are not here."""
+"""A publisher's data set: its files, their addresses and checksums, and instructions for getting them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class DataSet:
     train: Part = field(repr=False)
     test: Part = field(repr=False)
     labels: tuple[str | int, ...]
-    """All labels, in the order they were published in."""
+    """All labels, in their published order."""
 
 
 @dataclass(frozen=True)
 class Download:
-    """One file a publisher offers."""
+    """One file that a publisher offers."""
 
     file: str
     size: int
@@ -43,43 +43,43 @@ class Download:
 class Published:
     """A data set in its published layout.
 
-    Tests give smaller ``rows`` and another ``base``; nothing else is needed to read or to fetch a fixture.
+    Tests set smaller ``rows`` and another ``base``; nothing else is needed to read or fetch a fixture.
     """
 
     name: str
     title: str
     base: str
-    """Where the downloads are; ends with a slash."""
+    """The base address of the downloads; it ends with a slash."""
     downloads: tuple[Download, ...]
     folder: str
-    """The folder its files lie in, below the data folder."""
+    """The folder of its files, inside the data folder."""
     files: tuple[str, ...]
-    """All of them must be there; any may also be there as ``.gz`` if the set is published so."""
+    """Its files, all of which are required; if `zipped` is set, each may be present as ``.gz`` instead."""
     rows: tuple[int, int]
-    """Rows for training and for tests, as published."""
+    """Numbers of training and test rows, as published."""
     limit: int
-    """No file that belongs to it is larger, in bytes."""
+    """The size of its largest file, in bytes, at most."""
     read: Callable[[Published, Path], DataSet] = field(repr=False)
     loose: bool = False
-    """Its files are also found in the data folder itself."""
+    """Whether its files may also be in the data folder itself."""
     zipped: bool = False
     unpacked: tuple[Download, ...] = ()
-    """Sizes and hashes of the files themselves, where their downloads are compressed and somebody may unpack them."""
+    """Sizes and hashes of the decompressed files, for downloads that are compressed and may be unpacked by hand."""
 
     @property
     def packed(self) -> bool:
-        """The download is an archive that has to be unpacked."""
+        """Whether the download is an archive that must be unpacked."""
         return self.downloads[0].file.endswith(".tar.gz")
 
     def path(self, place: Path, file: str) -> Path | None:
-        """The file in ``place``, plain or compressed; None if it is not there."""
+        """Return the path of a file in ``place``, plain or compressed; None if it is missing."""
         names = (file, f"{file}.gz") if self.zipped else (file,)
         return next((place / name for name in names if (place / name).is_file()), None)
 
     def place(self, root: Path) -> Path:
-        """The folder that holds its files, or should.
+        """Return the folder that holds its files, or should.
 
-        A data folder that is named as the set's own folder is taken to be it.
+        A data folder with the name of the set's own folder is assumed to be that folder.
         """
         places = [root / self.folder]
         if self.loose or root.name == Path(self.folder).name:
@@ -87,11 +87,11 @@ class Published:
         return next((p for p in places if any(self.path(p, file) for file in self.files)), places[0])
 
     def load(self, root: Path) -> DataSet:
-        """Read it from a data folder.
+        """Read the set from a data folder.
 
         Raises:
-            NotFoundError: a file is not there; the message says how to get it.
-            DataError: a file is cut short or altered.
+            NotFoundError: a file is missing; the message says how to get it.
+            DataError: a file is truncated or altered.
         """
         place = self.place(root)
         missing = [file for file in self.files if not self.path(place, file)]
@@ -101,11 +101,11 @@ class Published:
         return self.read(self, place)
 
     def remedy(self, root: Path) -> str:
-        """How to get the files, by command and by hand: a line for each step."""
+        """Say how to get the files, by command and by hand: one line per step."""
         return f"Run 'splitwiper data fetch {self.name} --data {root}',\nor {self.by_hand(root)}"
 
     def by_hand(self, root: Path) -> str:
-        """What to download from where, and where to put it."""
+        """Say what to download from where, and where to put it."""
         offers = "".join(
             f"\n  {self.base}{d.file}\n    ({count(d.size)} bytes, SHA-256 {d.sha256})" for d in self.downloads
         )
@@ -123,7 +123,7 @@ class Published:
         )
 
     def names(self, file: Path, expected: int) -> tuple[str, ...]:
-        """The label names in a text file, one a line."""
+        """Read the label names from a text file, one per line."""
         try:
             found = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
         except UnicodeDecodeError as problem:
@@ -138,6 +138,6 @@ def _them(downloads: tuple[Download, ...]) -> str:
 
 
 def _root(place: Path, folder: str) -> Path:
-    """The data folder that ``place`` lies in."""
+    """Return the data folder that contains ``place``."""
     parts = Path(folder).parts
     return place.parents[len(parts) - 1] if place.parts[-len(parts) :] == parts else place

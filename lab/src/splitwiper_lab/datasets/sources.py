@@ -1,4 +1,4 @@
-"""Known data sets by name: where they are looked for, how they are loaded, and what of them is here."""
+"""Known data sets by name: find, load and inspect them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from splitwiper_lab.datasets.published import DataSet, Published
 VARIABLE = "SPLITWIPER_DATA"
 """The environment variable that names the data folder."""
 PUBLISHED: dict[str, Published] = {what.name: what for what in (CIFAR10, CIFAR100, MNIST, AG_NEWS)}
-"""Sets that lie in a data folder."""
+"""Sets that are read from a data folder."""
 NAMES: tuple[str, ...] = (*PUBLISHED, *TITLES)
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
-    """Where data sets lie: the argument, else ``SPLITWIPER_DATA``, else ``splitwiper/data`` in the user's cache.
+    """Return the data folder: the argument, or ``SPLITWIPER_DATA``, or ``splitwiper/data`` in the user's cache.
 
     Raises:
-        ConfigError: it is below the home of a user who has none.
+        ConfigError: the path starts with ``~``, and the user has no home directory.
     """
     given = Path(folder or os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     try:
@@ -39,13 +39,13 @@ def data_folder(folder: str | Path | None = None) -> Path:
 
 
 def known(name: str) -> str:
-    """The name of a set as it is known here; hyphens do not matter.
+    """Return the exact name of a data set, ignoring hyphens and underscores.
 
     >>> known("ag-news"), known("cifar-10")
     ('ag_news', 'cifar10')
 
     Raises:
-        NotFoundError: there is none; the message names the nearest.
+        NotFoundError: there is no such set; the message names the nearest.
     """
     if name not in NAMES:
         for one in NAMES:
@@ -57,16 +57,16 @@ def known(name: str) -> str:
 
 
 def load(name: str, *, folder: str | Path | None = None, download: bool = False) -> DataSet:
-    """A data set by name, read from its published files and checked.
+    """Load a data set by name, from its published files, and check it.
 
     Args:
         name: one of `NAMES`.
         folder: the data folder, see `data_folder`.
-        download: fetch the set from its publisher if it is not there.
+        download: fetch the set from its publisher if it is missing.
 
     Raises:
-        NotFoundError: no such set, or its files are not there; the message says which, from where, and where to.
-        DataError: a file is cut short or altered; the message names the file, the place and the remedy.
+        NotFoundError: no such set, or its files are missing; the message says what to download, and where to put it.
+        DataError: a file is truncated or altered; the message names the file, the position and the remedy.
     """
     name = known(name)
     if name in TITLES:
@@ -86,7 +86,7 @@ def load(name: str, *, folder: str | Path | None = None, download: bool = False)
 
 @dataclass(frozen=True)
 class Found:
-    """One data set, as it is here."""
+    """The state of one data set on this machine."""
 
     name: str
     title: str
@@ -96,19 +96,19 @@ class Found:
     test: int = 0
     labels: int = 0
     files: dict[str, str] = field(default_factory=dict)
-    """What each file was found to be, see `checksums.check`. Filled in where hashes are compared."""
+    """The status of each file, see `checksums.check`; only if hashes were compared."""
     note: str = ""
-    """What is to be said of it although it can be used: that it is a part."""
+    """A remark on a usable set: that it is only a part."""
     problem: SplitWiperError | None = None
 
 
 def inspect(name: str, *, folder: str | Path | None = None, hashes: bool = False) -> Found:
-    """Read a data set and say what was found.
+    """Read a data set and report its state.
 
     Args:
         name: one of `NAMES`.
         folder: the data folder.
-        hashes: compare the files' hashes too, with those recorded when they were fetched, or published.
+        hashes: also compare the files' hashes with those recorded when they were fetched, or published.
 
     Raises:
         NotFoundError: there is no data set of that name.
@@ -135,7 +135,7 @@ def inspect(name: str, *, folder: str | Path | None = None, hashes: bool = False
 
 
 def _part(name: str, data: DataSet) -> str:
-    """That fewer rows are here than were published; empty if all are."""
+    """Say how many rows are missing from the published set; empty if none are."""
     if name in TITLES:
         return ""
     here = zip(("training", "test"), (data.train, data.test), PUBLISHED[name].rows, strict=True)

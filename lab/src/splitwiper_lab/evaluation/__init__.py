@@ -1,1 +1,1 @@
-"""Judging defences: what they cost, and what is left for the strongest attack."""
+"""Evaluation of defences: their costs, and what the strongest attack still achieves."""

@@ -1,4 +1,4 @@
-"""JSON lines: files that only grow, one result on each line, and that a process killed in the middle does not spoil."""
+"""JSON lines: append-only files with one result per line, which survive a process killed while writing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line; what is left of one that was cut short is taken away. Processes take turns."""
+    """Append a line, after removing a truncated last one. Concurrent processes are serialised."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -22,7 +22,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def is_whole(line: str | bytes) -> bool:
-    """Whether a line is JSON to its end.
+    """Return whether a line is complete JSON.
 
     >>> is_whole('{"a": 1}'), is_whole('{"a": ')
     (True, False)

@@ -1,4 +1,4 @@
-"""What to take, in words: the settings nothing else beats in accuracy, secrecy and bytes at once."""
+"""Recommend a setting in words: those that no other beats in accuracy, secrecy and bytes together."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from splitwiper.formats import percent
 from splitwiper_lab.evaluation.tradeoff import Point
 
 CLOSE = 0.02
-"""Accuracy given up that people hardly notice."""
+"""A loss of accuracy that users hardly notice."""
 NOTHING = 0.95
-"""Rows recovered from which on nothing is hidden."""
+"""The share of rows recovered from which nothing counts as hidden."""
 HIDDEN = 0.55
-"""Rows recovered up to which labels may be called hidden from the attacks tried."""
+"""The share of rows recovered up to which labels count as hidden from the attacks tried."""
 
 
 def frontier(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Points that no other beats or equals in accuracy, recovery and bytes while being better in one of them."""
+    """Return the Pareto-optimal points in accuracy, recovery and bytes."""
     return tuple(p for p in points if not any(_beats(other, p) for other in points))
 
 
@@ -26,7 +26,7 @@ def _beats(one: Point, other: Point) -> bool:
 
 
 def recommendation(points: Sequence[Point]) -> str:
-    """One paragraph: what hides labels at a price people pay, or that nothing does; and the best that there is."""
+    """Recommend in a paragraph: a setting that hides labels at an acceptable cost, or, if there is none, the best."""
     plain = next((p for p in points if p.setting == "plain labels"), None)
     if plain is None or len(points) < 2:
         return "Too few settings were measured to recommend one."

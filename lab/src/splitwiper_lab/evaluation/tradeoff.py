@@ -1,4 +1,4 @@
-"""The trade-off: for one way of hiding labels, what it costs in accuracy and bytes, and what attacks still find."""
+"""The trade-off of one way of hiding labels: its cost in accuracy and bytes, and what attacks still find."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """What came of one setting.
+    """The results of one setting.
 
     Attributes:
-        setting: its name.
-        accuracy: on all labels, each client on its own test rows.
-        retained: after forgetting, on all other labels.
-        forgotten: after forgetting, on the forgotten label.
+        setting: the setting's name.
+        accuracy: accuracy on all labels, each client on its own test rows.
+        retained: accuracy after forgetting, on all other labels.
+        forgotten: accuracy after forgetting, on the forgotten label.
         sent: bytes that clients sent to learn.
         rows: rows that the server holds, cover rows included.
         outputs: E, as the server sees it.
-        number: of the attacks told nothing, those that find the number of labels.
+        number: how many attacks without side information find the right number of labels.
         vanished: the share of forgotten codes found by comparing generations.
-        epsilon: of a row and of a value, after learning; None without noise.
+        epsilon: ε of a row and of a value, after learning; None without noise.
         attacks: every result.
     """
 
@@ -60,28 +60,28 @@ class Point:
     attacks: Sequence[Mapping[str, Any]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Point:
-        """A point from `to_dict`'s values; what other versions wrote besides is left out."""
+        """Create a point from the values of `to_dict`; unknown keys of other versions are ignored."""
         return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
 
     def recovered(self, knows: str) -> float:
-        """Rows recovered by the strongest attack told nothing (""), how many labels ("Q"), or some rows too ("aux")."""
+        """Return the best recovery by attacks that know nothing (""), at most Q ("Q"), or some rows too ("aux")."""
         told = ("", "Q", "aux")[: ("", "Q", "aux").index(knows) + 1]
         found = [a["sample_recovery"] for a in self.attacks if a["knows"] in told]
         return max((value for value in found if value is not None), default=0.0)
 
     @property
     def recovery(self) -> float:
-        """What the strongest attacker without known rows recovers."""
+        """The rows recovered by the strongest attack without known rows."""
         return self.recovered("Q")
 
 
 def settings(labels: int) -> tuple[Setting, ...]:
-    """The sweep: modes and strengths, for that many labels."""
+    """Return the settings to sweep, modes and strengths, for this number of labels."""
     many = [Setting("plain labels")]
     many += [Setting(f"duplicate, γ = {g}", Masking(mode="duplicate", gamma=g)) for g in (1, 2, 3)]
     many.append(Setting("duplicate, γ in 1…3", Masking(mode="duplicate", gamma=(1, 3))))
@@ -108,15 +108,15 @@ def measured(
     quick: bool = False,
     progress: Progress | None = None,
 ) -> Point:
-    """Learn, attack, forget a class, and attack what the server can compare.
+    """Learn, attack, forget a class, and attack by comparing generations.
 
     Args:
         work: data, network and settings.
-        setting: how labels are hidden.
-        folder: for the run; it must not exist, and is gone afterwards.
-        device: where attacks compute.
+        setting: the way of hiding labels.
+        folder: a folder for the run; it must not exist, and is removed afterwards.
+        device: the device that attacks compute on.
         quick: do less of everything.
-        progress: told of long work.
+        progress: called with the progress of long steps.
     """
     try:
         client = dataclasses.replace(work.config.client, masking=setting.masking, noise=setting.noise)
@@ -163,7 +163,7 @@ def _measured(
 
 
 def _vanished(federation: Federation, before: Truth, folder: Path) -> float | None:
-    """How many of the forgotten label's codes a server finds that kept what it should have erased."""
+    """Return the share of the forgotten label's codes found by a server that kept what it should have erased."""
     from splitwiper_lab.attacks import Evidence, measure
     from splitwiper_lab.attacks.generations import vanished_codes
 

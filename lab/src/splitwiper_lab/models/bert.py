@@ -1,4 +1,4 @@
-"""A small BERT for texts (Appendix, AG-News): Hugging Face's layers, with weights of its own."""
+"""A small BERT for texts (Appendix, AG-News): Hugging Face's layers, trained from scratch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splitwiper.errors import ConfigError, DataError
 
 
 class NoDropout(nn.Identity):
-    """In the place of a dropout; attention asks for its rate."""
+    """Replaces a dropout layer; it has the rate ``p`` that attention reads."""
 
     p = 0.0
 
@@ -20,7 +20,7 @@ class NoDropout(nn.Identity):
 class TextStem(nn.Module):
     """The client half: embeddings and the first block, without dropout, which belongs behind the cut.
 
-    Padding leaves as zeros, so that means over a text are not diluted by what its padding happens to be.
+    Outputs at padding are zeros, so that means over a text do not depend on them.
     """
 
     def __init__(self, embeddings: nn.Module, block: nn.Module, *, vocabulary: int, length: int) -> None:
@@ -33,7 +33,7 @@ class TextStem(nn.Module):
                     setattr(owner, name, NoDropout())
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """One vector a token: ``[n, length, hidden]``."""
+        """Return one vector per token: ``[n, length, hidden]``."""
         self._check(input_ids, attention_mask)
         hidden = self.embeddings(input_ids=input_ids)
         hidden = _first(self.block(hidden, _additive(attention_mask, hidden)))
@@ -50,7 +50,7 @@ class TextStem(nn.Module):
                 f"texts have {ids.shape[1]} tokens, the model takes {self._length}: encode them with "
                 f"length={self._length}, or build the model with a larger length"
             )
-        # A look at values waits for the device, so only here; rows are probed on the CPU before they are kept.
+        # Reading values waits for the device, so check on the CPU only; rows are probed there before they are stored.
         if ids.device.type == "cpu" and ids.numel():
             low, high = int(ids.min()), int(ids.max())
             if low < 0 or high >= self._vocabulary:
@@ -69,7 +69,7 @@ class TextBody(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """One vector a text: ``[n, hidden]``."""
+        """Return one vector per text: ``[n, hidden]``."""
         hidden = self.dropout(hidden)
         mask, real = _additive(attention_mask, hidden), _real(attention_mask, hidden)
         for block in self.blocks:
@@ -79,14 +79,14 @@ class TextBody(nn.Module):
 
 
 class MiniBert(nn.Module):
-    """Token ids and a mask in, logits out: cut it after ``stem``, with ``shared=["attention_mask"]``."""
+    """Takes token ids and a mask, returns logits: cut it after ``stem``, with ``shared=["attention_mask"]``."""
 
     def __init__(self, stem: TextStem, body: TextBody, head: nn.Linear) -> None:
         super().__init__()
         self.stem, self.body, self.head = stem, body, head
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Logits. The mask may be of any type: not zero is a token, zero is padding; ``bool`` takes least room."""
+        """Return logits. The mask may have any type: non-zero is a token, zero is padding; ``bool`` is smallest."""
         logits: Tensor = self.head(self.body(self.stem(input_ids, attention_mask), attention_mask))
         return logits
 
@@ -101,19 +101,19 @@ def mini_bert(
     heads: int = 4,
     dropout: float = 0.1,
 ) -> MiniBert:
-    """A BERT from scratch: cut it after ``stem``, its embeddings and first block. Needs ``splitwiper[text]``.
+    """Build a BERT from scratch: cut it after ``stem``, its embeddings and first block. Needs ``splitwiper[text]``.
 
     Nothing is downloaded. Attention is computed step by step (``eager``), by the same operations everywhere, and no
-    code looks at values on a GPU, so that training can be captured in a CUDA graph.
+    code reads values on a GPU, so that training can be captured in a CUDA graph.
 
     Args:
         outputs: classes; a federation makes its own head, with one output per label present.
-        vocabulary: token ids run from 0 to this.
-        length: most tokens in a text.
-        hidden: numbers per token; what crosses the cut is ``length × hidden``.
-        layers: blocks, the client's included.
+        vocabulary: the number of token ids, which start at 0.
+        length: the most tokens in a text.
+        hidden: numbers per token; ``length × hidden`` numbers cross the cut.
+        layers: blocks, including the client's.
         heads: attention heads; must divide ``hidden``.
-        dropout: behind the cut.
+        dropout: the dropout rate behind the cut.
 
     Raises:
         ConfigError: transformers is missing, or the sizes do not fit.
@@ -149,16 +149,16 @@ def mini_bert(
 
 
 def _first(output: Any) -> Tensor:
-    """The hidden states a block returns: alone, or before others in older releases."""
+    """Return the hidden states from a block's output, which is a tuple in older releases."""
     hidden: Tensor = output[0] if isinstance(output, tuple) else output
     return hidden
 
 
 def _real(mask: Tensor, like: Tensor) -> Tensor:
-    """One where there is a token, zero where there is padding: ``[n, length, 1]``."""
+    """Return one at tokens, and zero at padding: ``[n, length, 1]``."""
     return (mask != 0).to(like.dtype)[..., None]
 
 
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """What attention adds to its scores: nothing, or the lowest number at padding; ``[n, 1, 1, length]``."""
+    """Return the term added to attention scores: zero, or the lowest number at padding; ``[n, 1, 1, length]``."""
     return (mask == 0).to(like.dtype)[:, None, None, :] * torch.finfo(like.dtype).min

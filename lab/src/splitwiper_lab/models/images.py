@@ -1,4 +1,4 @@
-"""What the networks for images share: the client half up to the paper's cut, and pooling over a whole map."""
+"""Parts of networks for images: the client half up to the paper's cut, and pooling over a whole map."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from splitwiper.errors import DataError
 
 CENTRE, SCALE = 0.5, 0.25
-"""Pixels in [0, 1] are shifted and scaled by these. They are fixed, never fitted to anybody's images."""
+"""The shift and scale of pixels in [0, 1]. They are fixed, never fitted to any client's images."""
 
 
 class ImageStem(nn.Module):
     """The client half of Section 5.1: the first convolution, the same in every network for images.
 
-    Its ReLU lies before the cut, because pre-training pools what crosses it before a local head: without it, all that
-    the local head saw would be linear in the image. Batch normalisation and dropout lie behind the cut, as in the
-    paper: a client holds a few labels only, and its statistics would be those of its labels.
+    Its ReLU is before the cut, because pre-training pools what crosses it before a local head: without the ReLU, the
+    local head would only see linear functions of the image. Batch normalisation and dropout are behind the cut, as in
+    the paper: a client holds only a few labels, and its statistics would be those of its labels.
 
     Images are ``uint8`` in 0…255, or floats in 0…1.
     """
@@ -28,7 +28,7 @@ class ImageStem(nn.Module):
         self._shape = (channels, side, side)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps of ``width`` channels, as large as the image."""
+        """Return maps of ``width`` channels, as large as the image."""
         if tuple(x.shape[1:]) != self._shape:
             got, wanted = ("×".join(map(str, shape)) for shape in (x.shape[1:], self._shape))
             raise DataError(
@@ -42,7 +42,7 @@ class ImageStem(nn.Module):
 
 
 class MapMean(nn.Module):
-    """The mean of every map: ``[n, c, h, w]`` to ``[n, c]``. Unlike torch's adaptive pooling, exact on a GPU."""
+    """The mean of every map: ``[n, c, h, w]`` to ``[n, c]``. Unlike torch's adaptive pooling, repeatable on a GPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Average over height and width."""
@@ -50,6 +50,6 @@ class MapMean(nn.Module):
 
 
 def conv_norm(inputs: int, outputs: int, *, stride: int = 1, kernel: int = 3) -> list[nn.Module]:
-    """A convolution without bias and its batch normalisation, to be unpacked into a ``Sequential``."""
+    """Create a convolution without bias and its batch normalisation, to be unpacked into a ``Sequential``."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
     return [conv, nn.BatchNorm2d(outputs)]

@@ -13,7 +13,7 @@ DEPTHS = (2, 2, 2, 2)
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them."""
+    """A residual block: two convolutions and a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Block(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """What is added, and the sum."""
+        """Return the activated sum of the convolutions and the shortcut."""
         out: Tensor = self.relu(self.second(self.first(x)) + self.around(x))
         return out
 
@@ -32,7 +32,7 @@ class Block(nn.Module):
 def resnet18(
     outputs: int = 10, *, width: int = 64, augment: bool = False, channels: int = 3, side: int = 32
 ) -> nn.Sequential:
-    """ResNet-18 as it is built for 32×32 images: cut it after ``stem``, its first convolution.
+    """Build ResNet-18 for 32×32 images: cut it after ``stem``, its first convolution.
 
     The stem is `vgg`'s, so clients hold as many parameters in both. The batch normalisation that follows the first
     convolution in the original is the server half's first layer; it brings the maps of all clients to one scale.
@@ -41,7 +41,7 @@ def resnet18(
         outputs: classes; a federation makes its own head, with one output per label present.
         width: maps that cross the cut; the server half grows to eight times as many.
         augment: shift (by up to 4 pixels) and mirror the maps in the server half, while training.
-        channels: of an image.
+        channels: channels of an image.
         side: pixels of an image's side.
 
     >>> [name for name, _ in resnet18(width=8).named_children()]

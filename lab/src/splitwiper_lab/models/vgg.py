@@ -19,7 +19,7 @@ def vgg(
     channels: int = 3,
     side: int = 32,
 ) -> nn.Sequential:
-    """A simplified VGG: cut it after ``stem``, its first convolution.
+    """Build a simplified VGG: cut it after ``stem``, its first convolution.
 
     The server half pools before it convolves, so that its wide layers see 16×16 pixels: few, wide convolutions keep a
     GPU busy. A row costs the client 3.5 MFLOP and the server 189 MFLOP forward, at ``width=64``.
@@ -27,9 +27,9 @@ def vgg(
     Args:
         outputs: classes; a federation makes its own head, with one output per label present.
         width: maps that cross the cut; the server half grows to eight times as many.
-        dropout: before the head.
+        dropout: the dropout rate before the head.
         augment: shift (by up to 4 of the image's pixels) and mirror the maps in the server half, while training.
-        channels: of an image.
+        channels: channels of an image.
         side: pixels of an image's side, 8 or more.
 
     >>> [name for name, _ in vgg().named_children()]
@@ -37,10 +37,10 @@ def vgg(
     """
     body = OrderedDict[str, nn.Module](pool0=nn.MaxPool2d(2))
     if augment:
-        body["augment"] = ShiftFlip(pad=2)  # behind the pool: a quarter of the bytes to move, twice the way
+        body["augment"] = ShiftFlip(pad=2)  # behind the pool: a quarter of the bytes, and 2 pixels are 4
     for name, before, after, pooled in (("a", 1, 2, True), ("b", 2, 4, False), ("c", 4, 4, True), ("d", 4, 8, False)):
         convolution, norm = conv_norm(before * width, after * width)
-        pool = [nn.MaxPool2d(2)] if pooled else []  # before the norm, which then has a quarter to do
+        pool = [nn.MaxPool2d(2)] if pooled else []  # before the norm, which then has a quarter of the work
         body[name] = nn.Sequential(convolution, *pool, norm, nn.ReLU())
     body |= OrderedDict(mean=MapMean(), dropout=nn.Dropout(dropout))
     return nn.Sequential(

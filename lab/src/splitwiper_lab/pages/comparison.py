@@ -1,4 +1,4 @@
-"""A comparison as a table: what each system keeps, what forgetting costs whom, and whether it is exact."""
+"""A comparison as a table: accuracy of each system, the cost of forgetting by party, and whether it is exact."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from splitwiper.formats import NONE, seconds, size
-from splitwiper_lab.evaluation.comparison import Exposure, Line, Spread
+from splitwiper_lab.evaluation.comparison import Exposure, SeedSpread, SummaryRow
 
 _AWAY = {None: NONE, True: "goes on", False: "stops"}
 HEADER = (
@@ -39,16 +39,16 @@ MORE = (
     ">server",
     ">server stores",
 )
-"""Costs as shares of what vanilla split learning spends on retraining: computing, files and sending, or operations
-alone; with the last epoch of pre-training, and with all of it on both sides."""
+"""Costs as shares of what vanilla split learning spends on retraining: computing, files and sending, or only
+operations; with the last epoch of pre-training, and with all of it on both sides."""
 
 
 SHORT = ("system", ">retained", ">forgotten", ">requester", ">others", ">needs", "exact")
-"""The same for a terminal: accuracies in percent, computing and sending together."""
+"""The columns for a terminal: accuracies in percent, computing and sending together."""
 
 
-def short(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and rows that fit a terminal."""
+def short(lines: Sequence[SummaryRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and rows that fit a terminal."""
     return SHORT, [
         (
             line.system if line.unlearning == line.kind else f"{line.system}: {line.unlearning}",
@@ -63,20 +63,20 @@ def short(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
     ]
 
 
-def _exact(line: Line) -> str:
+def _exact(line: SummaryRow) -> str:
     return "verified" if line.verified else "yes" if line.exact else "no"
 
 
-def _short(spread: Spread) -> str:
+def _short(spread: SeedSpread) -> str:
     return spread.told(lambda value: f"{100 * value:.1f}").replace(" ± ", " ±")
 
 
-def _together(*parts: Spread) -> str:
+def _together(*parts: SeedSpread) -> str:
     return _seconds(sum(part.mean or 0.0 for part in parts))
 
 
-def table(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and rows, with computing and sending apart."""
+def table(lines: Sequence[SummaryRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and rows, with computing and sending apart."""
     return HEADER, [
         (
             line.system,
@@ -93,8 +93,8 @@ def table(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]
     ]
 
 
-def more(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """What the first table leaves out."""
+def more(lines: Sequence[SummaryRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and rows of the columns that `table` leaves out."""
     return MORE, [
         (
             line.system,
@@ -118,7 +118,7 @@ def more(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
 def exposure(found: Sequence[Exposure]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Membership inference against each system."""
+    """Return headings and rows of membership inference against each system."""
     head = (
         "system",
         "forgets by",
@@ -147,7 +147,7 @@ def exposure(found: Sequence[Exposure]) -> tuple[tuple[str, ...], list[tuple[str
 
 
 def exposure_short(found: Sequence[Exposure]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The same for a terminal; who was forgotten how is said once."""
+    """Return the rows of `exposure` for a terminal; a repeated system and method is left blank."""
     head = ("system", "attack", ">hits", ">false", ">AUC", ">beside", "exposed")
     rows: list[tuple[str, ...]] = []
     before = ""
@@ -170,15 +170,19 @@ def exposure_short(found: Sequence[Exposure]) -> tuple[tuple[str, ...], list[tup
     return head, rows
 
 
-def brief(lines: Sequence[Line]) -> str:
-    """The table for a terminal as Markdown."""
+def brief(lines: Sequence[SummaryRow]) -> str:
+    """Return the terminal's table as Markdown."""
     return "\n".join(_markdown(*short(lines)))
 
 
 def markdown(
-    about: Mapping[str, Any], lines: Sequence[Line], exposed: Sequence[Exposure], machines: Sequence[str], record: str
+    about: Mapping[str, Any],
+    lines: Sequence[SummaryRow],
+    exposed: Sequence[Exposure],
+    machines: Sequence[str],
+    record: str,
 ) -> str:
-    """The tables as a text for people who read files."""
+    """Return the tables with explanations as Markdown."""
     parts = [
         f"# Compared: {about['title']}",
         "",
@@ -232,11 +236,11 @@ def _told(about: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in told.items() if key not in left_out)
 
 
-def _percent(spread: Spread) -> str:
+def _percent(spread: SeedSpread) -> str:
     return spread.told(lambda value: f"{100 * value:.2f}") + (" %" if spread.mean is not None else "")
 
 
-def _share(spread: Spread) -> str:
+def _share(spread: SeedSpread) -> str:
     return spread.told(lambda value: f"{100 * value:.2f}") + (" %" if spread.mean is not None else "")
 
 
@@ -248,5 +252,5 @@ def _size(value: float) -> str:
     return size(round(value)).replace("\xa0", " ")
 
 
-def _interval(auc: Spread, interval: tuple[float, float]) -> str:
+def _interval(auc: SeedSpread, interval: tuple[float, float]) -> str:
     return NONE if auc.mean is None else f"{auc.mean:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"

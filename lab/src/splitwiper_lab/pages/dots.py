@@ -1,4 +1,4 @@
-"""Charts over names: dots on one line for each name, and upright bars in groups."""
+"""Charts over names: a line of dots for each name, and groups of vertical bars."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ def dots(
     hollow: Sequence[str] = (),
     room: float = 116.0,
 ) -> Markup:
-    """A line for each name, with a dot of each series on it and its deviation over seeds.
+    """Draw a line for each name, with a dot of each series on it and its deviation over seeds.
 
     Args:
-        names: from top to bottom.
-        series: a spot's ``x`` is the place of its name.
-        label: what the chart shows.
+        names: the names, from top to bottom.
+        series: the series; a spot's ``x`` is the index of its name.
+        label: a description of the chart.
         x: the axis of values.
         reference: a value to draw a line at.
-        joined: draw a bar between a name's dots, but for spots that are not, so that a difference is seen as a length.
-        hollow: series whose dots are not filled.
-        room: for names; longer ones are cut short.
+        joined: connect the dots of a name by a bar, so that a difference appears as a length; spots with ``joined``
+            False are left out.
+        hollow: names of series whose dots are not filled.
+        room: the width for names; longer ones are truncated.
     """
     floor, right = _HEAD + _PITCH * max(1, len(names)), WIDTH - _RIGHT
     there = [(one, spot) for one in series for spot in one.spots if spot.is_there]
@@ -85,16 +86,16 @@ def bars(
     y: Axis,
     goals: Mapping[str, float] | None = None,
 ) -> Markup:
-    """Groups of bars, one group for each name and one bar for each series, with its sign on top.
+    """Draw groups of bars, one group for each name and one bar for each series, with its marker on top.
 
-    What was not measured has no bar; what was measured as zero has its sign on the floor.
+    A missing value has no bar; a value of zero has its marker on the axis.
 
     Args:
         names: the groups, from the left.
-        series: a spot's ``x`` is the place of its group.
-        label: what the chart shows.
-        x: what groups are.
-        y: up.
+        series: the series; a spot's ``x`` is the index of its group.
+        label: a description of the chart.
+        x: the title of the groups' axis.
+        y: the vertical axis.
         goals: by group, a value to draw a line at.
     """
     marks = {float(place): name for place, name in enumerate(names)}

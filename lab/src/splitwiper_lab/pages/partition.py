@@ -1,6 +1,6 @@
-"""A picture of who holds which labels: clients across, labels down, the number of rows in every cell.
+"""A picture of the labels of each client: clients across, labels down, the number of rows in every cell.
 
-`drawing` is a self-contained SVG, `page` the same panels in a page that sets them side by side where there is room.
+`drawing` is a self-contained SVG; `page` is an HTML page that sets the same panels side by side if there is room.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from splitwiper.report.style import PALETTE
 from splitwiper.report.svg import fit, stroke, svg, text, text_width
 
 STEPS = 5
-"""Shades of cells."""
+"""The number of shades of cells."""
 BLOCK = 50
-"""A panel of a page has at most so many labels; the next ones go beside it."""
+"""The most labels in a panel of a page; further labels go into the next panel."""
 _LEFT, _ROW, _TALL, _GAP = 110.0, 23.0, 48.0, 3.0
 _STYLE = """
 .grid-text { font-size: 12px; fill: var(--ink); } .grid-soft { font-size: 11px; fill: var(--soft); }
@@ -44,7 +44,7 @@ _PAGE = """
 
 @dataclass(frozen=True)
 class Grid:
-    """What is shown. Counts are by client, then by label."""
+    """The content of the picture. Counts are by client, then by label."""
 
     title: str
     note: str
@@ -55,29 +55,29 @@ class Grid:
     train: Mapping[str, Mapping[str, int]]
     test: Mapping[str, Mapping[str, int]]
     marked: tuple[str, str] = ("", "")
-    """A data set and a label to point out."""
+    """The data set and the label to highlight."""
 
     @property
     def width(self) -> float:
-        """The drawing grows with the number of clients, and is never narrower than for five."""
+        """The width of the drawing, which grows with the number of clients, but fits at least five."""
         return _LEFT + self.column * max(len(self.tasks), 5) + 8
 
     @property
     def column(self) -> float:
-        """How wide a client's column is: its name should be legible."""
+        """The width of a client's column, chosen so that its name is legible."""
         return min(max(51.0, *(text_width(name, 12) + 6 for name in self.tasks)), 90.0)
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A label, or with an empty one the heading of its data set."""
+    """A label, or, with an empty label, the heading of its data set."""
 
     group: str
     label: str = ""
 
 
 def drawing(grid: Grid) -> str:
-    """The picture as one SVG file: the training panel above the test panel."""
+    """Draw the picture as one SVG file: the training panel above the test panel."""
     parts: list[Markup] = []
     y = 0.0
     for words, class_, em, line in ((grid.title, "grid-title", 16.0, 22.0), (grid.note, "grid-soft", 11.0, 16.0)):
@@ -96,7 +96,7 @@ def drawing(grid: Grid) -> str:
 
 
 def page(grid: Grid) -> str:
-    """The picture as one HTML page."""
+    """Render the picture as one HTML page."""
     rows = _rows(grid)
     panels = []
     for name in ("train", "test"):
@@ -120,7 +120,7 @@ def _rows(grid: Grid) -> list[_Row]:
 
 
 def _panel(grid: Grid, part: str, rows: Sequence[_Row], *, bars: bool) -> tuple[Markup, float]:
-    """One table of cells under the clients' names, with their volumes as bars, and its height."""
+    """Draw a table of cells under the clients' names, with their volumes as bars; also return its height."""
     counts = grid.train if part == "train" else grid.test
     most = max((n for held in counts.values() for n in held.values()), default=0)
     totals = {client: sum(counts[client].values()) for client in grid.tasks}
@@ -151,7 +151,7 @@ def _panel(grid: Grid, part: str, rows: Sequence[_Row], *, bars: bool) -> tuple[
 
 
 def _line(grid: Grid, part: str, row: _Row, y: float, most: int) -> Markup:
-    """The cells of one label."""
+    """Draw the cells of one label."""
     counts, top = grid.train if part == "train" else grid.test, y
     marked = (row.group, row.label) == grid.marked
     name = fit(row.label, _LEFT - 16, 12)
@@ -163,7 +163,7 @@ def _line(grid: Grid, part: str, row: _Row, y: float, most: int) -> Markup:
         shade = 1 + (STEPS * rows - 1) // most if rows else 0
         x, wide, tall = _LEFT + grid.column * place + _GAP / 2, grid.column - _GAP, _ROW - _GAP
         tip = el("title", f"{client}, {row.label}: {count(rows)}")
-        if rows and marked:  # a frame with a gap, so that it is seen around every shade
+        if rows and marked:  # a frame with a gap stands out from every shade
             edge = {"x": x + 0.5, "y": y - 0.5, "width": wide - 1, "height": tall + 1}
             parts.append(el("rect", **edge, rx=4.5, class_="outline"))
             x, y, wide, tall = x + 3, y + 2, wide - 6, tall - 4

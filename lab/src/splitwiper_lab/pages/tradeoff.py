@@ -1,4 +1,4 @@
-"""The trade-off as a page: accuracy against what the strongest attack recovers, the table, and the recommendation."""
+"""The trade-off as a page: accuracy against the strongest attack's recovery, the table, and the recommendation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from splitwiper.report.parts import scroll
 from splitwiper.report.svg import stroke, svg, text, ticks
 from splitwiper_lab.evaluation.recommend import HIDDEN, frontier
 from splitwiper_lab.evaluation.tradeoff import Point
-from splitwiper_lab.theorem import Check
+from splitwiper_lab.theorem import Inequality
 
 STYLE = """
 .dot { fill: var(--first); stroke: var(--first-edge); stroke-width: 1.2; }
@@ -21,11 +21,12 @@ STYLE = """
 .goal { fill: var(--faint); } .scroll { overflow-x: auto; } .settings td:first-child { min-width: 9.5rem; }
 .name { font-size: 11px; fill: var(--ink); }
 """
-"""Of the plot, added to a page's style sheet."""
+"""The style of the plot, added to a page's style sheet."""
 _WIDTH, _SLIM, _HEIGHT, _LEFT, _TOP, _BOTTOM = 780.0, 380.0, 420.0, 62.0, 16.0, 366.0
 HEADER = ("setting", ">accuracy", ">× bytes", ">told nothing", ">told Q", ">10 rows", ">forgotten", ">E", ">codes gone")
-"""Accuracy; bytes against the first setting; rows recovered by the best attacker told nothing, the number of labels, or
-the labels of ten rows each; accuracy on the forgotten label; codes; codes of it that a comparison of uploads finds."""
+"""Accuracy; bytes relative to the first setting; rows recovered by the best attack without side information, with the
+number of labels, or with ten labelled rows of each; accuracy on the forgotten label; codes; codes of it found by
+comparing uploads."""
 
 
 EXPLAINED = (
@@ -33,11 +34,11 @@ EXPLAINED = (
     "clients predict better; larger dots send more bytes. Filled dots are beaten by no other setting in accuracy, "
     f"recovery and bytes at once. The shaded part is recovery of at most {percent(HIDDEN)}."
 )
-"""What the plot shows."""
+"""An explanation of the plot."""
 
 
 def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and rows: what each setting costs, and what is left for attackers who are told more and more."""
+    """Return headings and rows: the cost of each setting, and what attackers with more and more knowledge recover."""
     base = points[0].sent if points else 1
     rows = [
         (
@@ -54,7 +55,9 @@ def table(points: Sequence[Point]) -> tuple[tuple[str, ...], list[tuple[str, ...
     return HEADER, rows
 
 
-def write(path: Path, about: Mapping[str, Any], points: Sequence[Point], advice: str, checks: Sequence[Check]) -> None:
+def write(
+    path: Path, about: Mapping[str, Any], points: Sequence[Point], advice: str, checks: Sequence[Inequality]
+) -> None:
     """Write the page."""
     title = f"Hiding labels: {about['source']}, {about['model']}"
     parts = [
@@ -74,7 +77,7 @@ def write(path: Path, about: Mapping[str, Any], points: Sequence[Point], advice:
 
 
 def markdown(about: Mapping[str, Any], points: Sequence[Point], advice: str, machines: Sequence[str], page: str) -> str:
-    """The table and the advice as a text for people who read files."""
+    """Return the table and the advice as Markdown."""
     headings, rows = table(points)
     lines = [
         f"# Hiding labels: {about['source']}, {about['model']}",
@@ -101,11 +104,11 @@ def _told(about: Mapping[str, Any]) -> str:
 
 
 def plot(points: Sequence[Point], *, slim: bool = False) -> Markup:
-    """Accuracy against rows recovered, numbered as in `settings_table`.
+    """Plot accuracy against rows recovered, numbered as in `settings_table`.
 
     Args:
         points: the settings.
-        slim: half as wide, for a phone.
+        slim: draw it half as wide, for a phone.
     """
     width = _SLIM if slim else _WIDTH
     right = width - 28
@@ -145,7 +148,7 @@ def plot(points: Sequence[Point], *, slim: bool = False) -> Markup:
 
 
 def _together(places: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, float], list[int]]]:
-    """Numbers of dots, those that lie close together in one."""
+    """Group the numbers of dots that are close together, so that they share a label."""
     groups: list[tuple[tuple[float, float], list[int]]] = []
     for number, (across, up) in enumerate(places, start=1):
         near = next((g for g in groups if abs(g[0][0] - across) < 14 and abs(g[0][1] - up) < 14), None)
@@ -157,7 +160,7 @@ def _together(places: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, 
 
 
 def settings_table(points: Sequence[Point]) -> Markup:
-    """The table of `table`, numbered, with what is beaten by nothing marked."""
+    """Render the rows of `table`, numbered, and mark the settings that no other beats."""
     headings, rows = table(points)
     best = set(map(id, frontier(points)))
     body = [
@@ -173,7 +176,7 @@ def settings_table(points: Sequence[Point]) -> Markup:
     return scroll(inside, "Every setting")
 
 
-def _theorem(checks: Sequence[Check]) -> Markup:
+def _theorem(checks: Sequence[Inequality]) -> Markup:
     rows = [
         el(
             "tr",

@@ -1,4 +1,4 @@
-"""What every mode does: give rows codes, and turn chances of codes back into chances of labels."""
+"""The interface of every mode: give rows codes, and turn chances of codes back into chances of labels."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from splitwiper.wire.columns import Array
 
 
 @dataclass(frozen=True)
-class Held:
-    """A client's surviving rows, as a mode sees them: in the order of their HMACs.
+class ModeInputs:
+    """A client's surviving rows as a mode sees them, in the order of their HMACs.
 
     Attributes:
         labels: the table that ``index`` points into.
-        index: each row's label.
+        index: each row's label, as an index.
         macs: each row's HMAC, n × 32 bytes.
-        key: the client's own.
-        inputs: the rows' inputs, in blocks.
-        features: a few numbers for each row, computed from its activations.
+        key: the client's own key.
+        inputs: yields the rows' inputs, in blocks.
+        features: computes a few numbers for each row from its activations.
     """
 
     labels: tuple[Label, ...]
@@ -41,7 +41,7 @@ class Held:
         return len(self.index)
 
     def draws(self, purpose: str) -> Array:
-        """A secret 64-bit number for every row: a function of its content, the client's key and the purpose alone."""
+        """Return a secret 64-bit number per row, a function of only its content, the client's key and the purpose."""
         key = mac(self.key, "masking", purpose)
         raw = b"".join(hmac.digest(key, row.tobytes(), "sha256")[:8] for row in self.macs)
         return np.frombuffer(raw, "<u8")
@@ -50,22 +50,22 @@ class Held:
 class Mode(Protocol):
     """A way to hide labels."""
 
-    def assign(self, held: Held, book: Codebook) -> tuple[Array, Array]:
-        """What is sent: for every row of the shard, the row it comes from, and its code."""
+    def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
+        """Return, for every row of the shard, the index of its source row, and its code."""
         ...
 
-    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], book: Codebook) -> Tensor:
-        """Chances of labels (n × Q, in the order of ``book.labels``) from the server's chances of codes (n × E)."""
+    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
+        """Return chances of labels (n × Q, as in ``codebook.labels``) from the server's chances of codes (n × E)."""
         ...
 
 
-def summed(chances: Tensor, book: Codebook) -> Tensor:
-    """A label's chances as the sum over its codes: right where a code stands for one label."""
-    return torch.stack([chances[:, list(book.of(label))].sum(dim=1) for label in book.labels], dim=1)
+def summed(chances: Tensor, codebook: Codebook) -> Tensor:
+    """Sum each label's chances over its codes: correct where a code stands for one label."""
+    return torch.stack([chances[:, list(codebook.of(label))].sum(dim=1) for label in codebook.labels], dim=1)
 
 
-def one_of(codes: Mapping[Label, tuple[int, ...]], held: Held, choice: Array) -> Array:
-    """For every row the code of its label that ``choice`` (any numbers) points to."""
+def one_of(codes: Mapping[Label, tuple[int, ...]], held: ModeInputs, choice: Array) -> Array:
+    """Return one code of each row's label, selected by ``choice`` (any numbers) modulo the number of codes."""
     table = [np.array(codes[label], np.int32) for label in held.labels]
     counts = np.array([len(row) for row in table], np.uint64)
     wide = np.zeros((len(table), int(counts.max())), np.int32)
@@ -75,10 +75,10 @@ def one_of(codes: Mapping[Label, tuple[int, ...]], held: Held, choice: Array) ->
     return wide[held.index, place]
 
 
-def codes_of(held: Held, book: Codebook) -> dict[Label, tuple[int, ...]]:
-    """The codes of the labels held.
+def codes_of(held: ModeInputs, codebook: Codebook) -> dict[Label, tuple[int, ...]]:
+    """Return the codes of the client's labels.
 
     Raises:
         DataError: a label was not agreed on.
     """
-    return {label: book.of(label) for label in held.labels}
+    return {label: codebook.of(label) for label in held.labels}

@@ -1,7 +1,7 @@
-"""A label's rows divided at random over its codes: each is sent once, under one of them.
+"""A label's rows are divided at random among its codes: each row is sent once, under one of them.
 
-As many bytes as without masking, and codes of one label differ in their counts. Their means do not differ: what tells
-labels apart tells their codes' groups apart too.
+Sends as many bytes as without masking, and the codes of one label differ in their counts. Their means do not differ:
+whatever separates labels also separates the groups of codes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 from torch import Tensor
 
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.modes.mode import Held, codes_of, one_of, summed
+from splitwiper.masking.modes.mode import ModeInputs, codes_of, one_of, summed
 from splitwiper.wire.columns import Array
 
 
 class Partition:
-    """Each row under one code of its label, drawn by the row's own HMAC."""
+    """Sends each row under one code of its label, selected by the row's own HMAC."""
 
-    def assign(self, held: Held, book: Codebook) -> tuple[Array, Array]:
-        """Every row once."""
-        return np.arange(len(held)), one_of(codes_of(held, book), held, held.draws("partition"))
+    def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
+        """Send every row once."""
+        return np.arange(len(held)), one_of(codes_of(held, codebook), held, held.draws("partition"))
 
-    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], book: Codebook) -> Tensor:
-        """The sum over a label's codes."""
-        return summed(chances, book)
+    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
+        """Sum the chances of each label's codes."""
+        return summed(chances, codebook)

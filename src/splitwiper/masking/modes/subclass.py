@@ -1,6 +1,6 @@
-"""A label's rows divided by where their activations lie: codes of one label are different kinds of it.
+"""A label's rows are divided by their activations: each code of a label is one cluster (kind) of its rows.
 
-The middles of the kinds are fitted to the client's surviving rows, anew for every shard, and kept nowhere.
+The clusters' centres are fitted to the client's surviving rows, again for every shard, and never stored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.modes.mode import Held, codes_of, summed
+from splitwiper.masking.modes.mode import ModeInputs, codes_of, summed
 from splitwiper.masking.sealing import Draws
 from splitwiper.wire.columns import Array
 
@@ -20,11 +20,11 @@ _ROUNDS = 25
 
 
 class Subclass:
-    """Each row under the code of its kind: k-means within the label, with as many kinds as codes."""
+    """Sends each row under the code of its kind: k-means within the label, with as many kinds as codes."""
 
-    def assign(self, held: Held, book: Codebook) -> tuple[Array, Array]:
-        """Every row once."""
-        table, features = codes_of(held, book), held.features().astype(np.float64)
+    def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
+        """Send every row once."""
+        table, features = codes_of(held, codebook), held.features().astype(np.float64)
         codes = np.empty(len(held), np.int32)
         for number, label in enumerate(held.labels):
             rows = np.flatnonzero(held.index == number)
@@ -32,13 +32,13 @@ class Subclass:
             codes[rows] = np.array(table[label], np.int32)[kinds(features[rows], len(table[label]), draws)]
         return np.arange(len(held)), codes
 
-    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], book: Codebook) -> Tensor:
-        """The sum over a label's codes."""
-        return summed(chances, book)
+    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
+        """Sum the chances of each label's codes."""
+        return summed(chances, codebook)
 
 
 def kinds(features: Array, count: int, draws: Draws) -> Array:
-    """k-means (Lloyd): the kind of every row. Middles start at rows drawn far from those drawn before.
+    """Return the kind of every row by k-means (Lloyd). Centres start at rows drawn far from those drawn before.
 
     >>> kinds(np.array([[0.0], [9.0], [0.1], [9.1]]), 2, Draws(b"key")).tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
     True
@@ -51,7 +51,7 @@ def kinds(features: Array, count: int, draws: Draws) -> Array:
         middles = np.concatenate([middles, features[[min(int(at), len(features) - 1)]]])
     kind = np.zeros(len(features), np.int64)
     for _ in range(_ROUNDS):
-        # by torch: its numerics are pinned and in the fingerprint, those of NumPy's BLAS are not
+        # torch, because its numerics are pinned and in the fingerprint; those of NumPy's BLAS are not
         products = (torch.from_numpy(features) @ torch.from_numpy(middles).T).numpy()
         distance = (middles**2).sum(axis=1) - 2 * products
         kind = distance.argmin(axis=1)

@@ -1,4 +1,4 @@
-"""The HTTPS interface of the server: what clients, operators and probes can ask."""
+"""The server's HTTPS interface for clients, operators, auditors and probes."""
 
 from splitwiper.service.api.app import Service, create_app
 

@@ -1,4 +1,4 @@
-"""The application: desks, books and routes put together, and errors as answers."""
+"""The application: wires threads, databases and routes together, and turns errors into responses."""
 
 from __future__ import annotations
 
@@ -19,87 +19,87 @@ from splitwiper import __version__
 from splitwiper.errors import BusyError, SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service import overrides
-from splitwiper.service.access import Gate, Held, Rates
+from splitwiper.service.access import Authenticator, MemoryQuota, RateLimiter
 from splitwiper.service.api import (
-    asking,
-    attesting,
-    auditing,
+    attestations,
+    audits,
+    certificates,
+    health,
     ledger,
-    operating,
-    predicting,
-    proving,
-    talking,
-    uploading,
-    watching,
+    operators,
+    predictions,
+    relay,
+    requests,
+    uploads,
 )
 from splitwiper.service.api.copies import Copy
-from splitwiper.service.api.document import PROBLEMS, Described
-from splitwiper.service.api.front import CALLER, Front, answer
+from splitwiper.service.api.middleware import CALLER, AccessMiddleware, answer
+from splitwiper.service.api.openapi import PROBLEMS, Described
 from splitwiper.service.attestations import Attestations
-from splitwiper.service.cases import Case, Cases
 from splitwiper.service.certifying import due
-from splitwiper.service.desk import Desk
+from splitwiper.service.database import service_database
 from splitwiper.service.heads import Heads
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
+from splitwiper.service.negotiations import Negotiations
 from splitwiper.service.pacing import Pacing
+from splitwiper.service.requests import RequestRecord, RequestRecords
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.shared_book import service_book
-from splitwiper.service.talks import Talks
 from splitwiper.service.turns import Turns
 from splitwiper.service.uploads import Uploads
 from splitwiper.service.witnesses import Witnesses
+from splitwiper.service.worker_threads import ServerThread
 from splitwiper.splitting import ServerHalf
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.wire import Ticket
 
 _log = logging.getLogger("splitwiper.service")
 _HOUR = 3600.0
 _MEMORY = 2 << 30
-"""Bytes that all predictions under way may take; those of one client no more than are left."""
+"""Bytes that all running predictions may take together; one client may not hold more than is left free."""
 _SMALL = 256 << 20
-"""The same of all other bodies, so that nobody's predictions keep anybody from asking to be forgotten."""
+"""The same for all other request bodies. Separate, so that predictions cannot block requests to forget."""
 
 
 class Service:
-    """Everything the routes work with."""
+    """Everything that the routes share."""
 
-    def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Gate) -> None:
+    def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Authenticator) -> None:
         self.root, self.config, self.gate = root, config, gate
-        self.rates = Rates(config.rate, config.burst)
+        self.rates = RateLimiter(config.rate, config.burst)
         self.pacing = Pacing(config.uploads, config.shards)
-        self.held, self.small = Held(_MEMORY), Held(_SMALL)
+        self.held, self.small = MemoryQuota(_MEMORY), MemoryQuota(_SMALL)
         self.metrics = Metrics()
-        self.book = service_book(root)
-        self.book.create({})
-        self.overrides = overrides.Overrides(self.book)
-        self.cases = Cases(self.book)
-        self.attestations = Attestations(self.book)
-        self.uploads = Uploads(root / "uploads", self.book, config)
-        self.talks = Talks(self.book, ServerTree(root), config.patience)
-        self.witnesses = Witnesses(self.book)
+        self.database = service_database(root)
+        self.database.create({})
+        self.overrides = overrides.Overrides(self.database)
+        self.cases = RequestRecords(self.database)
+        self.attestations = Attestations(self.database)
+        self.uploads = Uploads(root / "uploads", self.database, config)
+        self.talks = Negotiations(self.database, ServerStore(root), config.patience)
+        self.witnesses = Witnesses(self.database)
         self.heads = Heads(root)
 
         def server() -> Server:
-            return Server(ServerTree(root), half, shared=True, limits=config.limits)
+            return Server(ServerStore(root), half, shared=True, limits=config.limits)
 
         names = ("office", "oracle", "copies", "dock")
-        self.office, self.oracle, self.copies, self.dock = (Desk(server, name) for name in names)
-        """Small questions; predictions; copies of the model; taking shards in."""
+        self.queries, self.inference, self.copies, self.ingest = (ServerThread(server, name) for name in names)
+        """Threads for short queries, predictions, copies of the model, and accepting shards."""
         self.turns = Turns(config.queued)
-        """Of clients at the oracle."""
+        """Round-robin turns of clients at the inference thread."""
 
         self.handed_out: WeakValueDictionary[str, Copy] = WeakValueDictionary()
-        """The model as it is being handed out, by its commitment: one copy, however many read it."""
+        """Copies of the model that are being sent, by commitment: one copy, however many clients download it."""
         self._busy: set[str] = set()
         self.uploads.is_busy = self._busy.__contains__
 
     @asynccontextmanager
     async def sending(self, upload: str) -> AsyncIterator[None]:
-        """Keep other calls away from an upload meanwhile.
+        """Keep other calls away from an upload while this one works on it.
 
         Raises:
-            BusyError: another one is at it.
+            BusyError: another call is working on it.
         """
         if upload in self._busy:
             raise BusyError("another call sends to this upload: wait for it, and look where it stands.")
@@ -110,41 +110,41 @@ class Service:
             self._busy.discard(upload)
 
     def is_taking_in(self, client: str) -> bool:
-        """Whether a call is just sending to, or finishing, an upload of a client."""
+        """Return whether a call is sending to, or finishing, one of the client's uploads."""
         return not self._busy.isdisjoint(self.uploads.begun(client))
 
     def client(self, request: Request) -> str:
-        """The name of who calls; the front lets clients, or operators, come this far."""
+        """Return the caller's name; the middleware has already checked that this kind of caller may make this call."""
         caller: Principal = request.scope[CALLER]
         return caller.name
 
-    def deadline(self, ticket: Ticket, case: Case | None) -> str:
-        """When a request is to be settled."""
+    def deadline(self, ticket: Ticket, case: RequestRecord | None) -> str:
+        """Return when a request must be settled."""
         return due(ticket, case, self.config.deadline).isoformat(timespec="seconds")
 
     def _tidy(self, server: Server) -> None:
         self.uploads.expire()
-        self.talks.expire(server.tree)
+        self.talks.expire(server.store)
 
     async def tidying(self) -> None:
-        """Give up what is over, at once and now and then; by a process that has the store, for it may be another's."""
+        """Erase expired uploads and negotiations, now and periodically. Starts only once this process has the lease."""
         while True:
             try:
-                await self.office.run(self._tidy)
-            except (SplitWiperError, OSError) as problem:  # a full disk, say: it is tried again
+                await self.queries.run(self._tidy)
+            except (SplitWiperError, OSError) as problem:  # for example a full disk: retried in the next round
                 _log.warning("what is over could not be erased: %s", problem)
             await asyncio.sleep(max(1.0, min(_HOUR, self.config.patience * _HOUR / 4)))
 
     def close(self) -> None:
-        """Finish what was begun."""
-        for desk in (self.dock, self.copies, self.oracle, self.office):
+        """Finish pending work and close."""
+        for desk in (self.ingest, self.copies, self.inference, self.queries):
             desk.close()
         self.heads.close()
-        self.book.close()
+        self.database.close()
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application over a service."""
+    """Return the FastAPI application for a service."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -162,15 +162,15 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploading, asking, proving, ledger, attesting, auditing, predicting, talking, operating):
+    for part in (uploads, requests, certificates, ledger, attestations, audits, predictions, relay, operators):
         app.include_router(part.router, responses=PROBLEMS)
-    app.include_router(watching.router)
+    app.include_router(health.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _nowhere)  # type: ignore[arg-type]
     app.add_exception_handler(ClientDisconnect, _gone)  # type: ignore[arg-type]
     app.add_middleware(
-        Front,
+        AccessMiddleware,
         gate=service.gate,
         rates=service.rates,
         held=service.small,
@@ -185,18 +185,18 @@ async def _problem(_: Request, problem: SplitWiperError) -> JSONResponse:
 
 
 async def _gone(_: Request, __: ClientDisconnect) -> Response:
-    """Nobody is there to be answered; what arrived is kept."""
+    """Answer 499: the client disconnected; what has arrived is kept."""
     return Response(status_code=499)
 
 
 async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
-    """No such call."""
+    """Answer a call to an unknown path or method."""
     told = f"there is no {request.method} of this path: /openapi.json lists all calls."
     return JSONResponse({"kind": "NotFoundError", "message": told}, problem.status_code, problem.headers)
 
 
 async def _invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
-    """What does not fit, without repeating what was sent."""
+    """Say which fields are invalid, without repeating their values."""
     told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
     kind = request.headers.get("content-type", "nothing")
     json = kind.startswith("application/json") or all(one["loc"] != ("body",) for one in problem.errors())

@@ -1,4 +1,4 @@
-"""Copies of the model that are being handed out."""
+"""Copies of the model that clients are downloading."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _PIECE = 1 << 20
 
 
 class Copy:
-    """A file in memory that any number of slow readers share."""
+    """A file in memory, shared by any number of slow readers."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the file piece by piece, so that no connection holds more of it than a piece."""
+        """Yield the file in pieces, so that no connection buffers more than one."""
         for start in range(0, len(self.data), _PIECE):
             yield self.data[start : start + _PIECE]

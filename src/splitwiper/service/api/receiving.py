@@ -1,6 +1,6 @@
-"""Bodies that are kept in memory: how large they may get, what a client may hold, and how slowly they may come.
+"""Request bodies that are kept in memory: limits on their size, on memory per client, and on slowness.
 
-A body that drips holds memory for as long as it likes, so the time that it may take goes by what has come of it.
+A body that trickles in holds memory for as long as its sender likes, so its time limit depends on the bytes received.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 
 from splitwiper.errors import LargeError, SlowError
-from splitwiper.service.access import Keeping
+from splitwiper.service.access import Reservation
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a body must come.
+    """The minimum speed of a request body.
 
     Attributes:
-        grace: seconds that any may take, however small.
-        rate: bytes a second that it must come at beyond these.
-        longest: seconds after which it must be whole.
+        grace: seconds that any body may take, however small.
+        rate: bytes a second that it must arrive at beyond that.
+        longest: seconds after which it must be complete.
     """
 
     grace: float = 30.0
@@ -31,7 +31,7 @@ class Pace:
     longest: float = 600.0
 
     def allowed(self, size: int) -> float:
-        """Seconds within which more must have come than so many bytes.
+        """Return the seconds within which more than ``size`` bytes must have arrived.
 
         >>> Pace().allowed(1 << 20), Pace().allowed(1 << 30)
         (38.0, 600.0)
@@ -40,7 +40,7 @@ class Pace:
 
 
 PACE = Pace()
-"""A megabit a second, and ten minutes."""
+"""One megabit a second, and ten minutes at most."""
 
 
 SMALL = 4 << 20
@@ -48,14 +48,14 @@ SMALL = 4 << 20
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-async def small(scope: MutableMapping[str, Any], receive: Receive, held: Keeping) -> Receive:
-    """Take a body in before anybody looks at it, so that none is larger than it may be; what then gives it again.
+async def small(scope: MutableMapping[str, Any], receive: Receive, held: Reservation) -> Receive:
+    """Read a whole body within its limits, and return a ``receive`` that replays it.
 
     Raises:
-        LargeError: it is larger.
-        QuotaError: the client has more under way than its share.
-        SlowError: it comes too slowly.
-        ClientDisconnect: who sent it is gone.
+        LargeError: it is larger than allowed.
+        QuotaError: the client's bodies would hold more than its share of memory.
+        SlowError: it arrives too slowly.
+        ClientDisconnect: the client disconnected.
     """
     if not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
         return receive
@@ -81,18 +81,18 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
         yield message.get("body", b"")
 
 
-async def received(pieces: AsyncIterator[bytes], held: Keeping, *, most: int) -> bytearray:
-    """All that is sent, as far as there is memory for it beside what others send just now.
+async def received(pieces: AsyncIterator[bytes], held: Reservation, *, most: int) -> bytearray:
+    """Return the whole body, as far as its memory quota allows.
 
     Args:
-        pieces: of the body.
-        held: counts what it takes.
-        most: bytes at most.
+        pieces: the body's pieces.
+        held: counts the memory that it takes.
+        most: the largest size, in bytes.
 
     Raises:
         LargeError: it is larger.
-        QuotaError: the client has more under way than its share.
-        SlowError: it comes too slowly.
+        QuotaError: the client's bodies would hold more than its share of memory.
+        SlowError: it arrives too slowly.
     """
     body, loop = bytearray(), asyncio.get_running_loop()
     begun = loop.time()

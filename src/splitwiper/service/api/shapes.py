@@ -1,4 +1,4 @@
-"""What callers send and get, as the OpenAPI document tells it."""
+"""The bodies of requests and responses, as the OpenAPI document describes them."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from splitwiper.service.stages import Stage
+from splitwiper.service.request_stages import Stage
 from splitwiper.wire import Accepted, Spent, Statement
 from splitwiper.wire.messages import TicketState
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Plain = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[ -~]+$")]
-"""A word that a certificate can repeat."""
+"""Printable ASCII, which a certificate can repeat."""
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Level = Literal["class", "sample", "client"]
 
 
-class Shape(BaseModel):
-    """A message; what it does not know is refused."""
+class ApiShape(BaseModel):
+    """A message; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class SpentShape(Shape):
-    """What a client spent."""
+class SpentShape(ApiShape):
+    """A client's time and traffic."""
 
     seconds: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
     bytes_up: Annotated[int, Field(ge=0, le=1 << 50)] = 0
     bytes_down: Annotated[int, Field(ge=0, le=1 << 50)] = 0
 
 
-class StatementShape(Shape):
-    """What a client says with an upload: HMACs of its context, its numerics, and the tickets it answers."""
+class StatementShape(ApiShape):
+    """A client's statement about an upload: HMACs of its context, its numerics, and the tickets that it answers."""
 
     config: Plain
     initial: Plain
@@ -45,20 +45,20 @@ class StatementShape(Shape):
     salt: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
 
     def statement(self) -> Statement:
-        """As the protocol has it."""
+        """Return the protocol's statement."""
         values = self.model_dump(exclude={"signed"})
         return Statement(**{**values, "tickets": tuple(values["tickets"]), "spent": Spent(**values["spent"])})
 
 
-class SignatureShape(Shape):
-    """A signature in base64, and the name of its key."""
+class SignatureShape(ApiShape):
+    """A signature in base64, and its key's id."""
 
     keyid: Annotated[str, Field(max_length=64)]
     sig: Annotated[str, Field(max_length=200)]
 
 
-class SignedShape(Shape):
-    """What a site's own key signed: a DSSE envelope, whose payload is canonical JSON.
+class SignedShape(ApiShape):
+    """A message signed with a site's own key: a DSSE envelope, whose payload is canonical JSON.
 
     A request has the fields federation, client, ticket, level, commitment, made and key; a registration federation,
     client, made and key; a statement about a shard federation, client, serial, digest, commitment, codebook, outputs,
@@ -70,72 +70,72 @@ class SignedShape(Shape):
     signatures: Annotated[list[SignatureShape], Field(min_length=1, max_length=1)]
 
 
-class Begin(Shape):
-    """An upload that is to come."""
+class Begin(ApiShape):
+    """The announcement of an upload."""
 
     size: Annotated[int, Field(ge=1, le=1 << 50)]
     mark: Hex
-    """What the client tells its files apart by, so that it finds an upload again that was interrupted."""
+    """A client's identifier for its file, by which it finds an interrupted upload again."""
     statement: StatementShape
     signed: SignedShape | None = None
-    """What the site's own key signed about the shard."""
+    """The site's signed statement about the shard."""
 
 
 class Withdraw(StatementShape):
-    """A shard that is to be erased; nothing replaces it."""
+    """The statement for erasing a shard that nothing replaces."""
 
     signed: SignedShape | None = None
-    """What the site's own key signed about that."""
+    """The site's signed statement about that."""
 
 
-class SiteKey(Shape):
-    """The key that a site registered, in hex, and the number of its last statement about a shard."""
+class SiteKey(ApiShape):
+    """A site's registered key, in hex, and the serial number of its last statement about a shard."""
 
     key: str
     serial: int
 
 
-class Finish(Shape):
-    """An upload that is whole: the digest of what was sent."""
+class Finish(ApiShape):
+    """The end of an upload: the digest of the complete file."""
 
     digest: Hex
 
 
-class Begun(Shape):
-    """An upload: how much of it is here."""
+class Begun(ApiShape):
+    """An upload, and how many of its bytes the server has."""
 
     id: str
     size: int
     offset: int
     expires: float
     codings: list[str]
-    """How what is sent may be compressed."""
+    """Accepted compressions of the body."""
 
 
-class AcceptedShape(Shape):
-    """The server has the shard, durably."""
+class AcceptedShape(ApiShape):
+    """An accepted shard: the server has stored it durably."""
 
     digest: str
     generation: int
 
     @classmethod
     def of(cls, accepted: Accepted) -> AcceptedShape:
-        """From the protocol's."""
+        """Convert the protocol's message."""
         return cls(digest=accepted.digest, generation=accepted.generation)
 
 
-class Ask(Shape):
-    """A request to forget. It does not say what: only the client knows."""
+class Ask(ApiShape):
+    """A request to forget. It does not say what to forget: only the client knows."""
 
     ticket: Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]{1,64}$")]
     level: Level
     commitment: Hex
-    """To the rows that the client suppresses: an HMAC under a salt that only the client knows."""
+    """Commitment to the rows that the client suppresses: an HMAC under a salt that only the client knows."""
     signed: SignedShape | None = None
 
 
-class TicketShape(Shape):
-    """Where a request stands: its state, the stages that it has reached and when, and until when it is due."""
+class TicketShape(ApiShape):
+    """A request's progress: its state, the stages that it has reached and when, and its deadline."""
 
     id: str
     client: str
@@ -150,7 +150,7 @@ class TicketShape(Shape):
     signed: bool
 
 
-class FederationShape(Shape):
+class FederationShape(ApiShape):
     """What joining clients must agree with."""
 
     run: str
@@ -164,19 +164,19 @@ class FederationShape(Shape):
     """The largest absolute value of an activation that is accepted."""
 
 
-class StandingShape(Shape):
-    """Whether the shard of the client that asks was erased without its doing, or none of it is accepted.
+class StandingShape(ApiShape):
+    """Whether the caller's shard was erased by another party, and whether its shards are accepted.
 
-    ``removed`` is the ledger's entry by which it was erased, with the proof that it is in the ledger; null where the
-    client has sent another shard since, or nothing of the kind happened. ``evicted`` is the operator's reason to accept
-    no shard of the client; empty where one is accepted.
+    ``removed`` is the ledger entry by which it was erased, with the proof that it is in the ledger; null if the client
+    has sent another shard since, or nothing of the kind happened. ``evicted`` is the operator's reason to accept no
+    shard of the client; empty if shards are accepted.
     """
 
     evicted: str
     removed: dict[str, Any] | None
 
 
-class PostedShape(Shape):
+class PostedShape(ApiShape):
     """A sealed message between clients, in base64."""
 
     place: int
@@ -184,8 +184,8 @@ class PostedShape(Shape):
     body: str
 
 
-class Problem(Shape):
-    """What went wrong, and what to do."""
+class ProblemShape(ApiShape):
+    """An error, and what to do about it."""
 
     kind: str
     message: str

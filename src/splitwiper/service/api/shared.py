@@ -1,4 +1,4 @@
-"""What all routes need."""
+"""Helpers that all routes need."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 ABOUT = "splitwiper.about"
-"""Where a call's scope has what the call is about, beside what its path names."""
+"""Key under which a call's scope holds what the call is about, besides the names in its path."""
 
 
 def note(request: Request, **about: object) -> None:
-    """Have the log's line of a call name what it is about."""
+    """Add what a call is about to its log line."""
     request.scope.setdefault(ABOUT, {}).update(about)
 
 
 def service_of(request: Request) -> Service:
-    """The service that a request is for."""
+    """Return the service that a request is for."""
     service: Service = request.app.state.service
     return service

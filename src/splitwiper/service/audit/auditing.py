@@ -1,7 +1,7 @@
 """One audit, from the first call to the attestation.
 
-The auditor trusts nobody: it builds the model itself, reads the whole ledger, takes no shard that its site did not
-sign, and recomputes the server half, wholly or a random choice of epochs, in a folder of its own.
+The auditor trusts nobody: it builds the model itself, reads the whole ledger, accepts only shards that their sites
+signed, and recomputes the server half, completely or for a random choice of epochs, in a folder of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.calls.patience import Patience
-from splitwiper.service.certificate import Attestation, Checked, Finding, Head, SigningKey
+from splitwiper.service.certificate import Attestation, Checked, Finding, SigningKey, TreeHead
 from splitwiper.service.identity.folders import locked
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.keys import check_private
@@ -39,16 +39,16 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Audited:
-    """What came out of an audit.
+    """The result of an audit.
 
     Attributes:
-        checked: what was looked at; ``exact`` where the whole server half was recomputed and is equal, bit for bit.
+        checked: the findings; ``exact`` if the whole server half was recomputed and is equal, bit for bit.
         epochs: the epochs that were recomputed.
-        of: how many there are.
-        seconds: what recomputing took.
-        share: that, as a share of what the server's training took.
-        received: bytes that were downloaded.
-        attested: whether an attestation was signed and handed over.
+        of: the number of epochs of the training.
+        seconds: the time that recomputing took.
+        share: that time as a share of the server's training time.
+        received: the number of bytes downloaded.
+        attested: whether an attestation was signed and submitted.
     """
 
     checked: Checked
@@ -60,11 +60,11 @@ class Audited:
     attested: bool = False
 
     def __bool__(self) -> bool:
-        """Whether all that was looked at is right."""
+        """Return whether every finding is in order."""
         return self.checked.holds
 
     def caught(self, forged: int) -> float:
-        """The probability that a server is caught that forged so many epochs; 0 where nothing was recomputed."""
+        """Return the probability of catching a server that forged this many epochs; 0 if nothing was recomputed."""
         return detection(self.of, len(self.epochs), min(forged, self.of)) if self.of else 0.0
 
 
@@ -78,32 +78,32 @@ def audit(
     progress: Progress | None = None,
     patience: float = 0.0,
 ) -> Audited:
-    """Audit a server, and hand over an attestation of what came out.
+    """Audit a server, and submit an attestation of the result.
 
     Args:
-        config: where the server is, and which model it should train.
-        folder: what relative paths in it are relative to.
-        out: the auditor's own folder: its key, the heads of the ledger that it saw, and what it downloads.
-        epochs: how many epochs to recompute, drawn at random; all unless given.
-        keep: keep what was downloaded; it is erased otherwise.
-        progress: told of long work.
-        patience: seconds for which to begin again while training is under way, or where a shard was replaced.
+        config: the server's address, and the model that it should train.
+        folder: the folder that relative paths in ``config`` start from.
+        out: the auditor's own folder: its key, the ledger heads that it saw, and its downloads.
+        epochs: how many epochs to recompute, drawn at random; all by default.
+        keep: keep the downloads; otherwise they are erased.
+        progress: called with the progress of long work.
+        patience: seconds for which to start over if training is running or a shard was replaced.
 
     Raises:
-        BusyError: training is under way, a shard was replaced meanwhile, or another audit works in this folder.
+        BusyError: training is running, a shard was replaced during the audit, or another audit uses this folder.
         ForkError: the server shows another ledger than at an earlier audit.
-        MismatchError: what the server shows is not its ledger.
+        MismatchError: what the server shows does not match its ledger.
     """
     known = site_keys(folder, config)
     with (
         locked(out, busy=f"another audit works in {out}: wait for it, or give --out another folder."),
         closing(connect(folder, config, out)) as link,
     ):
-        key = own_key(out)  # from the first audit on, whether or not anything can be signed
+        key = own_key(out)  # made at the first audit, whether or not anything can be signed
 
         def attempt() -> Audited:
             told = link.manifest()
-            head = Head(told.head.size, told.head.root)
+            head = TreeHead(told.head.size, told.head.root)
             link.compare(head)
             played = play(link.ledger(head.size), head)
             with _downloads(out / "downloads", keep=keep) as place:
@@ -118,7 +118,7 @@ def _audited(
     key: SigningKey,
     link: AuditLink,
     told: ManifestShape,
-    head: Head,
+    head: TreeHead,
     played: Replay,
     known: Mapping[str, str] | None,
     place: Path,
@@ -140,7 +140,7 @@ def _audited(
                 done = recompute(work, model, epochs)
                 findings += done.findings
                 done.seconds = time.perf_counter() - start
-        except NotFoundError as problem:  # a network that fails looks the same, so nothing is signed
+        except NotFoundError as problem:  # a failing network looks the same, so nothing is signed
             findings.append(Finding("downloads", "unverifiable", str(problem).removesuffix(".")))
     checked = Checked(tuple(findings))
     attested = _is_attested(checked, whole=model is None or bool(done.of))
@@ -152,9 +152,9 @@ def _audited(
 
 
 def _is_attested(checked: Checked, *, whole: bool) -> bool:
-    """Whether the auditor signs what came out.
+    """Return whether the auditor signs the result.
 
-    It does not where something was missing, nor where settings differ: that may be a mistake in its own file.
+    It does not sign if something was missing, nor if settings differ: that may be a mistake in its own file.
     """
     if any(finding.what == "settings" and finding.outcome == "mismatch" for finding in checked.checks):
         return False
@@ -169,12 +169,12 @@ def _attestation(
     config: AuditConfig,
     key: SigningKey,
     played: Replay,
-    head: Head,
+    head: TreeHead,
     model: ModelRecord | None,
     done: Recomputed,
     checked: Checked,
 ) -> dict[str, Any]:
-    outcome = "exact" if checked.outcome == "holds" else checked.outcome  # what was recomputed is in `epochs`
+    outcome = "exact" if checked.outcome == "holds" else checked.outcome  # `epochs` says what was recomputed
     return Attestation(
         federation=str(played.made.get("run")),
         model=model_commitment(model.salt, model.digest) if model else "",
@@ -193,7 +193,7 @@ def _attestation(
 
 
 def own_key(out: Path) -> SigningKey:
-    """Return the auditor's key; made when it is first asked for, with its public half beside it."""
+    """Return the auditor's key. It is created on first use, and its public half stored next to it."""
     path = out / KEY
     if not path.exists():
         files.write_bytes(path, SigningKey.generate().pem(), replace=False)
@@ -206,8 +206,8 @@ def own_key(out: Path) -> SigningKey:
 
 @contextmanager
 def _downloads(place: Path, *, keep: bool) -> Iterator[Path]:
-    """A folder for what is downloaded; other sites' activations are in it, so it is erased in the end."""
-    shutil.rmtree(place, ignore_errors=True)  # what an audit left that was killed
+    """Make a folder for downloads. They contain other sites' activations, so it is erased at the end."""
+    shutil.rmtree(place, ignore_errors=True)  # left by an audit that was killed
     files.make_folder(place)
     try:
         yield place

@@ -1,4 +1,4 @@
-"""An auditor's configuration file: where the server is, with which certificate, and which model it should train."""
+"""An auditor's configuration file: the server's address, the auditor's certificate, and the model to expect."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from splitwiper.service.certificate import read_public
 
 @dataclass(frozen=True, kw_only=True)
 class AuditConfig(CallerConfig):
-    """What an auditor needs."""
+    """An auditor's settings."""
 
     sites: str = ""
-    """A folder with the public key of each site as ``NAME.pem``, handed over by the sites themselves; relative to the
-    configuration file. Without it an auditor takes the keys in the ledger, and a site that the server made up does not
-    show."""
+    """A folder with the public key of each site as ``NAME.pem``, supplied by the sites themselves; relative to the
+    configuration file. Without it the auditor takes the keys in the ledger, and cannot detect a site that the server
+    made up."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model, as the federation agreed on it: the auditor builds it itself."""
 
 
 def site_keys(folder: Path, config: AuditConfig) -> dict[str, str] | None:
-    """Return the public keys of sites by name, in hex; None where the settings name no folder of them.
+    """Return the public keys of sites by name, in hex; None if the settings name no folder of keys.
 
     Args:
-        folder: what relative paths are relative to.
+        folder: the folder that relative paths start from.
         config: the settings.
 
     Raises:
-        ConfigError: there are none in the folder.
-        FormatError: a file is no such key.
+        ConfigError: the folder contains no keys.
+        FormatError: a file is not a public key.
     """
     if not config.sites:
         return None

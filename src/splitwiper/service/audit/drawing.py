@@ -1,7 +1,7 @@
-"""Drawing epochs: a draw stands until an audit with it has come to an end.
+"""Draws of epochs: a draw stands until an audit with it has ended.
 
-The server learns which epochs were drawn when the auditor asks for their states. If it could break off then and have
-others drawn the next time, it would only have to break off whenever it would be caught.
+The server learns which epochs were drawn when the auditor asks for their states. If breaking off led to a new draw, a
+cheating server could simply break off whenever it would be caught.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _FILE = "drawn.json"
 
 
 def draw_epochs(folder: Path, model: str, of: int, count: int) -> tuple[int, ...]:
-    """Choose epochs at random, and write them down before anybody is asked for anything.
+    """Choose epochs at random, and record them before asking the server for anything.
 
     Args:
-        folder: the auditor's own.
+        folder: the auditor's own folder.
         model: the commitment to the model that is audited.
-        of: how many epochs there are.
-        count: how many to choose. Those of an audit of this model that was interrupted are among them, so there may
+        of: the number of epochs of the training.
+        count: how many to choose. The epochs of an interrupted audit of this model are always included, so there may
             be more.
 
     Raises:
-        InputError: there are not so many.
+        InputError: ``count`` is not between 1 and ``of``.
     """
     if not 1 <= count <= of:
         raise InputError(f"{count} different epochs cannot be drawn from {of}: give a number up to {of}.")
@@ -40,7 +40,7 @@ def draw_epochs(folder: Path, model: str, of: int, count: int) -> tuple[int, ...
 
 
 def forget_draw(folder: Path) -> None:
-    """Let the next audit draw anew: this one has come to an end."""
+    """Let the next audit draw new epochs, because this one has ended."""
     (folder / _FILE).unlink(missing_ok=True)
 
 
@@ -48,5 +48,5 @@ def _pending(folder: Path, model: str) -> list[int]:
     try:
         kept = json.loads((folder / _FILE).read_bytes())
         return [int(epoch) for epoch in kept["epochs"]] if kept["model"] == model else []
-    except (OSError, ValueError, KeyError, TypeError):  # there is none, or nobody can read it
+    except (OSError, ValueError, KeyError, TypeError):  # missing or unreadable
         return []

@@ -1,4 +1,4 @@
-"""The whole ledger as an auditor reads it: under the head that was pinned, and played to what it leads to."""
+"""The whole ledger as an auditor reads it: checked against the pinned head, and replayed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from splitwiper.formats import counted
 from splitwiper.seeding import mac
 from splitwiper.service.audit.shapes import ShardShape
 from splitwiper.service.certificate.findings import Finding
-from splitwiper.service.certificate.log import Head, leaf_of
+from splitwiper.service.certificate.log import TreeHead, leaf_of
 from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.store import ModelRecord, merkle
 from splitwiper.store.replay import Replay, ShardEntry
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
 _MADE = ("run", "seed", "config", "codec", "initial", "client-initial")
-"""What the first entry says of how the store was made, and an audit needs."""
+"""Fields of the first entry, about how the store was made, that an audit needs."""
 
 
-def play(listed: Sequence[Any], head: Head) -> Replay:
-    """Return what a ledger leads to, up to a head, after checking that these are its entries.
+def play(listed: Sequence[Any], head: TreeHead) -> Replay:
+    """Check that these are the entries of a ledger with this head, and return the result of replaying them.
 
     Raises:
         MismatchError: they are not.
@@ -50,9 +50,9 @@ def shard_findings(
     """Check every shard of a manifest against its site's signature and the ledger.
 
     Args:
-        shards: the manifest's.
-        played: the ledger.
-        known: the public key of each site, in hex, where the auditor has them from the sites themselves.
+        shards: the manifest's shards.
+        played: the replayed ledger.
+        known: each site's public key, in hex, if the auditor has them from the sites themselves.
     """
     held = {shard.client for shard in shards}
     if odd := sorted(held ^ played.shards.keys()):
@@ -102,12 +102,12 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
 
 
 def model_finding(model: ModelRecord | None, played: Replay, signed: str | None) -> Finding:
-    """Check what the server says of its model against the ledger's newest entry about one.
+    """Check the model that the server shows against the ledger's newest entry about a model.
 
     Args:
-        model: what the server says; None where it has no model.
-        played: the ledger.
-        signed: the model that the ledger's signed head names as its newest; None where that head was not seen.
+        model: the server's record; None if it has no model.
+        played: the replayed ledger.
+        signed: the newest model according to the ledger's signed head; None if that head was not seen.
     """
     what, entry = "model", played.model
     if signed is not None and signed != (entry.get("model") or ""):

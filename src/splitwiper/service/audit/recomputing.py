@@ -1,4 +1,4 @@
-"""Recomputing the server half, wholly or a random choice of its epochs."""
+"""Recomputing the server half, completely or for a random choice of its epochs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from splitwiper.wire.commitments import model_commitment
 
 _WHAT = "server half"
 _STATES = 4
-"""A state has at most so many tensors for each weight: optimisers keep up to two moments, and a counter."""
+"""Largest number of tensors in a state per weight: optimisers keep up to two moments, and a counter."""
 
 
 @dataclass
 class Recomputed:
-    """What was recomputed."""
+    """The result of recomputing."""
 
     findings: list[Finding] = field(default_factory=list)
     epochs: tuple[int, ...] = ()
@@ -50,13 +50,13 @@ def recompute(work: Workplace, model: ModelRecord, epochs: int | None) -> Recomp
     """Recompute the server half from the shards.
 
     Args:
-        work: where they are.
-        model: what the server says of its model.
-        epochs: how many to recompute, drawn at random; all unless given.
+        work: the workplace that holds them.
+        model: the server's record of its model.
+        epochs: how many to recompute, drawn at random; all if None.
 
     Raises:
-        InputError: so many cannot be drawn.
-        BusyError: the model was replaced meanwhile.
+        InputError: there are fewer epochs than that.
+        BusyError: the model was replaced during the audit.
         NotFoundError: the server does not hand out a state that it lists.
     """
     server = work.server
@@ -83,15 +83,15 @@ def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
         return Recomputed([Finding(_WHAT, "mismatch", f"it cannot be recomputed: {problem}")], every)
     if (labels, digest) != (model.labels, model.digest):
         return Recomputed([Finding(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
-    rows = sum(record.rows for record in server.tree.shards())
-    of = counted(len(server.tree.shards()), "signed shard")
+    rows = sum(record.rows for record in server.store.shards())
+    of = counted(len(server.store.shards()), "signed shard")
     told = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
     return Recomputed([Finding(_WHAT, "exact", f"{told}: equal, bit for bit")], every)
 
 
 def _computed(server: Server) -> tuple[tuple[Label, ...], str]:
-    """Labels and digest of the server half that the shards lead to."""
-    trained, labels = server.compute(server.tree.shards())
+    """Return labels and digest of the server half that training on the shards gives."""
+    trained, labels = server.compute(server.store.shards())
     return labels, state_digest(trained.state)
 
 
@@ -104,7 +104,7 @@ def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
     if transcript.epochs != server.config.epochs:
         told = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
         return Recomputed([Finding("transcript", "mismatch", told)])
-    inputs = server.inputs(server.tree.shards())
+    inputs = server.inputs(server.store.shards())
     chosen = draw_epochs(work.place.parent, model_commitment(model.salt, model.digest), transcript.epochs, count)
     most = _STATES * sum(tensor.nbytes for tensor in first_state(inputs).values()) + HEADER
 

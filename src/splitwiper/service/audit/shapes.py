@@ -1,4 +1,4 @@
-"""What a server tells an auditor, checked in form before anything else looks at it."""
+"""The server's answers to an auditor, validated before anything else uses them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 Text = Annotated[str, Field(max_length=200)]
 
 
-class Shape(BaseModel):
-    """A part of an answer; fields that are not known are passed over, so that newer servers can say more."""
+class AuditShape(BaseModel):
+    """A part of an answer; unknown fields are ignored, so that newer servers can send more."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
-class HeadShape(Shape):
+class HeadShape(AuditShape):
     """The ledger's head."""
 
     size: Count
     root: Hash
 
 
-class ShardShape(Shape):
-    """A shard, and what its site signed about it."""
+class ShardShape(AuditShape):
+    """A shard, and its site's signed statement about it."""
 
     client: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     digest: Hash
@@ -42,8 +42,8 @@ class ShardShape(Shape):
     signed: Annotated[str, Field(max_length=1 << 16)] | None
 
 
-class ModelShape(Shape):
-    """The model."""
+class ModelShape(AuditShape):
+    """The model's record."""
 
     digest: Hash
     manifest: Hash
@@ -57,7 +57,7 @@ class ModelShape(Shape):
     transcript: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 
     def record(self) -> ModelRecord:
-        """Return the model as a server's book has it.
+        """Return the record as a server's database has it.
 
         Raises:
             MismatchError: its labels cannot be read.
@@ -70,8 +70,8 @@ class ModelShape(Shape):
         return ModelRecord(file="model.safetensors", **{**values, "labels": labels})
 
 
-class ManifestShape(Shape):
-    """One state of the server: the model, the shards that it was trained from, the digests of the states between."""
+class ManifestShape(AuditShape):
+    """One state of the server: the model, the shards that it was trained from, and the digests of the epoch states."""
 
     head: HeadShape
     model: ModelShape | None
@@ -79,15 +79,15 @@ class ManifestShape(Shape):
     epochs: list[Hash]
 
     def is_same(self, other: ManifestShape) -> bool:
-        """Whether another answer is about the same model and shards, however long the ledger is meanwhile."""
+        """Return whether another answer is about the same model and shards, even if the ledger has grown since."""
         return (self.model, self.shards, self.epochs) == (other.model, other.shards, other.epochs)
 
 
 def read_manifest(answer: Any) -> ManifestShape:
-    """Return what a server says of its model and shards.
+    """Validate and return the server's manifest of its model and shards.
 
     Raises:
-        MismatchError: it has another form, or lists a client twice.
+        MismatchError: it is malformed, or lists a client twice.
     """
     try:
         found = ManifestShape.model_validate(answer)

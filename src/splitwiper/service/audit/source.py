@@ -1,4 +1,4 @@
-"""The auditor's link: it downloads, counts what it downloads, and hands its attestation over."""
+"""The auditor's link: it downloads, counts the bytes, and submits the attestation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from splitwiper.errors import InputError, MismatchError, NotFoundError, SplitWip
 from splitwiper.service.audit.config import AuditConfig
 from splitwiper.service.audit.shapes import ManifestShape, read_manifest
 from splitwiper.service.calls import Calls, LedgerGuard
-from splitwiper.service.certificate import Head
+from splitwiper.service.certificate import TreeHead
 from splitwiper.store import files
 
 _TRIES = 5
@@ -25,7 +25,7 @@ class AuditLink(Calls):
     """An auditor's connection to a server."""
 
     received = 0
-    """Bytes of files that were downloaded."""
+    """Bytes of files downloaded so far."""
 
     most = 1 << 26
 
@@ -34,7 +34,7 @@ class AuditLink(Calls):
         return str(self._read("/v1/audit/settings", dict).get("config", ""))
 
     def ledger(self, size: int) -> list[Any]:
-        """Return the first ``size`` entries of the ledger with their blinding bytes, or as many as the server has."""
+        """Return the first ``size`` ledger entries with their blinding bytes, or fewer if the server has fewer."""
         out: list[Any] = []
         while len(out) < size and (more := self._read("/v1/audit/ledger", list, since=len(out))):
             out += more
@@ -54,20 +54,20 @@ class AuditLink(Calls):
     def _call(self, method: str, place: str, **how: Any) -> httpx.Response:
         try:
             return super()._call(method, place, **how)
-        except InputError as problem:  # what is asked follows from what the server said before
+        except InputError as problem:  # the auditor asks only for what the server listed before
             raise MismatchError(f"the server contradicts itself at {method} {place}: {problem}") from problem
 
-    def compare(self, head: Head) -> None:
-        """Check that a head is of the ledger that the signed heads are of.
+    def compare(self, head: TreeHead) -> None:
+        """Check that a head belongs to the same ledger as the signed heads.
 
         Raises:
-            ForkError: it is not.
+            ForkError: it does not.
         """
         if self._guard:
             self._guard.pins.compare(head, self.consistency)
 
-    def signed_model(self, head: Head) -> str | None:
-        """What the server signed as the newest model of the ledger with this head; None where it did not sign it."""
+    def signed_model(self, head: TreeHead) -> str | None:
+        """Return the newest model according to this ledger's signed head; None if the server did not sign the head."""
         signed = self._guard.pins.signed(head) if self._guard else None
         return signed.model if signed else None
 
@@ -76,22 +76,22 @@ class AuditLink(Calls):
         return read_manifest(self._read("/v1/audit/manifest", dict))
 
     def attest(self, signed: Mapping[str, Any]) -> None:
-        """Hand over an attestation."""
+        """Submit an attestation."""
         self._call("POST", "/v1/audit/attestations", json=dict(signed))
 
     def download(self, place: str, target: Path, *, most: int) -> Path:
-        """Download a file; after an interruption it goes on where it was.
+        """Download a file; resume after an interruption.
 
         Args:
             place: the path of the call.
-            target: where it goes.
-            most: bytes that it may have.
+            target: the file to write.
+            most: the largest size accepted, in bytes.
 
         Raises:
             NotFoundError: the server does not hand it out.
-            MismatchError: it is larger than it may be.
-            UnreachableError: it could not be had whole.
-            DiskFullError: there is no room for it here.
+            MismatchError: it is larger than accepted.
+            UnreachableError: it could not be downloaded completely.
+            DiskFullError: this machine has no room for it.
         """
         target.unlink(missing_ok=True)
         for attempt in range(1, _TRIES + 1):
@@ -122,12 +122,12 @@ class AuditLink(Calls):
 
 
 def connect(folder: Path, config: AuditConfig, out: Path) -> AuditLink:
-    """Return a link to the server that is to be audited. Every answer's head continues those of earlier audits.
+    """Return a link to the server under audit. Every answer's head must continue those of earlier audits.
 
     Args:
-        folder: what relative paths are relative to.
-        config: where the server is.
-        out: the auditor's own folder. It remembers the federation, the server's keys and the ledger's heads.
+        folder: the folder that relative paths start from.
+        config: the auditor's settings.
+        out: the auditor's own folder. It keeps the federation's id, the server's keys and the ledger's heads.
     """
     credentials = config.credentials(folder)
     path = out / _FEDERATION

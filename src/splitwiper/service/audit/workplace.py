@@ -1,4 +1,4 @@
-"""The auditor's copy of the server: the model that it built itself, first weights, and shards in a store of its own."""
+"""The auditor's copy of the server: the model as built here, first weights, and the shards in a store of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink
 from splitwiper.service.certificate.findings import Finding
 from splitwiper.splitting import Halves
-from splitwiper.store import ModelRecord, ServerTree, files, manifest_digest
+from splitwiper.store import ModelRecord, ServerStore, files, manifest_digest
 from splitwiper.store.replay import Replay
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Statement, open_shard
@@ -38,19 +38,19 @@ from splitwiper.wire.shard import check_shard
 
 Progress = Callable[[str, int, int], None]
 HEADER = 1 << 20
-"""Bytes that a file of tensors may have beyond them."""
+"""Bytes that a file of tensors may have besides the tensors."""
 
 
 class Workplace:
-    """Where an auditor recomputes.
+    """The place where an auditor recomputes.
 
     Args:
         config: the auditor's settings.
-        link: the server.
-        told: what the server says of its model and shards.
-        played: its ledger.
-        place: the folder.
-        progress: told of long work.
+        link: the connection to the server.
+        told: the server's manifest of its model and shards.
+        played: the server's ledger, replayed.
+        place: the folder to work in.
+        progress: called with the progress of long work.
     """
 
     def __init__(
@@ -64,26 +64,26 @@ class Workplace:
     ) -> None:
         self._config, self._link, self.told, self.place, self._progress = config, link, told, place, progress
         self._made = played.made
-        self.tree = ServerTree(place / "store")
+        self.store = ServerStore(place / "store")
         self._server: Server | None = None
 
     @property
     def server(self) -> Server:
-        """A server over the copy; there once it is prepared."""
+        """The `Server` over the copy; available after `prepare`."""
         if self._server is None:
             raise AssertionError("prepare comes first")
         return self._server
 
     def prepare(self, model: ModelRecord | None, *, sampled: bool) -> Iterator[Finding]:
-        """Download settings, first weights and shards, check each, and put them together.
+        """Download settings, first weights and shards, check each, and build the copy.
 
         Args:
-            model: what the server says of its model.
+            model: the server's record of its model.
             sampled: whether single epochs are to be recomputed.
 
         Raises:
-            InputError: they are, and the server keeps no transcript.
-            BusyError: a shard was replaced meanwhile.
+            InputError: ``sampled`` is set, and the server keeps no transcript.
+            BusyError: a shard was replaced during the audit.
             NotFoundError: the server does not hand out what it lists.
         """
         text, path = self._link.settings(), self.place / "config.toml"
@@ -116,14 +116,14 @@ class Workplace:
             return
         yield _built(halves, first)
         meta = {name: str(value) for name, value in self._made.items() if name in own}
-        self.tree.create(config=text, initial=first, client_initial=client, meta=meta)
+        self.store.create(config=text, initial=first, client_initial=client, meta=meta)
         yield from self._take()
-        if model is not None and manifest_digest(self.tree.shards()) != model.manifest:
+        if model is not None and manifest_digest(self.store.shards()) != model.manifest:
             yield Finding("manifest", "mismatch", "the model was trained from other shards than the server hands out")
-        self._server = Server(self.tree, halves.server, self._progress)
+        self._server = Server(self.store, halves.server, self._progress)
 
     def _first(self, halves: Halves) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Download both halves' first weights; what cannot be read is no weights at all."""
+        """Download both halves' first weights; an unreadable file counts as empty weights."""
         server = self.state("/v1/audit/initial", _bytes(halves.server) + HEADER)
         return server, self.state("/v1/initial", _bytes(halves.client) + HEADER)
 
@@ -144,24 +144,24 @@ class Workplace:
                 continue
             said = Statement("", "", "", {}, salt=told.salt, codebook=told.codebook, outputs=told.outputs)
             try:
-                with self.tree.staging(path) as staged:
+                with self.store.staging(path) as staged:
                     opened = open_shard(staged)
-                    check_shard(opened, self.tree.columns(), str(self._made["codec"]))
-                    self.tree.accept(told.client, staged, opened, said)
+                    check_shard(opened, self.store.columns(), str(self._made["codec"]))
+                    self.store.accept(told.client, staged, opened, said)
             except (CorruptError, DataError, FormatError) as problem:
                 yield Finding(what, "mismatch", f"it cannot be trained on: {problem}".removesuffix("."))
             path.unlink(missing_ok=True)
 
     def state(self, place: str, most: int, digest: str | None = None) -> dict[str, Tensor]:
-        """Download tensors; none where the file cannot be read.
+        """Download tensors; return an empty dict if the file cannot be read.
 
         Args:
             place: the path of the call.
-            most: bytes that the file may have.
-            digest: what the server says that it has; another one may be because the model was replaced meanwhile.
+            most: the largest size accepted, in bytes.
+            digest: the digest that the server listed; a different one may mean that the model was replaced.
 
         Raises:
-            BusyError: it was.
+            BusyError: the model was replaced.
             NotFoundError: the server does not hand out what it lists.
         """
         path = self._download(place, self.place / files.random_name("state"), most)
@@ -183,17 +183,17 @@ class Workplace:
             raise NotFoundError(f"the server lists what it does not hand out: {problem}") from problem
 
     def check_not_replaced(self) -> None:
-        """Check that what is audited is still what the server has.
+        """Check that the server still has the state under audit.
 
         Raises:
-            BusyError: a site replaced its shard meanwhile, or training is under way.
+            BusyError: a site replaced its shard, or training is running.
         """
         if not self._link.manifest().is_same(self.told):
             raise BusyError("a shard or the model was replaced during the audit: nothing was signed. Run it again.")
 
 
 def _built(halves: Halves, first: Mapping[str, Tensor]) -> Finding:
-    """Whether building the model gives the first weights of the ledger."""
+    """Report whether building the model reproduces the ledger's first weights."""
     head = f"{halves.server.head_name}."
     built = {name: t for name, t in halves.server.state_dict().items() if not name.startswith(head)}
     if state_digest(built) == state_digest(first):

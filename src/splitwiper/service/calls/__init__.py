@@ -1,4 +1,4 @@
-"""What sites and auditors share: calls to the server, its signing keys, and what holds it to its ledger."""
+"""What sites and auditors share: calls to the server, its signing keys, and checks of its ledger."""
 
 from splitwiper.service.calls.calls import TRIES, Calls
 from splitwiper.service.calls.guard import LedgerGuard

@@ -1,4 +1,4 @@
-"""Calls to a server over HTTPS, as sites and auditors make them: repeated where no answer came, each head checked."""
+"""Calls to a server over HTTPS, for sites and auditors: retried if unanswered, with every ledger head checked."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _KEEPALIVE = [
         if hasattr(socket, name)
     ),
 ]
-"""A server that is gone is noticed within a minute, also by a call that may take as long as it likes."""
+"""Keep-alive settings that detect a dead server within a minute, even in a call without a time limit."""
 
 
 class Calls:
     """A connection to a server.
 
     Args:
-        url: of the server, ``https://host:port``.
-        context: certificates, see `splitwiper.service.identity.client_context`; None where ``url`` is a proxy's with a
-            certificate that the system knows.
-        token: sent with every call, where tokens are used.
+        url: the server's address, ``https://host:port``.
+        context: certificates, see `splitwiper.service.identity.client_context`; None if ``url`` is that of a proxy with
+            a certificate that the system trusts.
+        token: a bearer token sent with every call; empty if certificates are used.
         patience: seconds to wait for an answer.
-        tries: how often a call is tried that got no answer; every one may be repeated.
-        guard: checks the ledger's head in every answer before anybody uses it; None before the server is known.
+        tries: how often an unanswered call is tried; every call may safely be repeated.
+        guard: checks the ledger's head in every answer before it is used; None before the server is known.
     """
 
     most: int | None = None
-    """Bytes that are read of an answer; None where answers may be as large as they like."""
+    """The largest answer that is read, in bytes; None for no limit."""
 
     def __init__(
         self,
@@ -70,29 +70,29 @@ class Calls:
         self._http.close()
 
     def federation(self) -> dict[str, Any]:
-        """What joining clients must agree with."""
+        """Return what joining clients must agree with."""
         found: dict[str, Any] = self._call("GET", "/v1/federation").json()
         return found
 
     def initial(self) -> bytes:
-        """The client half's first weights, as a safetensors file."""
+        """Return the client half's first weights, as a safetensors file."""
         return self._call("GET", "/v1/initial").content
 
     def consistency(self, old: int, new: int) -> list[str]:
-        """The proof that the ledger of one length grew into that of another."""
+        """Return the proof that the ledger of size ``old`` grew into the ledger of size ``new``."""
         answer = self._call("GET", "/v1/ledger/consistency", params={"old": old, "new": new})
         try:
             proof: list[str] = answer.json()
         except (ValueError, RecursionError):
-            return []  # which proves nothing
+            return []  # an empty proof proves nothing
         return proof
 
     def ask(self, place: str, **params: Any) -> Any:
-        """What a GET call answers, with no head checked: for keys and proofs, which the caller checks.
+        """Return the answer to a GET call without checking its head: for keys and proofs, which the caller checks.
 
         Raises:
-            UnreachableError: it is not JSON.
-            SplitWiperError: what the server says is wrong.
+            UnreachableError: the answer is not JSON.
+            SplitWiperError: the error that the server reports.
         """
         answer = self._send("GET", place, params=params)
         if not answer.is_success:
@@ -103,11 +103,11 @@ class Calls:
             raise UnreachableError(f"{answer.url} answered not as a SplitWiper server does.") from problem
 
     def _call(self, method: str, place: str, **how: Any) -> httpx.Response:
-        """One call, tried again where no answer came.
+        """Make one call, and retry if no answer came.
 
         Raises:
-            UnreachableError: none ever came.
-            SplitWiperError: what the server says is wrong.
+            UnreachableError: no attempt was answered.
+            SplitWiperError: the error that the server reports.
         """
         for attempt in range(1, self._tries + 1):
             try:
@@ -128,7 +128,7 @@ class Calls:
         if self._guard is None:
             answer = self._send(method, place, **how)
         else:
-            if method != "GET" and not self._guard.met:  # look at the ledger before anything is sent
+            if method != "GET" and not self._guard.met:  # check the ledger before sending anything
                 self._once("GET", "/v1/ledger/head")
             newest, headers = self._guard.before()
             answer = self._send(method, place, **{**how, "headers": {**how.get("headers", {}), **headers}})
@@ -138,7 +138,7 @@ class Calls:
         raise _problem(answer)
 
     def _send(self, method: str, place: str, **how: Any) -> httpx.Response:
-        """Send a call and read the answer, or as much of it as may be read.
+        """Send a call and read the answer, up to the size limit.
 
         Raises:
             MismatchError: the answer is larger than `most`.
@@ -159,12 +159,12 @@ class Calls:
 
 
 def _hopeless(problem: httpx.TransportError) -> bool:
-    """Whether trying again changes nothing: a certificate that is not taken."""
+    """Return whether retrying is pointless because a certificate was refused."""
     return isinstance(problem.__cause__, ssl.SSLError) or "CERTIFICATE" in str(problem).upper()
 
 
 def _problem(answer: httpx.Response) -> SplitWiperError:
-    """The error that the server tells of, as this side has it."""
+    """Return the error that the server reports, as an exception of this package."""
     try:
         told = answer.json()
         kind, message = str(told["kind"]), str(told["message"])

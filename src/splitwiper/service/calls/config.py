@@ -1,4 +1,4 @@
-"""What every caller's configuration file says: who it is, where the server is, and how it identifies itself."""
+"""Settings of every caller's configuration file: its name, the server's address, and its credentials."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from splitwiper.service.identity.names import is_loopback
 
 @dataclass(frozen=True, kw_only=True)
 class CallerConfig:
-    """What a site or an auditor needs to call the server. Paths are relative to the folder of its configuration."""
+    """A site's or auditor's settings for calling the server. Paths are relative to the configuration's folder."""
 
     name: str
-    """The caller's name, as its certificate has it."""
+    """The caller's name, as in its certificate."""
     url: str
-    """Where the server is: https://host:port."""
+    """The server's address: https://host:port."""
     certs: str = ""
     """The caller's folder of certificates."""
     token: str = ""
-    """A file with a bearer token, where a proxy terminates TLS."""
+    """A file with a bearer token, for a server behind a proxy that terminates TLS."""
     plain_http: bool = False
-    """Call an http:// address that is not on this machine."""
+    """Whether to call an http:// address that is not on this machine."""
 
     def __post_init__(self) -> None:
         typed(self)
@@ -44,10 +44,10 @@ class CallerConfig:
             )
 
     def credentials(self, folder: Path) -> dict[str, Any]:
-        """Return the certificates and the token as `Calls` takes them.
+        """Return the certificates and the token in the form that `Calls` takes.
 
         Args:
-            folder: that of the configuration.
+            folder: the configuration's folder.
         """
         token = ""
         if self.token:

@@ -1,7 +1,7 @@
-"""What holds the server to its ledger: every answer's signed head is checked before anybody uses the answer.
+"""Holding the server to its ledger: every answer's signed head is checked before the answer is used.
 
-A head must be signed by a key of the server in good standing, be of this federation, and continue the newest head that
-the site has pinned. Then it is pinned. Nothing more is sent to a server that shows anything else.
+A head must be signed by a server key in good standing, belong to this federation, and continue the newest head that
+the site has pinned. It is then pinned. A server that shows anything else is sent nothing more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import httpx
 
 from splitwiper.errors import ForkError, FormatError, IdentityError, RestoredError, SplitWiperError, UnreachableError
 from splitwiper.service.calls.server_keys import Ask, ServerKeys
-from splitwiper.service.certificate import Head, Keys, Pins, SignedHead
+from splitwiper.service.certificate import Keys, Pins, SignedHead, TreeHead
 from splitwiper.service.certificate.evidence import write_evidence
 from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header
 from splitwiper.service.certificate.log import follows
@@ -23,13 +23,13 @@ from splitwiper.service.certificate.restoring import Restored, read_restored
 
 
 class LedgerGuard:
-    """Checks what a server shows of its ledger.
+    """Checks the ledger heads that a server shows.
 
     Args:
-        folder: the client's own in the site, or the auditor's.
-        federation: the store that the site has joined.
+        folder: the client's folder in the site, or the auditor's.
+        federation: the id of the store that the site has joined.
         site: the site's or auditor's folder, for messages and evidence.
-        restored: what to do where the server was restored from a backup; for messages. By default, what a site does.
+        restored: the advice in messages if the server was restored from a backup; by default, that for a site.
     """
 
     def __init__(self, folder: Path, federation: str, site: Path, *, restored: str = "") -> None:
@@ -41,32 +41,32 @@ class LedgerGuard:
             "again for everything it had asked for."
         )
         self.met = False
-        """Whether the last answer was checked and its head is pinned; before anything is sent, one must be."""
+        """Whether the last answer was checked and its head pinned; required before anything is sent."""
         self.model = ""
-        """The commitment to the model that is the newest of the ledger, as the head of the last answer says."""
-        self._last = ("", Head(0, ""))
+        """The commitment to the ledger's newest model, according to the head of the last answer."""
+        self._last = ("", TreeHead(0, ""))
 
     def refresh(self, ask: Ask) -> Keys:
-        """Follow what the server's signing keys said since, and return those that count."""
-        self._last = ("", Head(0, ""))
+        """Fetch the signing keys' statements since the last time, and return the keys as they now stand."""
+        self._last = ("", TreeHead(0, ""))
         return self.server_keys.refresh(ask)
 
-    def before(self) -> tuple[Head | None, dict[str, str]]:
-        """Return the newest pinned head, and the headers that have the server continue it."""
+    def before(self) -> tuple[TreeHead | None, dict[str, str]]:
+        """Return the newest pinned head, and the headers that ask the server to prove that it continues that head."""
         newest = self.pins.newest()
         return newest, {SIZE: str(newest.size)} if newest else {}
 
-    def check(self, answer: httpx.Response, newest: Head | None, ask: Ask) -> None:
+    def check(self, answer: httpx.Response, newest: TreeHead | None, ask: Ask) -> None:
         """Check an answer's head, and pin it.
 
         Args:
-            answer: what came; nobody has looked into it yet.
+            answer: the answer; nothing in it has been used yet.
             newest: the newest pinned head when the call was made.
-            ask: for proofs and keys.
+            ask: fetches proofs and keys.
 
         Raises:
             ForkError: the head is missing or not the server's, or the ledger does not continue the pinned one.
-            RestoredError: the same, because the operator restored a backup and put that on record.
+            RestoredError: likewise, but because the operator restored a backup and put that on record.
             UnreachableError: something between site and server answered, or the server fails.
         """
         self.met = False
@@ -87,7 +87,7 @@ class LedgerGuard:
         self._last, self.met, self.model = (text, shown.head), True, shown.model
 
     def _missing(self, answer: httpx.Response) -> NoReturn:
-        if answer.status_code == 401:  # to nobody that it knows the server shows nothing
+        if answer.status_code == 401:  # the server shows no head to callers that it does not know
             raise IdentityError(_told(answer))
         if answer.status_code >= 500:
             raise UnreachableError(
@@ -101,7 +101,7 @@ class LedgerGuard:
         )
 
     def _signed(self, text: str, ask: Ask) -> SignedHead:
-        """The head in a header, signed by a key that counts; a key that is new is looked up first."""
+        """Return the head in a header, signed by a key in good standing; keys are refreshed if it is unknown."""
         try:
             shown = SignedHead.from_header(text)
         except FormatError as problem:
@@ -109,10 +109,10 @@ class LedgerGuard:
         return self.signed(shown, ask)
 
     def signed(self, shown: SignedHead, ask: Ask) -> SignedHead:
-        """Return a head if a key of the server in good standing signed it for this federation.
+        """Return a head if a server key in good standing signed it for this federation.
 
         Raises:
-            ForkError: none did.
+            ForkError: no such key did.
         """
         keys = self.server_keys.read()
         if not (counts := keys.signed(shown.envelope)):
@@ -129,8 +129,8 @@ class LedgerGuard:
             raise ForkError(f"the head of the server's ledger is signed {why}: nothing of the answer is used. {ADVICE}")
         return shown
 
-    def _continues(self, newest: Head, shown: SignedHead, answer: httpx.Response, ask: Ask) -> None:
-        """Demand that the ledger shown continues the pinned one."""
+    def _continues(self, newest: TreeHead, shown: SignedHead, answer: httpx.Response, ask: Ask) -> None:
+        """Require the ledger shown to continue the pinned one."""
         if shown.head.size < newest.size:
             told = f"the server's ledger was rolled back: it has {shown.head}, and had {newest} when that was pinned."
             self.contradiction(newest, shown, told, ask)
@@ -142,7 +142,7 @@ class LedgerGuard:
             self.contradiction(newest, shown, told, ask)
 
     def _same_model(self, shown: SignedHead) -> None:
-        """Demand that two heads of one ledger name one model."""
+        """Require two heads of one ledger to name the same model."""
         pinned = self.pins.signed(shown.head)
         if pinned is not None and pinned.model != shown.model:
             raise ForkError(
@@ -150,8 +150,8 @@ class LedgerGuard:
                 f"nothing of the answer is used. {ADVICE}"
             )
 
-    def _meanwhile(self, newest: Head | None, shown: SignedHead, ask: Ask) -> None:
-        """Compare with what another process of this site has pinned since the call was made."""
+    def _meanwhile(self, newest: TreeHead | None, shown: SignedHead, ask: Ask) -> None:
+        """Compare with a head that another process of this site pinned during the call."""
         other = self.pins.newest()
         if other is None or other in (newest, shown.head):
             return
@@ -160,11 +160,12 @@ class LedgerGuard:
         if not isinstance(proof, list) or not follows(old, new, proof):
             self.contradiction(other, shown, f"the ledger was forked: {old} is not the beginning of {new}.", ask)
 
-    def contradiction(self, pinned: Head, shown: SignedHead, told: str, ask: Ask) -> NoReturn:
-        """Say what is wrong with a ledger: a restored backup, a fork that can be proved, or one that cannot.
+    def contradiction(self, pinned: TreeHead, shown: SignedHead, told: str, ask: Ask) -> NoReturn:
+        """Report a contradiction as what it is: a restored backup, a provable fork, or one that cannot be proved.
 
         Raises:
-            ForkError: always.
+            RestoredError: the server was restored from a backup, and its ledger says so.
+            ForkError: otherwise.
         """
         restored = self.restored(ask)
         if restored is not None:
@@ -176,11 +177,11 @@ class LedgerGuard:
         proof = self.evidence(pinned, shown, told, ask)
         raise ForkError(f"{told} {proof}{ADVICE}")
 
-    def evidence(self, pinned: Head, shown: SignedHead, told: str, ask: Ask) -> str:
-        """Write down what proves a fork to others, if that can be had, and return a sentence that names the file."""
+    def evidence(self, pinned: TreeHead, shown: SignedHead, told: str, ask: Ask) -> str:
+        """Write the evidence of a fork to a file, if it can be obtained, and return a sentence that names the file."""
         kept, other = self.pins.signed(pinned), shown
         with suppress(SplitWiperError, httpx.HTTPError, KeyError, TypeError):
-            if kept is not None and other.head.size > pinned.size:  # two heads of one size prove it
+            if kept is not None and other.head.size > pinned.size:  # only heads of equal size prove it
                 other = SignedHead.read(ask("/v1/ledger/head", size=pinned.size)["signed"])
                 self.signed(other, ask)
         if kept is None or other.head.size != pinned.size or other.head == pinned:
@@ -189,25 +190,25 @@ class LedgerGuard:
         return f"The server signed two ledgers of {pinned.size} entries: {path} proves it. "
 
     def restored(self, ask: Ask) -> Restored | None:
-        """Return the restored backup that explains why the ledger is not the pinned one, gone on; None if none does."""
+        """Return the restored backup that explains why the pinned ledger is not continued; None if none does."""
         with suppress(SplitWiperError, KeyError, TypeError):
             return self._explained(*self._restorations(ask), ask)
         return None
 
     def _explained(self, told: list[Restored], shown: SignedHead, ask: Ask) -> Restored | None:
-        """The restored backup in a ledger that explains it; None if none does."""
+        """Return the restored backup in a ledger that explains the contradiction; None if none does."""
         pins, common = [pin.size for pin in self.pins.heads()], self._common(shown.head, ask)
         unshared = [size for size in pins if size > common]
         for found in (one for one in told if one.name not in self.pins.accepted()):
-            if unshared and common <= found.size < min(unshared):  # all that the backup had is what was pinned
+            if unshared and common <= found.size < min(unshared):  # it ends between shared and unshared pins
                 return found
         return None
 
     def accept(self, restored: Restored, ask: Ask) -> Path:
-        """Pin the ledger of a server that was restored from a backup; return where the heads before are kept.
+        """Pin the ledger of a restored server; return the folder with the previous heads.
 
         Raises:
-            ForkError: the server does not show that entry any more, or a ledger that it does not explain.
+            ForkError: the server no longer shows that entry, or shows a ledger that the entry does not explain.
         """
         told, shown = self._restorations(ask)
         if self._explained(told, shown, ask) != restored:
@@ -218,7 +219,7 @@ class LedgerGuard:
         return self.pins.retire(shown.head, shown, label=restored.time.replace(":", ""), accepted=names)
 
     def _restorations(self, ask: Ask) -> tuple[list[Restored], SignedHead]:
-        """All restored backups that are proved to be in the ledger of a signed head, oldest first."""
+        """Return all restored backups proved to be in the ledger of a signed head, oldest first, and that head."""
         told = ask("/v1/ledger/restorations")
         try:
             shown = self.signed(SignedHead.read(told["signed"]), ask)
@@ -226,8 +227,8 @@ class LedgerGuard:
         except (KeyError, TypeError) as problem:
             raise FormatError("what the server says about restored backups cannot be read.") from problem
 
-    def _common(self, head: Head, ask: Ask) -> int:
-        """How many entries the pinned ledger and another one are known to share."""
+    def _common(self, head: TreeHead, ask: Ask) -> int:
+        """Return how many entries the pinned ledger and the other one provably share."""
         for pin in reversed(self.pins.heads()):
             if pin.size <= head.size:
                 proof = ask("/v1/ledger/consistency", old=pin.size, new=head.size)
@@ -237,7 +238,7 @@ class LedgerGuard:
 
 
 def _told(answer: httpx.Response) -> str:
-    """What an answer says is wrong, for people to read."""
+    """Return an answer's error message."""
     try:
         return str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):

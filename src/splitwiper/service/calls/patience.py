@@ -1,4 +1,4 @@
-"""Try again while a server cannot be reached, for a while, and say so."""
+"""Retry for a while if a server cannot be reached, and report it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from splitwiper.errors import SplitWiperError, UnreachableError
 
 _T = TypeVar("_T")
 _FIRST, _LONGEST = 0.5, 30.0
-"""Seconds to wait before the second attempt, and between two attempts at most."""
+"""Seconds to wait before the second attempt, and the longest wait between two attempts."""
 
 
 class Patience:
-    """Repeats what fails because of the server, until the time is up.
+    """Retries what fails because of the server, until the time is up.
 
     Args:
-        seconds: how long, all attempts and waits together.
-        told: hears what is wrong, once for each new trouble.
+        seconds: the time for all attempts and waits together.
+        told: called with the message of each new error.
         troubles: errors after which another attempt may succeed.
-        longest: seconds to wait between two attempts at most.
+        longest: the longest wait between two attempts, in seconds.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class Patience:
         self._longest = longest
 
     def __call__(self, attempt: Callable[[], _T]) -> _T:
-        """Return what the attempt returns once it succeeds.
+        """Return the attempt's result once it succeeds.
 
         Raises:
-            SplitWiperError: what the last attempt raised, when the time is up.
+            SplitWiperError: the last attempt's error, when the time is up.
         """
         wait, last = _FIRST, ""
         while True:

@@ -1,4 +1,4 @@
-"""The server's signing keys as a site knows them: those it saw first, and what follows from them."""
+"""The server's signing keys as a site knows them: those it saw first, and those that follow from them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from splitwiper.service.certificate.standing import STATEMENTS, read_statements
 from splitwiper.store import files
 
 Ask = Callable[..., Any]
-"""Makes a GET call and gives what the answer holds as JSON; nobody has checked it."""
+"""Makes a GET call and returns the answer's JSON, unchecked."""
 
 
 class ServerKeys:
-    """Public keys in a folder of the site, and beside them what keys said of each other."""
+    """Public keys in a folder of the site, and statements by these keys about each other."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def read(self) -> Keys:
-        """Return the keys that are known; none before the first contact."""
+        """Return the known keys; none before the first contact."""
         known = read_public(self.folder) if any(self.folder.glob("*.pem")) else ()
         return Keys.of(known, self._statements())
 
     def refresh(self, ask: Ask) -> Keys:
-        """Follow what the server's keys said since, and remember it. On the first contact, believe what is shown.
+        """Fetch the keys' new statements, and store them. On the first contact, trust the keys shown.
 
         Raises:
-            UnreachableError: the answer is not what a SplitWiper server says.
+            UnreachableError: the answer does not come from a SplitWiper server.
         """
         known = self.read()
         told = ask("/v1/keys/succession")

@@ -1,8 +1,8 @@
-"""Certificates of unlearning: signed statements that outsiders can check, and what clients pin so that nobody forks.
+"""Certificates of unlearning: signed statements that third parties can check, and pinned heads that expose forks.
 
-`certify` makes one for a settled ticket, `check` checks it with a public key alone, `check_with_store` recomputes it.
-`SignedHead` is what the server says its ledger is, `Pins` keeps a client's view of it, `Keys` tells which signing keys
-count.
+`certify` issues one for a settled ticket, `check` checks it with a public key alone, `check_with_store` recomputes it.
+`SignedHead` is the server's signed claim about its ledger, `Pins` keeps a client's view of the ledger, and `Keys` says
+which signing keys count.
 """
 
 from splitwiper.service.certificate.attestation import Attestation
@@ -12,7 +12,7 @@ from splitwiper.service.certificate.findings import Checked, Finding
 from splitwiper.service.certificate.heads import SignedHead
 from splitwiper.service.certificate.issuing import certify, certify_run, opening
 from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
-from splitwiper.service.certificate.log import Head, Log
+from splitwiper.service.certificate.log import Log, TreeHead
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Pins
 from splitwiper.service.certificate.recomputing import check_with_store
@@ -26,7 +26,6 @@ __all__ = [
     "Checked",
     "Envelope",
     "Finding",
-    "Head",
     "Keyring",
     "Keys",
     "Log",
@@ -37,6 +36,7 @@ __all__ = [
     "SignedHead",
     "SignedRequest",
     "SigningKey",
+    "TreeHead",
     "certify",
     "certify_run",
     "check",

@@ -1,8 +1,8 @@
-"""Attestations: who recomputed what, and what came out, signed by whoever did it.
+"""Attestations: signed records of who recomputed what, with which outcome.
 
 A site recomputes its half and its shard from its rows; an auditor recomputes the server half from the shards. Neither
-needs the other, and nobody needs to trust the server. Attestations lie beside the signed statement of a certificate, in
-a field of the envelope that readers may ignore, because they are made later and by others.
+needs the other, and nobody needs to trust the server. Attestations are stored next to a certificate's signed statement,
+in a field of the envelope that readers may ignore, because they are made later and by other parties.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from splitwiper.errors import FormatError
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
 from splitwiper.service.certificate.keys import PublicKey
-from splitwiper.service.certificate.log import Head, follows
+from splitwiper.service.certificate.log import TreeHead, follows
 from splitwiper.service.certificate.request import SignedRequest
 from splitwiper.service.certificate.signed import SignedMessage
 
 FIELD = "attestations"
-"""Where they are in a certificate's file."""
+"""The field of a certificate's file that holds the attestations."""
 PROOF = "consistency"
-"""Where an attestation in a certificate's file has the proof that its ledger is the certificate's."""
+"""The field of an attestation in a certificate's file with the proof that both were made with the same ledger."""
 MOST = 64
-"""Attestations that are read of one certificate."""
+"""The largest number of attestations read from one certificate."""
 
 
 @dataclass(frozen=True)
 class Attestation(SignedMessage):
-    """What somebody recomputed.
+    """A signed result of a recomputation.
 
     Attributes:
-        federation: the store.
-        model: the commitment to the model that it is about; empty where nobody holds rows.
-        shard: of a site: the commitment to the shard that it recomputed; empty where it has none.
-        size: how many entries the ledger had.
-        root: the root over them.
+        federation: the id of the server's store.
+        model: the commitment to the model that it is about; empty if nobody holds rows.
+        shard: for a site: the commitment to the shard that it recomputed; empty if it has none.
+        size: the number of ledger entries at the time.
+        root: the Merkle root over them.
         role: ``"site"``, which recomputes its half and shard, or ``"auditor"``, which recomputes the server half.
-        name: who recomputed.
-        epochs: of an auditor: the epochs of the training that it recomputed.
-        of: of an auditor: how many epochs there are.
+        name: the name of the site or auditor.
+        epochs: for an auditor: the epochs of the training that it recomputed.
+        of: for an auditor: the number of epochs of the training.
         outcome: ``"exact"``, ``"mismatch"`` or ``"not_comparable"``.
         fingerprint: the numerics it was recomputed with.
-        made: when, by the clock of whoever signs.
+        made: the time, by the signer's clock.
         key: the public key that signs, in hex.
     """
 
@@ -68,7 +68,7 @@ class Attestation(SignedMessage):
 
     @classmethod
     def unpack(cls, made: Envelope) -> Self:
-        """Return the attestation in an envelope, whose epochs must be different ones of those there are."""
+        """Return the attestation in an envelope; its epochs must be distinct and between 1 and ``of``."""
         told = super().unpack(made)
         if len(set(told.epochs)) != len(told.epochs) or not all(1 <= epoch <= told.of for epoch in told.epochs):
             raise FormatError(f"this is not an attestation: its epochs are not different ones of 1 to {told.of}.")
@@ -94,10 +94,10 @@ class Attestation(SignedMessage):
 
 
 def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) -> Iterator[Finding]:
-    """Check the attestations beside a certificate: each by itself, and what they cover together.
+    """Check a certificate's attestations, each by itself, and report what they cover together.
 
     Args:
-        said: what the certificate says.
+        said: the certificate's contents.
         given: its attestations, as they are in the file.
         trusted: keys whose attestations count.
     """
@@ -118,7 +118,7 @@ def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) 
 
 
 def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes], proof: Any) -> Finding:
-    """Return what one attestation says of a certificate."""
+    """Return the finding about one attestation of a certificate."""
     what = f"attestation of {told.role} {told.name}"
     if (told.federation, told.model or None) != (said["federation"], said["after"]["model"]):
         return Finding(what, "unchecked", "it is about another federation or model, and says nothing of this one")
@@ -141,20 +141,20 @@ def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes], proof:
 
 
 def _asker(said: Mapping[str, Any]) -> PublicKey | None:
-    """The key that signed the request, which is the site's own; None where the certificate shows none."""
+    """Return the key that signed the request, which is the site's own; None if the certificate shows none."""
     try:
         return SignedRequest.read(said["request"]).signer if said["request"] else None
-    except FormatError:  # told as a finding of its own
+    except FormatError:  # reported as a separate finding
         return None
 
 
 def _apart(said: Mapping[str, Any], told: Attestation, proof: Any, what: str) -> Finding | None:
-    """Return a finding where an attestation is not about the certificate's ledger; None where it is.
+    """Return a finding if an attestation is not about the certificate's ledger; None if it is.
 
     A server could show an auditor another ledger, in which the request was never made, with the same model in it.
     """
     ledger = said["ledger"]
-    own, theirs = Head(ledger["size"], ledger["root"]), Head(told.size, told.root)
+    own, theirs = TreeHead(ledger["size"], ledger["root"]), TreeHead(told.size, told.root)
     if theirs.size < ledger["entry"]["seq"]:
         return Finding(what, "unchecked", "it was made before the request was settled")
     if own.size == theirs.size:
@@ -168,7 +168,7 @@ def _apart(said: Mapping[str, Any], told: Attestation, proof: Any, what: str) ->
 
 
 def _together(said: Mapping[str, Any], counted: Sequence[Attestation]) -> Finding:
-    """Whether both halves were recomputed wholly, by those who are trusted."""
+    """Report whether trusted parties have recomputed both halves completely."""
     told = "; ".join(map(str, counted))
     lacking = []
     if not any(one.role == "site" for one in counted):

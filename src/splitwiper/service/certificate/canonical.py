@@ -1,4 +1,4 @@
-"""JSON in one form only: what is signed has one spelling, and what is read has no second meaning."""
+"""Canonical JSON: a signed value has exactly one spelling, and what is read has exactly one meaning."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 from splitwiper.errors import FormatError
 
 LIMIT = 1 << 20
-"""Bytes of the largest certificate, key or proof that is read; real ones have a few thousand."""
+"""Size limit in bytes of a certificate, key or proof that is read; real ones have a few thousand."""
 
 
 def dumps(value: Any) -> bytes:
-    """A value as canonical JSON: keys sorted, no spaces, ASCII, no numbers that are none.
+    """Return a value as canonical JSON: keys sorted, no spaces, ASCII, neither NaN nor infinities.
 
     >>> dumps({"b": 1, "a": "x"})
     b'{"a":"x","b":1}'
@@ -21,14 +21,14 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes, what: str) -> Any:
-    """Read JSON that may be spelled freely, yet has no key twice, no NaN, and no more than `LIMIT` bytes.
+    """Read JSON in any spelling, but without duplicate keys, NaN, or more than `LIMIT` bytes.
 
     Args:
         data: the text.
-        what: what it should be, for the error.
+        what: a name for the expected content, used in errors.
 
     Raises:
-        FormatError: it is not that.
+        FormatError: it is not such JSON.
     """
     if len(data) > LIMIT:
         raise FormatError(f"this is no {what}: it has {len(data)} bytes, and at most {LIMIT} are read.")
@@ -42,7 +42,7 @@ def loads_canonical(data: bytes, what: str) -> Any:
     """Read JSON that must be spelled as `dumps` spells it.
 
     Raises:
-        FormatError: it is not, or is no JSON.
+        FormatError: it is not canonical, or not JSON.
     """
     value = loads(data, what)
     try:

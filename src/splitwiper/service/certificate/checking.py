@@ -1,4 +1,4 @@
-"""Checking a certificate with nothing but a public key: signature, form, ledger, the requester's leaf, pinned heads."""
+"""Checking a certificate with only a public key: signature, form, ledger, the requester's leaf, pinned heads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from splitwiper.service.certificate.canonical import loads
 from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope
 from splitwiper.service.certificate.findings import Checked, Finding
 from splitwiper.service.certificate.keys import PublicKey
-from splitwiper.service.certificate.log import Head, leaf_of, receipt_mark
+from splitwiper.service.certificate.log import TreeHead, leaf_of, receipt_mark
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
 from splitwiper.service.certificate.request import SignedRequest
@@ -31,26 +31,26 @@ def check(
     envelope: Envelope | Mapping[str, Any] | bytes,
     trusted: Iterable[PublicKey],
     *,
-    pins: Pins | Iterable[Head] | None = None,
-    head: Head | None = None,
+    pins: Pins | Iterable[TreeHead] | None = None,
+    head: TreeHead | None = None,
     consistency: Consistency | None = None,
     opening: Opening | None = None,
     receipt: Receipt | None = None,
     client_key: PublicKey | None = None,
     attesters: Iterable[PublicKey] = (),
 ) -> Checked:
-    """Check a certificate. What is wrong with it is told, not raised.
+    """Check a certificate. Problems are reported as findings, not raised.
 
     Args:
-        envelope: the certificate, as `certify` gave it or as a file's bytes.
-        trusted: public keys, one of which must have signed; none if nobody is trusted yet. Given as `Keys`, those that
-            were revoked count only for ledgers that are shown to be the beginning of one that another key signed.
-        pins: heads of the ledger that the client remembers.
+        envelope: the certificate, as `certify` returned it or as a file's bytes.
+        trusted: public keys, one of which must have signed; empty if none is trusted yet. If given as `Keys`, revoked
+            keys count only for ledgers proved to be a prefix of one that a key in good standing signed.
+        pins: ledger heads that the client remembers.
         head: the head that the server shows now.
         consistency: the server's proofs between heads; without them only heads of equal size can be compared.
         opening: the requester's secret, to open its leaf.
-        receipt: the requester's receipt, to be compared; that it is the ledger's takes the opening too.
-        client_key: the key that the requester signs with; its request must be in the certificate then.
+        receipt: the requester's receipt, to compare; checking it against the ledger also takes the opening.
+        client_key: the requester's signing key; if given, the certificate must contain its signed request.
         attesters: keys of sites and auditors whose attestations count.
     """
     try:
@@ -73,22 +73,22 @@ def check(
         found += _opened(said, opening)
     if receipt is not None:
         found.append(_receipt(said, opening, receipt))
-    pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # it stands for those before it
+    pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # it continues all others
     if pinned or head is not None:
         found.append(_heads(said, pinned, head, consistency))
     if signature.outcome == "holds" and not keys.signed(made):
         online = consistency is not None and bool(pinned or head)
         found.append(_revoked(said, keys.doubtful(made, said["ledger"]["size"]), online))
-    found += attested(said, attestations, [key for key in attesters if key not in keys.keys])  # no server for itself
+    found += attested(said, attestations, [key for key in attesters if key not in keys.keys])  # no self-attestation
     return Checked(tuple(found), said)
 
 
 def _revoked(said: Mapping[str, Any], revocation: Revocation | None, online: bool) -> Finding:
-    """What a signature of revoked keys alone is worth."""
+    """Return what a certificate signed only by revoked keys is worth."""
     what, size = "signing key", said["ledger"]["size"]
     if revocation is None:
         return Finding(what, "mismatch", f"the key that signed it was revoked before the ledger had {size} entries")
-    if online:  # the pinned head, or the one shown now, was signed by a key in good standing
+    if online:  # a key in good standing signed the pinned or current head
         return Finding(what, "holds", f"the key was {revocation}; the ledger it signed is the beginning of the present")
     return Finding(
         what,
@@ -99,7 +99,7 @@ def _revoked(said: Mapping[str, Any], revocation: Revocation | None, online: boo
 
 
 def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any]:
-    """The envelope, and the attestations beside it."""
+    """Return the envelope, and the attestations stored with it."""
     if isinstance(envelope, Envelope):
         return envelope, []
     values = loads(envelope, "certificate") if isinstance(envelope, bytes) else envelope
@@ -161,7 +161,7 @@ def _manifest(said: Mapping[str, Any]) -> Finding:
 
 
 def _changed(said: Mapping[str, Any]) -> Finding:
-    """Whether what had to change did: a site salts every answer to a request anew, and models are trained anew."""
+    """Check that shard and model changed: a site salts each answer to a request afresh, and models are retrained."""
     what, before, after = "changed", said["before"], said["after"]
     if before["shard"] is None and after["shard"] is None:
         told = f"the server held no shard of {said['client']}, so there was nothing to erase and nothing to train anew"
@@ -176,7 +176,7 @@ def _changed(said: Mapping[str, Any]) -> Finding:
 
 
 def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> Finding:
-    """Whether the client itself asked for this."""
+    """Check that the client itself made the request."""
     what = "request"
     if said["request"] is None:
         return Finding(what, "mismatch", "the certificate does not show that the client asked")
@@ -193,7 +193,7 @@ def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> Finding:
 
 
 def _opened(said: Mapping[str, Any], opening: Opening) -> Iterator[Finding]:
-    """What the requester alone can check."""
+    """Check what only the requester can check."""
     shard = said["after"]["shard"]
     if opening.salt:
         same = shard is not None and hmac.compare_digest(
@@ -221,9 +221,9 @@ def _receipt(said: Mapping[str, Any], opening: Opening | None, receipt: Receipt)
 
 
 def _heads(
-    said: Mapping[str, Any], pinned: Sequence[Head], head: Head | None, consistency: Consistency | None
+    said: Mapping[str, Any], pinned: Sequence[TreeHead], head: TreeHead | None, consistency: Consistency | None
 ) -> Finding:
-    what, own = "pinned heads", Head(said["ledger"]["size"], said["ledger"]["root"])
+    what, own = "pinned heads", TreeHead(said["ledger"]["size"], said["ledger"]["root"])
     known = [*pinned, *([head] if head else [])]
     if head is not None and (over := [old for old in (*pinned, own) if old.size > head.size]):
         return Finding(what, "mismatch", f"the server's ledger was rolled back: it shows {head}, and had {max(over)}")

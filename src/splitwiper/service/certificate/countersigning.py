@@ -1,7 +1,7 @@
-"""Countersigned heads: a site states under its own key that it saw a head which the server signed.
+"""Countersigned heads: a site states under its own key that it saw a head that the server signed.
 
-Other sites compare it with the ledger that they are shown. The server relays countersignatures and cannot make them; it
-can keep them back.
+Other sites compare it with the ledger that they are shown. The server relays countersignatures: it cannot forge them,
+but it can withhold them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from splitwiper.service.certificate.signed import SignedMessage
 
 @dataclass(frozen=True)
 class Countersignature(SignedMessage):
-    """What a site signs.
+    """A site's statement that it saw a head.
 
     Attributes:
-        federation: the store whose ledger it is.
-        site: who saw the head.
+        federation: the id of the store whose ledger it is.
+        site: the name of the site.
         key: the site's public key, in hex.
         head: SHA-256 of the head's envelope in canonical JSON.
-        time: when, by the site's clock.
+        time: the time, by the site's clock.
     """
 
     PAYLOAD_TYPE = "application/vnd.splitwiper.countersignature+json"
@@ -49,12 +49,12 @@ def countersign(head: SignedHead, site: str, key: SigningKey, time: str) -> dict
 def read_countersigned(
     head: Mapping[str, Any], countersignature: Mapping[str, Any]
 ) -> tuple[SignedHead, Countersignature]:
-    """Read a countersigned head whose countersignature is right.
+    """Read a countersigned head, and check the countersignature.
 
-    Whether the site's key is the site's, and whether the server signed the head, are other questions.
+    It does not check that the key belongs to the site, nor that the server signed the head.
 
     Raises:
-        FormatError: it is not one, or the countersignature is wrong.
+        FormatError: it is not a countersigned head, or the countersignature is wrong.
     """
     found, said = SignedHead.read(head), Countersignature.read(countersignature)
     if (said.federation, said.head) != (found.federation, _digest(found)):

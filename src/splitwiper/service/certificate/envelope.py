@@ -18,7 +18,7 @@ MOST_SIGNATURES = 16
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """What is signed: type and payload, each with its length.
+    """Return the bytes to sign: type and payload, each with its length.
 
     >>> pae("http://example.com/HelloWorld", b"hello world")
     b'DSSEv1 29 http://example.com/HelloWorld 11 hello world'
@@ -29,7 +29,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Signature:
-    """A signature, and a hint at its key. The hint is not signed: it only narrows the keys that are tried."""
+    """A signature, with its key's id as a hint. The hint is not signed: it only narrows the keys that are tried."""
 
     sig: bytes
     keyid: str = ""
@@ -37,7 +37,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Envelope:
-    """A payload and who signed it."""
+    """A payload and its signatures."""
 
     payload: bytes
     payload_type: str
@@ -45,12 +45,12 @@ class Envelope:
 
     @classmethod
     def sign(cls, payload: bytes, keys: Iterable[SigningKey], *, payload_type: str = PAYLOAD_TYPE) -> Envelope:
-        """An envelope signed by each key."""
+        """Return an envelope signed with each key."""
         message = pae(payload_type, payload)
         return cls(payload, payload_type, tuple(Signature(key.sign(message), key.public.id) for key in keys))
 
     def signers(self, trusted: Iterable[PublicKey]) -> tuple[PublicKey, ...]:
-        """The trusted keys that signed this; those of unknown keys count for nothing."""
+        """Return the trusted keys that signed this; signatures of other keys are ignored."""
         message, found = pae(self.payload_type, self.payload), dict[str, PublicKey]()
         keys = {key.id: key for key in trusted}
         for signature in self.signatures:
@@ -61,7 +61,7 @@ class Envelope:
         return tuple(found.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """The envelope as plain values, as the specification spells it."""
+        """Return the envelope as plain values, spelled as in the specification."""
         return {
             "payload": base64.b64encode(self.payload).decode(),
             "payloadType": self.payload_type,
@@ -70,10 +70,10 @@ class Envelope:
 
     @classmethod
     def from_dict(cls, values: Any) -> Envelope:
-        """An envelope from plain values; fields that the specification does not know are passed over, as it says.
+        """Return the envelope in plain values; fields unknown to the specification are ignored, as it demands.
 
         Raises:
-            FormatError: it is no envelope.
+            FormatError: it is not an envelope.
         """
         wrong = FormatError("this is no certificate: a DSSE envelope has payload, payloadType and signatures.")
         if not isinstance(values, Mapping) or not isinstance(values.get("payloadType"), str):
@@ -93,29 +93,29 @@ class Envelope:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Envelope:
-        """An envelope from its JSON.
+        """Return the envelope in a JSON text.
 
         Raises:
-            FormatError: it is no envelope.
+            FormatError: it is not an envelope.
         """
         return cls.from_dict(loads(data, "certificate"))
 
     @classmethod
     def load(cls, path: str | Path) -> Envelope:
-        """An envelope from a file.
+        """Return the envelope in a file.
 
         Raises:
-            NotFoundError: there is no file.
-            FormatError: it is no envelope.
+            NotFoundError: there is no such file.
+            FormatError: it does not contain an envelope.
         """
         return cls.from_bytes(read_limited(Path(path)))
 
 
 def read_limited(path: Path) -> bytes:
-    """A file's bytes, and of a huge one no more than tells that it is huge.
+    """Return a file's bytes; of a huge file, only enough to exceed the limit.
 
     Raises:
-        NotFoundError: there is no file.
+        NotFoundError: there is no such file.
     """
     try:
         with path.open("rb") as file:
@@ -125,7 +125,7 @@ def read_limited(path: Path) -> bytes:
 
 
 def _decoded(text: Any, what: str) -> bytes:
-    """Bytes from base64, plain or URL-safe, with one spelling for each."""
+    """Decode base64, plain or URL-safe, and accept only one spelling of each value."""
     try:
         if not isinstance(text, str):
             raise ValueError

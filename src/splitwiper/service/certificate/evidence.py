@@ -1,4 +1,4 @@
-"""Evidence of a fork: two heads of equal size and different roots, both signed by the server. Anybody can check it."""
+"""Evidence of a fork that anybody can check: two signed heads of the server, of equal size but with different roots."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ KIND = "splitwiper-fork-evidence"
 
 
 def write_evidence(folder: Path, one: SignedHead, two: SignedHead, *, story: str) -> Path:
-    """Write two contradicting heads to a file in a folder, and return its path.
+    """Write two contradicting heads to a file, and return its path.
 
     Args:
-        folder: where to.
+        folder: the folder to write to.
         one: a head that the server signed.
         two: another one.
-        story: how they came together, in words.
+        story: how the two were found, in words.
     """
     made = {"kind": KIND, "heads": [one.envelope.to_dict(), two.envelope.to_dict()], "story": story}
     names = sorted(head.envelope.payload for head in (one, two))
@@ -34,7 +34,7 @@ def write_evidence(folder: Path, one: SignedHead, two: SignedHead, *, story: str
 
 
 def check_evidence(values: Mapping[str, Any], keys: Keys) -> Checked:
-    """Check evidence offline. The outcome is ``mismatch`` where it is proved that the server signed two ledgers."""
+    """Check evidence offline. The outcome is ``mismatch`` if it proves that the server signed two ledgers."""
     try:
         heads = [SignedHead.read(one) for one in values["heads"]]
     except (FormatError, KeyError, TypeError) as problem:

@@ -1,4 +1,4 @@
-"""What came out of checking a certificate: each thing that was looked at, with an outcome and words."""
+"""The result of checking a certificate: findings, each with an outcome and an explanation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from splitwiper.federation.verify import Outcome as Recomputed
 
 Outcome = Recomputed | Literal["holds", "unchecked"]
 RECOMPUTED = "recomputed"
-"""The finding that sums up what attestations say."""
+"""Name of the finding that sums up the attestations."""
 Standing = Literal["unknown", "current", "superseded"]
 _WORST: tuple[Outcome, ...] = ("mismatch", "unverifiable", "not_comparable")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """One check and its outcome."""
 
     what: str
     outcome: Outcome
@@ -26,17 +26,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came out of checking a certificate.
+    """The result of checking a certificate.
 
-    ``holds``: all that could be checked is right. ``exact``: it was also recomputed, here or by those who attest to it,
-    and is equal bit for bit. ``mismatch``: something is wrong. ``not_comparable`` and ``unverifiable`` are as in
-    `Verification`. A finding may also be ``unchecked``: it says what nobody could look at here, and why.
+    ``holds``: everything that could be checked is right. ``exact``: it was also recomputed, here or by attesters, and
+    is equal bit for bit. ``mismatch``: something is wrong. ``not_comparable`` and ``unverifiable`` are as in
+    `Verification`. A finding may also be ``unchecked``: it says what could not be checked here, and why.
 
     Attributes:
-        checks: what was looked at.
-        certificate: what the certificate says; empty where it could not be read. Rely on it only if nothing is wrong.
-        standing: whether shard and model are still those of the certificate, as far as that is known. A superseded
-            certificate is a true statement about the past: signature and ledger can be checked, recomputing is over.
+        checks: the findings.
+        certificate: the certificate's contents; empty if unreadable. Rely on them only if nothing is wrong.
+        standing: whether shard and model are still those of the certificate, as far as is known. A superseded
+            certificate is a true statement about the past: signature and ledger can be checked, but not recomputed.
     """
 
     checks: tuple[Finding, ...]
@@ -45,28 +45,28 @@ class Checked:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome; ``exact`` only where something was recomputed."""
+        """The worst outcome; ``exact`` only if something was recomputed."""
         found = {check.outcome for check in self.checks}
         best: Outcome = "exact" if "exact" in found else "holds"
         return next((outcome for outcome in _WORST if outcome in found), best)
 
     @property
     def holds(self) -> bool:
-        """Whether everything that was looked at is right."""
+        """Whether every check succeeded."""
         return self.outcome in ("holds", "exact")
 
     def __bool__(self) -> bool:
-        """Whether it holds: a check that failed is not true."""
+        """Return `holds`, so that a failed check is falsy."""
         return self.holds
 
     @property
     def exact(self) -> bool:
-        """Whether it was recomputed from the store and is equal, bit for bit."""
+        """Whether it was recomputed and is equal, bit for bit."""
         return self.outcome == "exact"
 
     @property
     def reason(self) -> str:
-        """Why the outcome is what it is, in one sentence."""
+        """The reason for the outcome, in one sentence."""
         if not self.holds:
             told = next(check.detail for check in self.checks if check.outcome == self.outcome)
             if self.standing == "superseded" and self.outcome == "unverifiable":
@@ -79,6 +79,6 @@ class Checked:
 
     @property
     def _recomputed(self) -> str:
-        """What is known of recomputing, where it does not cover everything."""
+        """What is known about recomputing, if it does not cover everything."""
         told = [check.detail for check in self.checks if check.what == RECOMPUTED]
         return told[0] if told else "not recomputed by anybody yet"

@@ -1,7 +1,7 @@
-"""A Merkle tree that grows: roots and proofs of any size it had, without hashing all leaves again.
+"""A growing Merkle tree: roots and proofs of any earlier size, without hashing all leaves again.
 
-The hash of a full subtree never changes, so it is computed once. A root or a proof then takes a number of hashes that
-grows with the logarithm of the size. Results are those of `merkle.root`, `merkle.inclusion` and `merkle.consistency`.
+The hash of a full subtree never changes, so it is computed once. A root or proof then takes a number of hashes that is
+logarithmic in the size. Results equal those of `merkle.root`, `merkle.inclusion` and `merkle.consistency`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class GrowingTree:
         return len(self._levels[0])
 
     def extend(self, leaves: Iterable[bytes]) -> None:
-        """Add leaf hashes at the end."""
+        """Append leaf hashes, and the hashes of the subtrees that they complete."""
         for leaf in leaves:
             value, height = leaf, 0
             self._levels[0].append(value)
+            # an even number of nodes on a level means that the last two have just become a full pair
             while len(self._levels[height]) % 2 == 0:
                 value = node_hash(*self._levels[height][-2:])
                 height += 1
@@ -61,10 +62,10 @@ class GrowingTree:
         return proof[::-1]
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """Return the proof that the first ``old`` leaves are the beginning of the first ``new``.
+        """Return the proof that the first ``old`` leaves are a prefix of the first ``new``.
 
         Raises:
-            InputError: there are not so many leaves.
+            InputError: ``old`` or ``new`` is not a size that the tree has had.
         """
         if not 0 <= old <= self._checked(new):
             raise InputError(f"a tree of {new} leaves has no earlier tree of {old}: give a size it once had.")
@@ -79,13 +80,14 @@ class GrowingTree:
             else:
                 proof.append(self._hash(start, middle))
                 start = middle
-        if start:  # the verifier cannot compute what is left of the old tree from its root alone
+        if start:  # the verifier cannot derive the old tree's last subtree from its root alone
             proof.append(self._hash(start, end))
         return proof[::-1]
 
     def _hash(self, start: int, end: int) -> bytes:
-        """The hash over a range of leaves that is a subtree."""
+        """Return the hash over a range of leaves that forms a subtree."""
         size = end - start
+        # a full subtree starts at a multiple of its size, so its hash is stored
         if size & (size - 1) == 0:
             height = size.bit_length() - 1
             return self._levels[height][start >> height]
@@ -99,5 +101,5 @@ class GrowingTree:
 
 
 def _split(size: int) -> int:
-    """The largest power of two below ``size``."""
+    """Return the largest power of two below ``size``."""
     return 1 << (size - 1).bit_length() - 1

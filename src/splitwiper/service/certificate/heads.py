@@ -1,7 +1,7 @@
-"""Signed heads of the ledger: what the server is held to. It sends one with every answer, and sites keep them.
+"""Signed ledger heads, to which the server is held: it sends one with every answer, and sites keep them.
 
-Two heads of equal size and different roots, both signed by the server, prove to anybody that it kept two ledgers. A
-head also names the newest model in that ledger, so that a site to which no entries are shown knows which model must
+Two heads of equal size with different roots, both signed by the server, prove to anybody that it kept two ledgers. A
+head also names the newest model in that ledger, so that a site, which is not shown the entries, knows which model must
 answer it. Auditors, who read the ledger, check that.
 """
 
@@ -18,18 +18,18 @@ from splitwiper.errors import FormatError
 from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.keys import SigningKey
-from splitwiper.service.certificate.log import Head
+from splitwiper.service.certificate.log import TreeHead
 from splitwiper.service.certificate.signed import SignedMessage
 from splitwiper.service.certificate.standing import LARGEST
 
 HEAD, PROOF, SIZE = "Ledger-Head", "Ledger-Proof", "Ledger-Size"
-"""HTTP headers: an answer's signed head, the proof that it continues the caller's, and the size of the caller's."""
+"""HTTP headers: an answer's signed head, the proof that it continues the caller's head, and the size of the latter."""
 _ROOT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class _Message(SignedMessage):
-    """What the server signs; its key is not named."""
+    """The message that the server signs; it does not name its key."""
 
     PAYLOAD_TYPE = "application/vnd.splitwiper.head+json"
     TITLE = "a ledger head"
@@ -45,24 +45,24 @@ class _Message(SignedMessage):
 
 @dataclass(frozen=True)
 class SignedHead:
-    """A head as the server signed it.
+    """A ledger head signed by the server.
 
     Attributes:
-        federation: the server's store; heads of another one do not count.
-        head: size and root.
-        model: the commitment to the newest model in the ledger; empty where there is none.
-        time: when it was signed, by the server's clock.
-        envelope: the DSSE envelope. Whether its signature is a known key's is for the reader to check.
+        federation: the id of the server's store; heads of another store do not count.
+        head: the ledger's size and root.
+        model: the commitment to the newest model in the ledger; empty if there is none.
+        time: the time of signing, by the server's clock.
+        envelope: the DSSE envelope. The reader must check that a known key signed it.
     """
 
     federation: str
-    head: Head
+    head: TreeHead
     model: str
     time: str
     envelope: Envelope
 
     @classmethod
-    def sign(cls, federation: str, head: Head, time: str, key: SigningKey, *, model: str = "") -> SignedHead:
+    def sign(cls, federation: str, head: TreeHead, time: str, key: SigningKey, *, model: str = "") -> SignedHead:
         """Sign a head."""
         message = _Message(federation, head.size, head.root, model, time)
         return cls(federation, head, model, time, message.envelope(key))
@@ -80,7 +80,7 @@ class SignedHead:
             raise FormatError("this is not a ledger head: its size is not a number of entries.")
         if not _ROOT.fullmatch(said.root):
             raise FormatError("this is not a ledger head: its root is not 64 hexadecimal digits.")
-        return cls(said.federation, Head(said.size, said.root), said.model, said.time, made)
+        return cls(said.federation, TreeHead(said.size, said.root), said.model, said.time, made)
 
     @classmethod
     def from_header(cls, text: str) -> SignedHead:

@@ -1,4 +1,4 @@
-"""Making certificates: one file for each settled ticket, made once and then handed out again as it is."""
+"""Issuing certificates: one file for each settled ticket, made once and returned unchanged from then on."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.statement import describe, statement
 from splitwiper.service.certificate.structure import parse
-from splitwiper.store import ServerTree, files
+from splitwiper.store import ServerStore, files
 from splitwiper.wire.commitments import model_commitment, shard_commitment
 
 _PLAIN = re.compile(r"[0-9a-f]{8,64}")
 
 
 def certify(
-    tree: ServerTree,
+    store: ServerStore,
     ticket: str,
     key: SigningKey | Sequence[SigningKey],
     *,
     due: str | datetime | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The certificate of a settled ticket: made and kept the first time, and the same one ever after.
+    """Return the certificate of a settled ticket; it is issued and stored on the first call.
 
-    It has no time of its own: the same state and key give the same bytes. Made at once, it proves most; made after the
-    shard or the model was replaced, it can no longer show the manifest, whose salts are gone. Handed out again after
-    the signing key changed, it gets another signature, by the present key; what is signed never changes.
+    It contains no time of issue: the same state and key give the same bytes. Issued promptly, it proves most; once the
+    shard or the model was replaced, it can no longer show the manifest, whose salts are erased. If the signing key has
+    changed since, a signature by the present key is added; the signed content never changes.
 
     Args:
-        tree: the server's tree.
-        ticket: the ticket.
-        key: signs it; several may.
-        due: until when it was to be settled, if there is a deadline.
+        store: the server's store.
+        ticket: the ticket's id.
+        key: the signing key, or several.
+        due: the deadline for settling it, if there is one.
         request: the request as the client signed it, if it did.
 
     Returns:
@@ -51,31 +51,31 @@ def certify(
 
     Raises:
         NotFoundError: there is no such ticket, or it is not settled.
-        CorruptError: the ledger's chain is broken, or the certificate that was kept is damaged.
+        CorruptError: the ledger's chain is broken, or the stored certificate is damaged.
     """
-    tree.receipt(ticket)  # says what is wrong with the ticket before anything is written
-    path = kept_at(tree, ticket)
+    store.receipt(ticket)  # reports a problem with the ticket before anything is written
+    path = kept_at(store, ticket)
     if not path.exists():
-        with tree.book.change() as db:  # one state for all of it
+        with store.database.change() as db:  # one transaction, so one consistent state
             Log.prepare(db)
-            body = dumps(statement(describe(tree, Log.of(tree), ticket, due=due, request=request)))
+            body = dumps(statement(describe(store, Log.of(store), ticket, due=due, request=request)))
         parse(body)
         envelope = Envelope.sign(body, [key] if isinstance(key, SigningKey) else key)
         files.make_folder(path.parent)
         files.write_bytes(path, to_bytes(envelope.to_dict()), replace=False)
-    return _signed_again(tree, path, _kept(path, ticket), [key] if isinstance(key, SigningKey) else key)
+    return _signed_again(store, path, _kept(path, ticket), [key] if isinstance(key, SigningKey) else key)
 
 
-def _signed_again(tree: ServerTree, path: Path, kept: dict[str, Any], keys: Sequence[SigningKey]) -> dict[str, Any]:
-    """A kept certificate with a signature of each present key. What the store did not sign itself stays as it is."""
-    made, ring = Envelope.from_dict(kept), Keyring.of(tree).keys()
+def _signed_again(store: ServerStore, path: Path, kept: dict[str, Any], keys: Sequence[SigningKey]) -> dict[str, Any]:
+    """Add a signature of each present key to a stored certificate, unless the store itself did not sign it."""
+    made, ring = Envelope.from_dict(kept), Keyring.of(store).keys()
     fresh = [key for key in keys if key.public in ring.good and not made.signers([key.public])]
     if not fresh:
         return kept
-    said, log = parse(made.payload)["ledger"], Log.of(tree)
+    said, log = parse(made.payload)["ledger"], Log.of(store)
     own = ring.signed(made) or ring.doubtful(made, said["size"]) is not None
     if not own or said["size"] > len(log.entries) or log.head(said["size"]).root != said["root"]:
-        return kept  # somebody else's file, or of another ledger: signing it would vouch for it
+        return kept  # from elsewhere or of another ledger: signing it would vouch for it
     more = Envelope.sign(made.payload, fresh, payload_type=made.payload_type).signatures
     first = made.signatures[: MOST_SIGNATURES - len(more)]
     again = Envelope(made.payload, made.payload_type, (*first, *more)).to_dict()
@@ -97,7 +97,7 @@ def _kept(path: Path, ticket: str) -> dict[str, Any]:
 
 
 def certify_run(run: str | Path, ticket: str, *, due: str | datetime | None = None) -> dict[str, Any]:
-    """The certificate of a settled ticket of an in-process run, signed with the run's own key.
+    """Return the certificate of a settled ticket of an in-process run, signed with the run's own key.
 
     Raises:
         NotFoundError: there is no such run or ticket, or the ticket is not settled.
@@ -105,22 +105,22 @@ def certify_run(run: str | Path, ticket: str, *, due: str | datetime | None = No
     folder = Path(run)
     if not (folder / "federation.toml").exists():
         raise NotFoundError(f"there is no run in {folder}. Check the path.")
-    tree = ServerTree(folder / "server")
-    tree.receipt(ticket)  # before a key is made
-    return certify(tree, ticket, Keyring.of(tree).key(), due=due)
+    store = ServerStore(folder / "server")
+    store.receipt(ticket)  # fails before a key is made
+    return certify(store, ticket, Keyring.of(store).key(), due=due)
 
 
-def opening(tree: ServerTree, ticket: str) -> Opening:
-    """What opens a requester's part of its certificate. Give it to that client alone, over a channel it is known on.
+def opening(store: ServerStore, ticket: str) -> Opening:
+    """Return the secret that opens a requester's part of its certificate. Send it to that client only, authenticated.
 
-    The salts of shard and model are in it only while these are the certificate's; they die with what they are for.
+    The salts of shard and model are included only while both are still the certificate's; they are erased with them.
 
     Raises:
-        NotFoundError: there is no certificate of this ticket yet.
+        NotFoundError: this ticket has no certificate yet.
     """
-    receipt, log = tree.receipt(ticket), Log.of(tree)
+    receipt, log = store.receipt(ticket), Log.of(store)
     key = log.receipt_key(log.settled(ticket)).hex()
-    shard, model = tree.shard(receipt.client), tree.model()
+    shard, model = store.shard(receipt.client), store.model()
     found = Opening(key)
     if shard is not None and shard_commitment(shard.salt, shard.digest) == receipt.after["shard"]:
         found = Opening(key, shard.salt.hex(), shard.digest, shard.rows)
@@ -129,12 +129,12 @@ def opening(tree: ServerTree, ticket: str) -> Opening:
     return found
 
 
-def kept_at(tree: ServerTree, ticket: str) -> Path:
-    """Where a ticket's certificate is kept. Tickets are named by clients: an odd name becomes a digest."""
+def kept_at(store: ServerStore, ticket: str) -> Path:
+    """Return where a ticket's certificate is stored. Clients choose ticket ids, so an unusual one is hashed."""
     name = ticket if _PLAIN.fullmatch(ticket) else digest("certificate", ticket)
-    return tree.root / "certificates" / f"{name}.json"
+    return store.root / "certificates" / f"{name}.json"
 
 
 def to_bytes(certificate: dict[str, Any]) -> bytes:
-    """A certificate as it is written to a file."""
+    """Return a certificate as the bytes of its file."""
     return dumps(certificate) + b"\n"

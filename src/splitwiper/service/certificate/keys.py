@@ -1,4 +1,4 @@
-"""Ed25519 keys: what signs certificates, and what outsiders check them with."""
+"""Ed25519 keys that sign certificates, and their public halves, with which third parties check them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splitwiper.errors import ConfigError, FormatError, NotFoundError
 from splitwiper.service.certificate.canonical import LIMIT
 
 _SPKI = bytes.fromhex("302a300506032b6570032100")
-"""What stands before the 32 bytes of an Ed25519 key in its DER form (RFC 8410)."""
+"""Prefix of an Ed25519 public key's 32 bytes in DER form (RFC 8410)."""
 
 _NOBODYS = frozenset(
     bytes.fromhex(point)
@@ -26,15 +26,15 @@ _NOBODYS = frozenset(
         "ee" + "ff" * 30 + "7f",
     )
 )
-"""Points of small order, without their sign bit: anybody can make signatures that such a key verifies, so whoever has
-one could deny all that it signed."""
+"""Points of small order, without their sign bit. Anybody can forge signatures that verify under such a key, so its
+owner could deny every signature."""
 
 
 def check_signing() -> None:
-    """Say at once that nothing can be signed or checked here.
+    """Fail early if this installation can neither sign nor check.
 
     Raises:
-        ConfigError: the package for it is not installed.
+        ConfigError: the package 'cryptography' is not installed.
     """
     if importlib.util.find_spec("cryptography") is None:
         raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
@@ -48,11 +48,11 @@ class PublicKey:
 
     @property
     def id(self) -> str:
-        """The key's name: SHA-256 of its DER form (SubjectPublicKeyInfo), in hex."""
+        """The key's id: SHA-256 of its DER form (SubjectPublicKeyInfo), in hex."""
         return hashlib.sha256(_SPKI + self.raw).hexdigest()
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Whether this key's owner signed the message. A key that has no owner verifies nothing."""
+        """Return whether this key signed the message. A key of small order verifies nothing."""
         check_signing()
         if len(self.raw) != 32 or self.raw[:31] + bytes([self.raw[31] & 127]) in _NOBODYS:
             return False
@@ -66,7 +66,7 @@ class PublicKey:
         return True
 
     def pem(self) -> bytes:
-        """The key as text."""
+        """Return the key as PEM."""
         check_signing()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -77,10 +77,10 @@ class PublicKey:
 
     @classmethod
     def from_pem(cls, text: bytes) -> PublicKey:
-        """A key from its text.
+        """Return the key in a PEM text.
 
         Raises:
-            FormatError: it is no Ed25519 public key.
+            FormatError: it is not an Ed25519 public key.
         """
         check_signing()
         from cryptography.exceptions import UnsupportedAlgorithm
@@ -104,26 +104,26 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> SigningKey:
-        """A fresh key, from the operating system's generator."""
+        """Return a fresh key, from the operating system's generator."""
         return cls(secrets.token_bytes(32))
 
     @property
     def public(self) -> PublicKey:
-        """The half that others may know."""
+        """The public half."""
         check_signing()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return PublicKey(Ed25519PrivateKey.from_private_bytes(self.raw).public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> bytes:
-        """A signature: always the same one for the same message."""
+        """Return a signature; it is deterministic."""
         check_signing()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return Ed25519PrivateKey.from_private_bytes(self.raw).sign(message)
 
     def pem(self) -> bytes:
-        """The key as text, not encrypted."""
+        """Return the key as unencrypted PEM."""
         check_signing()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -134,10 +134,10 @@ class SigningKey:
 
     @classmethod
     def from_pem(cls, text: bytes) -> SigningKey:
-        """A key from its text.
+        """Return the key in a PEM text.
 
         Raises:
-            FormatError: it is no Ed25519 private key, or an encrypted one.
+            FormatError: it is not an Ed25519 private key, or is encrypted.
         """
         check_signing()
         from cryptography.exceptions import UnsupportedAlgorithm
@@ -154,11 +154,11 @@ class SigningKey:
 
 
 def read_public(path: Path) -> tuple[PublicKey, ...]:
-    """The public key in a file, or all in a folder's ``.pem`` files.
+    """Return the public key in a file, or all in a folder's ``.pem`` files.
 
     Raises:
         NotFoundError: there is none.
-        FormatError: a file is no such key.
+        FormatError: a file is not such a key.
     """
     found = sorted(path.glob("*.pem")) if path.is_dir() else [path]
     if not found or not all(file.is_file() for file in found):

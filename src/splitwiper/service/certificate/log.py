@@ -1,9 +1,9 @@
-"""The ledger as a Merkle tree: heads to pin, and proofs that show one entry and nothing of the others.
+"""The ledger as a Merkle tree: heads to pin, and proofs that show one entry and nothing about the others.
 
-A leaf is 32 blinding bytes and the entry. Without them an outsider could test guesses at the entries beside the one it
-is shown ("south was withdrawn") against the hashes of a proof. They follow from a salt in the server's book, which
-lives as long as the ledger. The entry that settles a ticket holds, instead of the receipt's digest, an HMAC of it, so
-that guesses at the receipt cannot be tested either.
+A leaf is 32 blinding bytes and the entry. Without them a third party could test guesses at neighbouring entries ("south
+was withdrawn") against the hashes of a proof. They are derived from a salt in the server's database, which lives as
+long as the ledger. The entry that settles a ticket holds an HMAC of the receipt's digest instead of the digest, so that
+guesses at the receipt cannot be tested either.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from splitwiper.errors import InputError, NotFoundError
 from splitwiper.seeding import mac
 from splitwiper.service.certificate.canonical import dumps
 from splitwiper.service.certificate.growing import GrowingTree
-from splitwiper.store import ServerTree, ledger, merkle
+from splitwiper.store import ServerStore, ledger, merkle
 
 LEDGER_SALT = "ledger-salt"
-"""Where the server's book has the secret that blinds leaves."""
+"""Key of the database's meta table for the secret that blinds leaves."""
 
 
 @dataclass(frozen=True, order=True)
-class Head:
-    """How many entries a ledger has, and the root over them, in hex."""
+class TreeHead:
+    """A ledger's size in entries, and the Merkle root over them, in hex."""
 
     size: int
     root: str
@@ -36,12 +36,12 @@ class Head:
         return f"{self.size} entries, root {self.root[:16]}…"
 
     def to_dict(self) -> dict[str, Any]:
-        """The head as plain values."""
+        """Return the head as plain values."""
         return asdict(self)
 
 
-def follows(old: Head, new: Head, proof: Sequence[str]) -> bool:
-    """Whether a proof (hashes in hex) shows that the ledger of one head is the beginning of the other's."""
+def follows(old: TreeHead, new: TreeHead, proof: Sequence[str]) -> bool:
+    """Return whether a proof (hashes in hex) shows that the ledger of one head is a prefix of the other's."""
     try:
         hashes = [bytes.fromhex(item) for item in proof]
         roots = bytes.fromhex(old.root), bytes.fromhex(new.root)
@@ -51,12 +51,12 @@ def follows(old: Head, new: Head, proof: Sequence[str]) -> bool:
 
 
 def leaf_of(entry: Mapping[str, Any], blind: bytes) -> bytes:
-    """The leaf hash of an entry as it is shown."""
+    """Return the leaf hash of an entry in the form in which it is shown."""
     return merkle.leaf_hash(blind + dumps(dict(entry)))
 
 
 def shows(told: Mapping[str, Any]) -> bool:
-    """Whether what `Log.proof` gave shows that its entry is in the ledger with its head."""
+    """Return whether the result of `Log.proof` proves that its entry is in the ledger with its head."""
     try:
         proof, entry = [bytes.fromhex(item) for item in told["proof"]], told["entry"]
         leaf, root = leaf_of(entry, bytes.fromhex(told["blind"])), bytes.fromhex(told["root"])
@@ -66,7 +66,7 @@ def shows(told: Mapping[str, Any]) -> bool:
 
 
 def receipt_mark(key: bytes, digest: str) -> str:
-    """What the entry that settles a ticket says of the receipt: an HMAC of its digest."""
+    """Return how the entry that settles a ticket refers to the receipt: an HMAC of its digest."""
     return mac(key, "receipt", digest).hex()
 
 
@@ -74,94 +74,94 @@ class Log:
     """A server's ledger, seen as a Merkle tree.
 
     Args:
-        entries: of the ledger.
-        salt: what blinds them.
-        before: the same ledger's when it was shorter, or as long: its leaves are not computed again.
+        entries: the ledger's entries.
+        salt: the secret from which blinding bytes are derived.
+        before: the same ledger at an earlier or equal size, whose leaves are reused.
     """
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], salt: bytes, *, before: Log | None = None) -> None:
         self.entries = entries
         self._salt = salt
-        self._tree: GrowingTree = GrowingTree(before._tree if before else None)
-        self._tree.extend(leaf_of(self.shown(n), self.blind(n)) for n in range(len(self._tree) + 1, len(entries) + 1))
+        self._store: GrowingTree = GrowingTree(before._store if before else None)
+        self._store.extend(leaf_of(self.shown(n), self.blind(n)) for n in range(len(self._store) + 1, len(entries) + 1))
 
     @classmethod
-    def of(cls, tree: ServerTree) -> Log:
-        """The ledger of a server that has shown it before. What this tree object has seen of it is not read again.
+    def of(cls, store: ServerStore) -> Log:
+        """Return the ledger of a server that has shown it before. Entries read through this store before are reused.
 
         Raises:
-            NotFoundError: it has not; see `begin`.
+            NotFoundError: it has never been shown; see `begin`.
             CorruptError: the ledger's chain is broken.
         """
-        salt = tree.book.meta(LEDGER_SALT)
+        salt = store.database.meta(LEDGER_SALT)
         if salt is None:
-            raise NotFoundError(f"{tree.root} has never shown its ledger, nor made a certificate.")
-        before = _seen.get(tree)
-        entries = ledger.entries(tree.book, known=before.entries if before else ())
+            raise NotFoundError(f"{store.root} has never shown its ledger, nor made a certificate.")
+        before = _seen.get(store)
+        entries = ledger.entries(store.database, known=before.entries if before else ())
         if before and (before._salt != bytes.fromhex(salt) or not _begins(entries, before.entries)):
-            before = None  # it was seen inside a change that did not come about
-        _seen[tree] = log = cls(entries, bytes.fromhex(salt), before=before)
+            before = None  # it was read inside a transaction that was rolled back
+        _seen[store] = log = cls(entries, bytes.fromhex(salt), before=before)
         return log
 
     @classmethod
-    def begin(cls, tree: ServerTree) -> Log:
-        """The ledger of a server that shows it from now on.
+    def begin(cls, store: ServerStore) -> Log:
+        """Return a server's ledger, and draw its salt if it has never been shown.
 
         Raises:
             CorruptError: the ledger's chain is broken.
         """
-        if tree.book.meta(LEDGER_SALT) is None:
-            with tree.book.change() as db:
+        if store.database.meta(LEDGER_SALT) is None:
+            with store.database.change() as db:
                 cls.prepare(db)
-        return cls.of(tree)
+        return cls.of(store)
 
     @staticmethod
     def prepare(db: sqlite3.Connection) -> None:
-        """Draw the salt, once, inside the caller's transaction."""
+        """Draw the salt, unless there is one, inside the caller's transaction."""
         db.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (LEDGER_SALT, secrets.token_hex(32)))
 
-    def head(self, size: int | None = None) -> Head:
-        """The head now, or as it was when the ledger had ``size`` entries.
+    def head(self, size: int | None = None) -> TreeHead:
+        """Return the head now, or when the ledger had ``size`` entries.
 
         Raises:
-            InputError: it never had so many.
+            InputError: it never had that size.
         """
         size = self._size(size)
-        return Head(size, self._tree.root(size).hex())
+        return TreeHead(size, self._store.root(size).hex())
 
     def model(self, size: int | None = None) -> str:
-        """The commitment to the newest model in the ledger of ``size`` entries; empty where there is none."""
+        """Return the commitment to the newest model in the ledger of ``size`` entries; empty if there is none."""
         found = (e["model"] for e in reversed(self.entries[: self._size(size)]) if e["kind"] == "model")
         return next(found, None) or ""
 
     def inclusion(self, seq: int, size: int | None = None) -> list[str]:
-        """The proof that entry ``seq`` (from 1) is in the ledger of ``size`` entries."""
-        return [item.hex() for item in self._tree.inclusion(seq - 1, self._size(size))]
+        """Return the proof that entry ``seq`` (from 1) is in the ledger of ``size`` entries."""
+        return [item.hex() for item in self._store.inclusion(seq - 1, self._size(size))]
 
     def consistency(self, old: int, new: int | None = None) -> list[str]:
-        """The proof that the ledger of ``old`` entries is the beginning of that of ``new``."""
-        return [item.hex() for item in self._tree.consistency(old, self._size(new))]
+        """Return the proof that the ledger of ``old`` entries is a prefix of the ledger of ``new`` entries."""
+        return [item.hex() for item in self._store.consistency(old, self._size(new))]
 
     def shown(self, seq: int) -> dict[str, Any]:
-        """An entry as its leaf has it."""
+        """Return an entry in the form of its leaf."""
         entry = {key: value for key, value in self.entries[seq - 1].items() if key != "hash"}
         if entry.get("kind") == "settled":
             entry["receipt"] = receipt_mark(self.receipt_key(seq), entry["receipt"])
         return entry
 
     def blind(self, seq: int) -> bytes:
-        """The blinding bytes of an entry: shown with it, and with no other."""
+        """Return the blinding bytes of an entry: revealed with it only."""
         return mac(self._salt, "entry", seq)
 
     def receipt_key(self, seq: int) -> bytes:
-        """What opens an entry's HMAC of the receipt; for the requester."""
+        """Return the key of an entry's HMAC of the receipt, for the requester."""
         return mac(self._salt, "receipt", seq)
 
     def settled(self, ticket: str) -> int:
-        """The number of the entry that settled a ticket.
+        """Return the number of the entry that settled a ticket.
 
         Raises:
-            NotFoundError: none did.
+            NotFoundError: no entry did.
         """
         for entry in self.entries:
             if entry.get("kind") == "settled" and entry.get("ticket") == ticket:
@@ -169,7 +169,7 @@ class Log:
         raise NotFoundError(f"no entry of the ledger settles ticket {ticket!r}.")
 
     def proof(self, seq: int, size: int | None = None) -> dict[str, Any]:
-        """An entry as its leaf has it, with all that shows it is in the ledger: blinding bytes, path and head."""
+        """Return an entry in the form of its leaf, with its proof of inclusion: blinding bytes, path and head."""
         return {
             **self.head(size).to_dict(),
             "entry": self.shown(seq),
@@ -178,7 +178,7 @@ class Log:
         }
 
     def newest(self, kind: str, **fields: str) -> int:
-        """The number of the newest entry of a kind whose fields are these.
+        """Return the number of the newest entry of a kind with these fields.
 
         Raises:
             NotFoundError: there is none.
@@ -189,15 +189,15 @@ class Log:
         raise NotFoundError(f"no entry of the ledger is of kind {kind!r} with {fields}.")
 
     def _size(self, size: int | None) -> int:
-        if size is not None and not 0 <= size <= len(self._tree):
-            raise InputError(f"the ledger has {len(self._tree)} entries, not {size}: ask for a size it had.")
-        return len(self._tree) if size is None else size
+        if size is not None and not 0 <= size <= len(self._store):
+            raise InputError(f"the ledger has {len(self._store)} entries, not {size}: ask for a size it had.")
+        return len(self._store) if size is None else size
 
 
-_seen: WeakKeyDictionary[ServerTree, Log] = WeakKeyDictionary()
-"""What each open tree has shown last. A tree is used by one thread at a time."""
+_seen: WeakKeyDictionary[ServerStore, Log] = WeakKeyDictionary()
+"""The ledger as last read from each open store. A store is used by one thread at a time."""
 
 
 def _begins(entries: Sequence[Mapping[str, Any]], known: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the entries go on from those that were known."""
+    """Return whether the entries continue the known ones; the last known entry's chained hash covers all before it."""
     return not known or (len(known) <= len(entries) and entries[len(known) - 1]["hash"] == known[-1]["hash"])

@@ -1,9 +1,10 @@
-"""The manifest as a Merkle tree, of which a certificate shows the requester's leaf alone.
+"""The manifest as a Merkle tree, of which a certificate shows only the requester's leaf.
 
-A leaf is 32 blinding bytes and the commitment to a shard, which is an HMAC under the shard's salt. Blinding bytes
-follow from a secret of the ledger and from the model's salt, and leaves are sorted by them: neither a client's name nor
-its rank shows, and who holds several certificates cannot tell whether one's leaf is in another's manifest. Both salts
-die with what they are for. The model's is handed to sites with the model, so it alone must not give the bytes away.
+A leaf is 32 blinding bytes and the commitment to a shard, which is an HMAC under the shard's salt. Blinding bytes are
+derived from a secret of the ledger and the model's salt, and leaves are sorted by them: they reveal neither a client's
+name nor its rank, and the holder of several certificates cannot tell whether the leaf of one is in the manifest of
+another. Both salts are erased with the objects that they belong to. Sites get the model's salt with the model, so that
+salt alone must not determine the bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from splitwiper.errors import FormatError, NotFoundError
 from splitwiper.seeding import mac
 from splitwiper.service.certificate.log import LEDGER_SALT
-from splitwiper.store import ServerTree, manifest_digest, merkle, tickets
+from splitwiper.store import ServerStore, manifest_digest, merkle, tickets
 from splitwiper.store.records import ShardRecord
 from splitwiper.wire import Receipt
 from splitwiper.wire.commitments import shard_commitment
@@ -23,14 +24,14 @@ from splitwiper.wire.commitments import shard_commitment
 
 @dataclass(frozen=True)
 class Opening:
-    """What opens a requester's part of its certificate; a secret of that client, to be erased with the shard.
+    """The secret that opens a requester's part of its certificate; the client must erase it with the shard.
 
     Attributes:
         receipt_key: opens the ledger entry's HMAC of the receipt.
-        salt: opens the commitment to the shard; empty where there is no shard, or no longer that one.
+        salt: opens the commitment to the shard; empty if there is no shard, or it was replaced.
         digest: the shard's digest.
-        rows: its rows.
-        model_salt: opens the commitment to the model; empty where there is no model, or no longer that one.
+        rows: the number of rows in the shard.
+        model_salt: opens the commitment to the model; empty if there is no model, or it was replaced.
     """
 
     receipt_key: str
@@ -40,15 +41,15 @@ class Opening:
     model_salt: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The opening as plain values."""
+        """Return the opening as plain values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Opening:
-        """An opening from `to_dict`'s values.
+        """Return the opening in the values that `to_dict` gives.
 
         Raises:
-            FormatError: it is none.
+            FormatError: they are not an opening.
         """
         try:
             opening = cls(**values)
@@ -59,31 +60,31 @@ class Opening:
 
 
 def leaf_of(blind: bytes, shard: str) -> bytes:
-    """The leaf hash of a commitment to a shard."""
+    """Return the leaf hash of a commitment to a shard."""
     return merkle.leaf_hash(blind + bytes.fromhex(shard))
 
 
-def is_standing(tree: ServerTree, receipt: Receipt) -> bool:
-    """Whether shard, manifest and model are still those of a receipt."""
-    model, shards = tree.model(), tree.shards()
+def is_standing(store: ServerStore, receipt: Receipt) -> bool:
+    """Return whether shard, manifest and model are still those of a receipt."""
+    model, shards = store.model(), store.shards()
     trained = not shards if model is None else model.manifest == manifest_digest(shards)
-    return trained and dict(receipt.after) == tickets.commitments(tree.book.db, receipt.client)
+    return trained and dict(receipt.after) == tickets.commitments(store.database.db, receipt.client)
 
 
-def describe(tree: ServerTree, client: str) -> dict[str, Any]:
-    """The manifest as it is, with the proof of one client's leaf."""
-    model = tree.model()
+def describe(store: ServerStore, client: str) -> dict[str, Any]:
+    """Return the current manifest's size and root, with the proof of one client's leaf."""
+    model = store.model()
     if model is None:
         return {"size": 0, "root": merkle.EMPTY.hex(), "leaf": None}
 
-    secret = tree.book.meta(LEDGER_SALT)
+    secret = store.database.meta(LEDGER_SALT)
     if secret is None:
-        raise NotFoundError(f"{tree.root} has never shown its ledger, nor made a certificate.")
+        raise NotFoundError(f"{store.root} has never shown its ledger, nor made a certificate.")
 
     def blind(record: ShardRecord) -> bytes:
         return mac(bytes.fromhex(secret), "leaf", model.salt, record.client)
 
-    records = sorted(tree.shards(), key=blind)
+    records = sorted(store.shards(), key=blind)
     leaves = [leaf_of(blind(r), shard_commitment(r.salt, r.digest)) for r in records]
     own = next((number for number, record in enumerate(records) if record.client == client), None)
     leaf = None

@@ -1,8 +1,8 @@
-"""Pinned heads: what a client remembers of the server's ledger, so that no other one can be shown to it later.
+"""Pinned heads: a client's memory of the server's ledger, so that it cannot be shown a different one later.
 
-One file for each head, written once and never replaced, so two processes that pin at the same time lose nothing. Being
-the beginning of another ledger is transitive: only the newest head counts for what comes next. A few older ones are
-kept, signed, to show to others.
+There is one file for each head, written once and never replaced, so two processes that pin at the same time lose
+nothing. Being a prefix of a ledger is transitive, so only the newest head counts for what comes next. A few older ones
+are kept, signed, to show to others.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 from splitwiper.errors import CorruptError, ForkError, FormatError
 from splitwiper.service.certificate.canonical import LIMIT, dumps, loads
 from splitwiper.service.certificate.heads import SignedHead
-from splitwiper.service.certificate.log import Head, follows
+from splitwiper.service.certificate.log import TreeHead, follows
 from splitwiper.store import files
 
 Consistency = Callable[[int, int], Sequence[str] | None]
-"""Gives the proof (hashes in hex) that the ledger of the first size is the beginning of that of the second; None where
-there is none to be had. `Log.consistency` is one."""
+"""Returns the proof (hashes in hex) that the ledger of the first size is a prefix of that of the second; None if it
+cannot be obtained. `Log.consistency` is one."""
 _NAME = re.compile(r"(\d{12,})-([0-9a-f]{64})\.json")
 _RETIRED = "retired.json"
 _KEPT = 16
-"""Heads that are kept."""
+"""The number of heads kept."""
 ADVICE = (
     "Do not send this server anything more. Keep both heads, compare them with those other clients pinned, and ask the "
     "operator whether the server was restored from a backup; if so, forgotten data may be back in it."
@@ -34,13 +34,13 @@ ADVICE = (
 
 
 class Pins:
-    """The heads that one client has seen of its server's ledger."""
+    """The heads of its server's ledger that one client has seen."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def heads(self) -> tuple[Head, ...]:
-        """All pinned heads, smallest first.
+    def heads(self) -> tuple[TreeHead, ...]:
+        """Return all pinned heads, smallest first.
 
         Raises:
             CorruptError: a pin was altered.
@@ -48,8 +48,8 @@ class Pins:
         with_names = ((name, self._read(name)) for name in self._names())
         return tuple(sorted(_head(name) for name, found in with_names if found is not None))
 
-    def newest(self) -> Head | None:
-        """The newest pinned head, which all others lead to.
+    def newest(self) -> TreeHead | None:
+        """Return the newest pinned head, which continues all others.
 
         Raises:
             CorruptError: it was altered.
@@ -59,8 +59,8 @@ class Pins:
                 return _head(name)
         return None
 
-    def signed(self, head: Head) -> SignedHead | None:
-        """A pinned head as the server signed it; None where it was pinned without its signature.
+    def signed(self, head: TreeHead) -> SignedHead | None:
+        """Return a pinned head with the server's signature; None if it was pinned without.
 
         Raises:
             CorruptError: it was altered.
@@ -68,13 +68,13 @@ class Pins:
         found = self._read(_name(head))
         return SignedHead.read(found["signed"]) if found and "signed" in found else None
 
-    def pin(self, head: Head, consistency: Consistency, *, signed: SignedHead | None = None) -> None:
-        """Remember the server's head as it is now, once it has shown that its ledger only grew.
+    def pin(self, head: TreeHead, consistency: Consistency, *, signed: SignedHead | None = None) -> None:
+        """Pin the server's current head, once it has proved that its ledger only grew.
 
         Args:
-            head: what the server shows.
-            consistency: the server's proofs.
-            signed: the same head as the server signed it, to be kept with it.
+            head: the head that the server shows.
+            consistency: fetches the server's proofs.
+            signed: the same head with the server's signature, to keep with it.
 
         Raises:
             ForkError: it contradicts the newest pinned head, has fewer entries, or comes without a proof.
@@ -91,26 +91,26 @@ class Pins:
         before = set(self._names())
         self.keep(head, signed)
         meanwhile = [_head(name) for name in self._names() if name not in before and name != _name(head)]
-        compare(meanwhile, head, consistency)  # pinned by another process meanwhile
+        compare(meanwhile, head, consistency)  # another process may have pinned a head in between
 
-    def keep(self, head: Head, signed: SignedHead | None = None) -> None:
-        """Write a head down without comparing it with others, and let go of all but the newest few."""
+    def keep(self, head: TreeHead, signed: SignedHead | None = None) -> None:
+        """Write a head without comparing it with others, and delete all but the newest few."""
         files.make_folder(self.folder)
         told = head.to_dict() if signed is None else {**head.to_dict(), "signed": signed.envelope.to_dict()}
         files.write_bytes(self.folder / _name(head), dumps(told), replace=False)
         for name in self._names()[:-_KEPT]:
             (self.folder / name).unlink(missing_ok=True)
 
-    def retire(self, head: Head, signed: SignedHead, *, label: str, accepted: Iterable[str]) -> Path:
-        """Begin again with one head; those before it are moved to a folder of their own, as evidence.
+    def retire(self, head: TreeHead, signed: SignedHead, *, label: str, accepted: Iterable[str]) -> Path:
+        """Start over with one head; earlier ones are moved to a folder of their own, as evidence.
 
-        Killed at any instant, either the old heads count or the new one.
+        If the process is killed at any point, either the old heads count or the new one.
 
         Args:
-            head: of the ledger that counts from now on.
-            signed: the same, as the server signed it.
-            label: names the folder.
-            accepted: names of what explains this to the site, so that it explains nothing a second time.
+            head: the head of the ledger that counts from now on.
+            signed: the same head with the server's signature.
+            label: the suffix of the folder's name.
+            accepted: names of the restored backups accepted as the reason, so that none is accepted twice.
 
         Returns:
             The folder with the old heads.
@@ -123,13 +123,13 @@ class Pins:
         files.sync_folder(aside)
         self.keep(head, signed)
         said = {"heads": sorted({*self._retired(), *old}), "accepted": sorted({*self.accepted(), *accepted})}
-        files.write_bytes(self.folder / _RETIRED, dumps(said))  # from here on, the new one counts
+        files.write_bytes(self.folder / _RETIRED, dumps(said))  # the commit point: from here on, the new head counts
         for name in old:
             files.erase(self.folder / name)
         return aside
 
     def _names(self) -> list[str]:
-        """The files of heads that count, smallest head first."""
+        """Return the file names of heads that count, smallest head first."""
         retired = self._retired()
         return sorted(
             (name for name in self._listed() if name not in retired), key=lambda name: (_head(name).size, name)
@@ -146,7 +146,7 @@ class Pins:
         return out
 
     def accepted(self) -> frozenset[str]:
-        """Names of what was accepted as a reason to begin again."""
+        """Return the names of restored backups that were accepted as a reason to start over."""
         return frozenset(self._begun_again().get("accepted", ()))
 
     def _retired(self) -> frozenset[str]:
@@ -158,7 +158,7 @@ class Pins:
         return found
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        """What a file of a head says; None where it is gone meanwhile."""
+        """Return the contents of a head's file; None if it has just been deleted."""
         try:
             with (self.folder / name).open("rb") as file:
                 text = file.read(LIMIT)
@@ -169,12 +169,12 @@ class Pins:
             return head.to_dict()
         with suppress(FormatError, KeyError, TypeError):
             found: dict[str, Any] = loads(text, "pinned head")
-            if SignedHead.read(found["signed"]).head == head == Head(found["size"], found["root"]):
+            if SignedHead.read(found["signed"]).head == head == TreeHead(found["size"], found["root"]):
                 return found
         raise CorruptError(f"{self.folder / name} is no pinned head, or was altered: restore it from a backup.")
 
-    def compare(self, head: Head, consistency: Consistency) -> None:
-        """Compare a head of any age, such as a certificate's, with the newest pinned one, which stands for all before.
+    def compare(self, head: TreeHead, consistency: Consistency) -> None:
+        """Compare a head of any age, such as a certificate's, with the newest pinned one, which continues all others.
 
         Raises:
             ForkError: they contradict each other, or a proof is missing.
@@ -182,7 +182,7 @@ class Pins:
         compare(self.heads()[-1:], head, consistency)
 
 
-def compare(pinned: Iterable[Head], head: Head, consistency: Consistency) -> None:
+def compare(pinned: Iterable[TreeHead], head: TreeHead, consistency: Consistency) -> None:
     """Compare a head of any age with others.
 
     Raises:
@@ -192,8 +192,8 @@ def compare(pinned: Iterable[Head], head: Head, consistency: Consistency) -> Non
         require(min(other, head), max(other, head), consistency)
 
 
-def require(old: Head, new: Head, consistency: Consistency) -> None:
-    """Demand that the ledger of one head is the beginning of that of another.
+def require(old: TreeHead, new: TreeHead, consistency: Consistency) -> None:
+    """Require the ledger of one head to be a prefix of that of another.
 
     Raises:
         ForkError: it is not, or there is no proof.
@@ -210,10 +210,10 @@ def require(old: Head, new: Head, consistency: Consistency) -> None:
         raise ForkError(f"the ledger was forked: {old} is not the beginning of {new}. {ADVICE}")
 
 
-def _name(head: Head) -> str:
+def _name(head: TreeHead) -> str:
     return f"{head.size:012d}-{head.root}.json"
 
 
-def _head(name: str) -> Head:
+def _head(name: str) -> TreeHead:
     size, _, root = name.removesuffix(".json").partition("-")
-    return Head(int(size), root)
+    return TreeHead(int(size), root)

@@ -1,4 +1,4 @@
-"""Checking a certificate with the store at hand: against ledger and receipts, and by recomputing."""
+"""Checking a certificate with access to the store: against ledger and receipts, and by recomputing."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from splitwiper.service.certificate.checking import check
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import Checked, Finding
 from splitwiper.service.certificate.keys import PublicKey
-from splitwiper.service.certificate.log import Head, Log
+from splitwiper.service.certificate.log import Log, TreeHead
 from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.statement import describe
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 from splitwiper.wire import Receipt
 
 
 def check_with_store(
     envelope: Envelope | Mapping[str, Any] | bytes,
-    tree: ServerTree,
+    server_store: ServerStore,
     verify: Callable[[Receipt], Verification],
     *,
     trusted: Iterable[PublicKey] | None = None,
@@ -31,32 +31,32 @@ def check_with_store(
 
     Args:
         envelope: the certificate.
-        tree: the server's tree.
+        server_store: the server's store.
         verify: recomputes what a receipt is about; `Federation.verify` is one.
-        trusted: keys one of which must have signed; those of the store if not given.
+        trusted: keys, one of which must have signed; the store's own keys by default.
         attesters: keys of sites and auditors whose attestations count.
     """
-    offline = check(envelope, Keyring.of(tree).keys() if trusted is None else trusted, attesters=attesters)
+    offline = check(envelope, Keyring.of(server_store).keys() if trusted is None else trusted, attesters=attesters)
     if not offline.certificate or offline.outcome == "mismatch":
         return offline
     said = offline.certificate
-    store = _store(tree, said)
+    store = _store(server_store, said)
     if store.outcome == "mismatch":
         return Checked((*offline.checks, store), said)
-    receipt = tree.receipt(said["ticket"])
-    standing = manifest.is_standing(tree, receipt)
-    # the store's own ledger is what a signature of a revoked key alone cannot show
+    receipt = server_store.receipt(said["ticket"])
+    standing = manifest.is_standing(server_store, receipt)
+    # the store's ledger proves what the signature of a revoked key alone cannot
     found = [check for check in offline.checks if (check.what, check.outcome) != ("signing key", "unverifiable")]
     found.append(store)
     found += [Finding(c.what, c.outcome, c.detail) for c in verify(receipt).checks]
     return Checked(tuple(found), said, "current" if standing else "superseded")
 
 
-def _store(tree: ServerTree, said: Mapping[str, Any]) -> Finding:
-    """Whether the store would say the same: ledger, receipt, and the manifest as long as it stands."""
+def _store(server_store: ServerStore, said: Mapping[str, Any]) -> Finding:
+    """Check that the store agrees: ledger, receipt, and the manifest if it is still the same."""
     what = "store"
     try:
-        log, told = Log.of(tree), said["ledger"]
+        log, told = Log.of(server_store), said["ledger"]
         if told["size"] > len(log.entries):
             return Finding(
                 what,
@@ -64,15 +64,15 @@ def _store(tree: ServerTree, said: Mapping[str, Any]) -> Finding:
                 f"the ledger has {len(log.entries)} entries and had {told['size']} when the certificate was made: it "
                 "was truncated, or rolled back to a backup",
             )
-        if (now := log.head(told["size"])) != Head(told["size"], told["root"]):
+        if (now := log.head(told["size"])) != TreeHead(told["size"], told["root"]):
             return Finding(
                 what, "mismatch", f"the ledger is another one: its first {now}, not root {told['root'][:16]}…"
             )
         due = said["deadline"]["due"] if said["deadline"] else None
-        expected = describe(tree, log, said["ticket"], size=told["size"], due=due, request=said["request"])
+        expected = describe(server_store, log, said["ticket"], size=told["size"], due=due, request=said["request"])
     except (CorruptError, NotFoundError) as problem:
         return Finding(what, "mismatch", str(problem).removesuffix("."))
-    if expected["manifest"] is None:  # it was replaced since: what the certificate shows of it cannot be compared
+    if expected["manifest"] is None:  # replaced since, so the one in the certificate cannot be compared
         expected["manifest"] = said["manifest"]
     if odd := [name for name in expected if expected[name] != said[name]]:
         return Finding(what, "mismatch", f"the store says something else of this ticket: {', '.join(odd)}")

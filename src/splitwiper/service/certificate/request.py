@@ -1,7 +1,7 @@
 """Signed requests: a client states under a key of its own that it asks to be forgotten.
 
-The key is made in the client's home and never leaves it. It does not come from the operator's authority, so that nobody
-who can issue certificates can ask in a client's name. The request does not say what is to be forgotten.
+The key is made in the client's site and never leaves it. It does not come from the operator's authority, so that an
+issuer of certificates cannot make requests in a client's name. The request does not say what is to be forgotten.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from splitwiper.service.certificate.signed import SignedMessage
 
 @dataclass(frozen=True)
 class SignedRequest(SignedMessage):
-    """What a client signs.
+    """A request as a client signs it.
 
     Attributes:
-        federation: the store that is asked, so that a request counts nowhere else.
-        client: who asks.
-        ticket: the request's name, drawn by the client: a request that is sent again is the same one.
+        federation: the id of the server's store, so that the request counts nowhere else.
+        client: the name of the client.
+        ticket: the request's id, drawn by the client: sending the request again repeats the same one.
         level: class, sample or client.
-        commitment: to the rows that the client suppresses; the client alone can open it.
-        made: when, by the client's clock.
+        commitment: commits to the rows that the client suppresses; only the client can open it.
+        made: the time, by the client's clock.
         key: the public key that signs, in hex.
     """
 

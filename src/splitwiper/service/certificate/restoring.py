@@ -1,8 +1,8 @@
-"""Restoring from a backup, on record: an entry of the ledger says from where on the ledger begins anew, and why.
+"""Restored backups, on record: a ledger entry says where the restored ledger continues from, and why.
 
-A site that knows a longer ledger than the backup had sees a rollback. With this entry it can tell an operator with a
-broken disk from a server that hides something, as far as anybody can: a person at the site reads the reason and
-accepts, or does not.
+To a site that knows a longer ledger than the backup had, this looks like a rollback. The entry separates an operator
+with a broken disk from a server that hides something, as far as that is possible: a person at the site reads the reason
+and accepts it, or not.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.canonical import dumps, loads_canonical
 from splitwiper.service.certificate.envelope import Envelope
-from splitwiper.service.certificate.log import Head, Log, leaf_of
+from splitwiper.service.certificate.log import Log, TreeHead, leaf_of
 from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.standing import Keys
-from splitwiper.store import ServerTree, ledger, merkle
+from splitwiper.store import ServerStore, ledger, merkle
 from splitwiper.store.tickets import now
 
 PAYLOAD_TYPE = "application/vnd.splitwiper.restored+json"
 ENTRY = "restored"
-"""The kind of the ledger's entry."""
+"""The kind of the ledger entry."""
 MARK = "restored"
-"""Where the book remembers the last time that the store was restored."""
+"""Key of the database's meta table for the last time that the store was restored."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """That a store was restored from a backup.
+    """A record that a store was restored from a backup.
 
     Attributes:
-        federation: the store.
-        size: entries that the ledger of the backup had.
-        root: the root over them.
-        time: when it was restored.
-        reason: why, in the operator's words.
+        federation: the id of the store.
+        size: the number of entries in the backup's ledger.
+        root: the Merkle root over them.
+        time: the time of the restoration.
+        reason: the operator's reason, in words.
     """
 
     federation: str
@@ -47,17 +47,17 @@ class Restored:
 
     @property
     def name(self) -> str:
-        """What tells it from other times that the store was restored."""
+        """An identifier of this restoration."""
         return f"{self.time} {self.size} {self.root}"
 
 
-def record(tree: ServerTree, reason: str) -> Restored:
-    """Put on record that a store is a backup: in the ledger, signed by the present key. The caller holds the store."""
-    key = Keyring.of(tree).key()
-    with tree.book.change() as db:
+def record(server_store: ServerStore, reason: str) -> Restored:
+    """Record in the ledger, signed with the present key, that a store is a backup. The caller must hold the lease."""
+    key = Keyring.of(server_store).key()
+    with server_store.database.change() as db:
         Log.prepare(db)
-        head = Log.of(tree).head()
-        said = Restored(tree.book.meta("run") or "", head.size, head.root, now(), reason)
+        head = Log.of(server_store).head()
+        said = Restored(server_store.database.meta("run") or "", head.size, head.root, now(), reason)
         plain = {name: value for name, value in said.__dict__.items() if name != "size"}
         payload = dumps({**plain, "from": said.size})
         signed = Envelope.sign(payload, [key], payload_type=PAYLOAD_TYPE).to_dict()
@@ -72,16 +72,16 @@ def shown(log: Log) -> list[dict[str, Any]]:
     return [{"entry": log.shown(n), "blind": log.blind(n).hex(), "proof": log.inclusion(n)} for n in numbers]
 
 
-def read_restored(told: Mapping[str, Any], head: Head, keys: Keys) -> Restored:
-    """Read one such entry and check that it is in a ledger, and signed.
+def read_restored(told: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restored:
+    """Read one such entry, and check that it is in a ledger and signed.
 
     Args:
-        told: one item of `shown`.
-        head: of the ledger that it must be in; signed by a key in good standing.
-        keys: the server's.
+        told: one item of `shown`'s result.
+        head: the head of the ledger that it must be in, signed by a key in good standing.
+        keys: the server's keys.
 
     Raises:
-        FormatError: it is not, or not signed.
+        FormatError: it is malformed, not in the ledger, or not signed.
     """
     try:
         entry, blind = dict(told["entry"]), bytes.fromhex(told["blind"])

@@ -1,7 +1,7 @@
-"""Signed messages: the fields of a dataclass as canonical JSON in a DSSE envelope, signed by the key that it names.
+"""Signed messages: a dataclass's fields as canonical JSON in a DSSE envelope, signed with the key that it names.
 
-Each message is a frozen dataclass that inherits from `SignedMessage`. The types of its fields say what is accepted when
-it is read: short printable texts, counts, lists of either, or a small table of texts.
+Each message is a frozen dataclass that inherits from `SignedMessage`. The types of its fields determine what is
+accepted when it is read: short printable texts, counts, lists of either, or a small mapping of texts.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from splitwiper.service.certificate.keys import PublicKey, SigningKey
 
 @dataclass(frozen=True)
 class SignedMessage:
-    """A message that is signed by the key it names."""
+    """A message signed with the key that it names."""
 
     PAYLOAD_TYPE: ClassVar[str]
-    """Its type in the envelope; it is signed too, so that no message can be taken for one of another kind."""
+    """The envelope's payload type, which is signed too, so that a message cannot pass for one of another kind."""
     TITLE: ClassVar[str]
-    """What to call it in errors, with its article."""
+    """What errors call it, with an article."""
     SIGNER: ClassVar[str] = "key"
-    """The field with the public key that signs, as 64 lower-case hexadecimal digits; empty where no field names it."""
+    """The field with the signing public key, as 64 lower-case hexadecimal digits; empty if no field names it."""
     MAY_BE_EMPTY: ClassVar[tuple[str, ...]] = ()
     """Fields whose text may be empty."""
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Fields whose text must be one of these."""
     LONGEST: ClassVar[int] = 200
-    """Characters of the longest text."""
+    """The largest number of characters in a text."""
 
     def envelope(self, key: SigningKey) -> Envelope:
-        """Return the message in an envelope that is signed with a key."""
+        """Return the message in an envelope signed with ``key``."""
         return Envelope.sign(dumps(asdict(self)), [key], payload_type=self.PAYLOAD_TYPE)
 
     def sign(self, key: SigningKey) -> dict[str, Any]:
@@ -43,12 +43,12 @@ class SignedMessage:
 
     @property
     def signer(self) -> PublicKey:
-        """The key that signs it."""
+        """The public key that the message names as its signer."""
         return PublicKey(bytes.fromhex(getattr(self, self.SIGNER)))
 
     @classmethod
     def read(cls, envelope: Mapping[str, Any]) -> Self:
-        """Return a message that was signed by the key it names. Whether that key is trusted is another question.
+        """Return a message signed with the key that it names. The caller decides whether to trust that key.
 
         Raises:
             FormatError: it is not such a message, or its signature is wrong.
@@ -80,7 +80,7 @@ class SignedMessage:
 
     @classmethod
     def _fits(cls, name: str, kind: str, value: Any) -> bool:
-        """Whether a value is what a field of this type holds."""
+        """Return whether a value is valid for a field of this type."""
         if name == cls.SIGNER and not is_key(value):
             return False
         if name in cls.CHOICES:
@@ -111,4 +111,4 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
         isinstance(value, dict) and len(value) <= 64 and all(isinstance(text, str) for text in value.values())
     ),
 }
-"""What a field accepts, by its type as the dataclass spells it."""
+"""Validators of field values, by the type's spelling in the dataclass."""

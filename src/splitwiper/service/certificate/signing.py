@@ -1,7 +1,7 @@
-"""The server's ring of signing keys: one to sign with, and the public halves of all it ever signed with.
+"""The server's ring of signing keys: the present private key, and the public halves of all keys ever used.
 
-The ring is a folder: ``private.pem`` (PKCS 8, readable by its owner alone), ``public/ID.pem``, which outsiders get, and
-what keys said of each other: ``succession/ID.json`` and ``revoked/ID.json``.
+The ring is a folder: ``private.pem`` (PKCS 8, readable only by its owner), ``public/ID.pem`` for third parties, and
+statements by keys about each other: ``succession/ID.json`` and ``revoked/ID.json``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from splitwiper.service.certificate.keys import PublicKey, SigningKey
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.standing import Keys, Revocation
 from splitwiper.service.certificate.succession import succeed
-from splitwiper.store import ServerTree, files, ledger
+from splitwiper.store import ServerStore, files, ledger
 from splitwiper.store.tickets import now
 
 ENTRY = "key-revoked"
-"""The kind of the ledger's entry for a revocation."""
+"""The kind of the ledger entry for a revocation."""
 
 
 class Keyring:
@@ -32,15 +32,15 @@ class Keyring:
         self._private = folder / "private.pem"
 
     @classmethod
-    def of(cls, tree: ServerTree) -> Keyring:
-        """The ring in a server's folder."""
-        return cls(tree.root / "signing")
+    def of(cls, store: ServerStore) -> Keyring:
+        """Return the ring in a server's folder."""
+        return cls(store.root / "signing")
 
     def key(self) -> SigningKey:
-        """The key to sign with; made when it is first asked for.
+        """Return the signing key; it is created on first use.
 
         Raises:
-            StoreError: it is gone although it was there once, or others can read it.
+            StoreError: the file is missing although there was a key, or others can read it.
         """
         if not self._private.exists():
             if self._listed():
@@ -53,13 +53,13 @@ class Keyring:
         if self._private.stat().st_mode & 0o077:
             raise StoreError(f"{self._private} can be read by others: chmod 600 it, and rotate if somebody has.")
         key = SigningKey.from_pem(self._private.read_bytes())
-        self._list(key.public)  # before it signs anything
+        self._list(key.public)  # listed before it signs anything
         return key
 
     def rotate(self) -> SigningKey:
-        """Sign with a fresh key from now on; the old private key is erased, its public half stays listed.
+        """Replace the signing key; the old private key is erased, and its public half stays listed.
 
-        Before it goes, the old key signs the new one: clients that know the old one follow by themselves.
+        The old key first signs the new one, so that clients that know the old key follow automatically.
         """
         old, new = self.key() if self._private.exists() else None, SigningKey.generate()
         files.make_folder(self.folder)
@@ -70,26 +70,26 @@ class Keyring:
         files.write_bytes(self._private, new.pem())
         return self.key()
 
-    def revoke(self, tree: ServerTree, key: PublicKey, *, reason: str, size: int | None = None) -> Revocation:
-        """Revoke a key: its signatures count no longer for ledgers of more than ``size`` entries.
+    def revoke(self, store: ServerStore, key: PublicKey, *, reason: str, size: int | None = None) -> Revocation:
+        """Revoke a key: its signatures no longer count for ledgers of more than ``size`` entries.
 
-        Where it is the present key, a fresh one takes its place first. The present key signs the revocation, and the
-        ledger gets an entry. Killed in between, the same call finishes what was begun.
+        The present key is rotated first if it is the one to revoke. The then present key signs the revocation, and the
+        ledger gets an entry. If the process is killed in between, repeating the call completes it.
 
         Args:
-            tree: the server's tree, whose ring this is.
-            key: what to revoke; one of `public`.
-            reason: why, for everybody to read.
-            size: the ledger's size now, if not given. Give a smaller one where the key was stolen earlier.
+            store: the server's store that this ring belongs to.
+            key: the key to revoke, one of `public`.
+            reason: the reason, which everybody can read.
+            size: the last ledger size that counts, by default the present one; smaller if the key was stolen earlier.
         """
         if self._private.exists() and self.key().public == key:
             self.rotate()
-        present, log = self.key(), Log.begin(tree)
+        present, log = self.key(), Log.begin(store)
         path = self.folder / "revoked" / f"{key.id}.json"
         files.make_folder(path.parent)
         if not path.exists():
             said = Revocation(
-                federation=tree.book.meta("run") or "",
+                federation=store.database.meta("run") or "",
                 revoked=key.raw.hex(),
                 by=present.public.raw.hex(),
                 size=log.head(size).size,
@@ -99,27 +99,27 @@ class Keyring:
             files.write_bytes(path, dumps(said.sign(present)), replace=False)
         made = Envelope.from_bytes(path.read_bytes())
         said = Revocation(**loads(made.payload, "revocation of a key"))
-        with tree.book.change() as db:
-            if not any(e.get("kind") == ENTRY and e.get("key") == key.id for e in ledger.entries(tree.book)):
+        with store.database.change() as db:
+            if not any(e.get("kind") == ENTRY and e.get("key") == key.id for e in ledger.entries(store.database)):
                 told = {"kind": ENTRY, "key": key.id, "size": said.size, "time": said.time, "reason": said.reason}
                 ledger.append(db, {**told, "statement": hashlib.sha256(made.payload).hexdigest()})
         return said
 
     def statements(self) -> list[dict[str, Any]]:
-        """What keys said of each other: each of the one after it, and of those that were revoked."""
+        """Return statements by keys about each other: on their successors, and on revoked keys."""
         listed = [path for name in ("succession", "revoked") for path in sorted((self.folder / name).glob("*.json"))]
         return [loads(path.read_bytes(), "statement about keys") for path in listed]
 
     def keys(self) -> Keys:
-        """The public halves of all keys that ever signed, and which of them were revoked."""
+        """Return the public halves of all keys that ever signed, with revocations."""
         return Keys.of(self.public(), self.statements())
 
     def public(self) -> tuple[PublicKey, ...]:
-        """The public halves of all keys that ever signed, by id. Reading them takes no right to the private one."""
+        """Return the public halves of all keys that ever signed, by id. The private key need not be readable."""
         return tuple(PublicKey.from_pem(path.read_bytes()) for path in self._listed())
 
     def path_of(self, key: PublicKey) -> Path:
-        """The file that outsiders get."""
+        """Return the path of a key's public file."""
         return self.folder / "public" / f"{key.id}.pem"
 
     def _listed(self) -> list[Path]:

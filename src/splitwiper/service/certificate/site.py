@@ -1,8 +1,8 @@
-"""What a site signs with its own key besides requests: its registration, every shard it sends, every withdrawal.
+"""What a site signs with its own key besides requests: its registration, and every shard or withdrawal.
 
-The key never leaves the site and does not come from the operator's authority. Someone who steals the site's TLS key can
-connect in its name, yet can neither replace nor withdraw its shard; and a server that trains on another shard than the
-site's cannot show a signature for it.
+The key never leaves the site and does not come from the operator's authority. A thief of the site's TLS key can connect
+in its name, but can neither replace nor withdraw its shard; and a server that trains on a shard other than the site's
+has no signature to show for it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from splitwiper.service.certificate.signed import SignedMessage
 
 @dataclass(frozen=True)
 class Registration(SignedMessage):
-    """A site states which key it signs with.
+    """A site's statement of its signing key.
 
     Attributes:
-        federation: the store it joins, so that the registration counts nowhere else.
-        client: its name.
-        made: when, by the site's clock.
-        key: the public key, in hex. Signing with it shows that the site holds the private half.
+        federation: the id of the store it joins, so that the registration counts nowhere else.
+        client: the site's name.
+        made: the time, by the site's clock.
+        key: the public key, in hex. Signing with it proves that the site holds the private half.
     """
 
     PAYLOAD_TYPE = "application/vnd.splitwiper.registration+json"
@@ -34,18 +34,18 @@ class Registration(SignedMessage):
 
 @dataclass(frozen=True)
 class ShardStatement(SignedMessage):
-    """A site states which shard is its own from now on, or that it has none.
+    """A site's statement of its current shard, or that it has none.
 
     Attributes:
-        federation: the store it is for.
-        client: whose it is.
-        serial: larger than in every earlier statement, so that an old one cannot be sent again.
-        digest: the shard's digest; empty where the shard is withdrawn.
-        commitment: to the shard, under the site's own salt; empty where it is withdrawn.
-        codebook: the name of the codebook that its labels are codes of; empty where labels are not hidden.
-        outputs: the number of codes of that codebook.
+        federation: the id of the store it is for.
+        client: the site's name.
+        serial: a number larger than in every earlier statement, so that an old one cannot be replayed.
+        digest: the shard's digest; empty if the shard is withdrawn.
+        commitment: the commitment to the shard, under the site's own salt; empty if it is withdrawn.
+        codebook: the name of the codebook that its label codes come from; empty if labels are not hidden.
+        outputs: the number of codes in that codebook.
         tickets: the requests that it answers.
-        made: when, by the site's clock.
+        made: the time, by the site's clock.
         key: the public key that signs, in hex.
     """
 

@@ -1,8 +1,8 @@
-"""Which signing keys count: keys that follow from known ones, and keys that were revoked from some point on.
+"""Which signing keys count: keys that follow from known ones, and keys that are revoked from some point on.
 
-A revocation names a key and a size of the ledger. The key's signatures count for ledgers of at most that size, and only
+A revocation names a key and a ledger size. The key's signatures count for ledgers of at most that size, and only
 together with evidence from a key in good standing. Only a later key in the line of succession can revoke an earlier
-one: a thief of an old key can revoke nothing that came after it.
+one, so a thief of an old key cannot revoke its successors.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from splitwiper.service.certificate.signed import SignedMessage
 from splitwiper.service.certificate.succession import disputed, followed, successions
 
 LARGEST = 1 << 40
-"""Entries of the largest ledger that is believed to exist."""
+"""The largest plausible number of ledger entries."""
 STATEMENTS = "statements.json"
-"""Beside public keys in a folder: successions and revocations, as a list of envelopes."""
+"""File next to public keys in a folder: successions and revocations, as a list of envelopes."""
 
 
 @dataclass(frozen=True)
 class Revocation(SignedMessage):
-    """That a key's signatures no longer count from a point on.
+    """A statement that a key's signatures no longer count from some point on.
 
     Attributes:
-        federation: the store whose keys these are.
+        federation: the id of the store whose keys these are.
         revoked: the public key, in hex.
         by: the public key that signs this, in hex.
-        size: entries of the largest ledger that signatures of the revoked key count for.
-        time: when it was revoked.
-        reason: why, in the operator's words.
+        size: the size of the largest ledger for which signatures of the revoked key count.
+        time: the time of the revocation.
+        reason: the operator's reason, in words.
     """
 
     PAYLOAD_TYPE = "application/vnd.splitwiper.revocation+json"
@@ -53,7 +53,7 @@ class Revocation(SignedMessage):
 
     @classmethod
     def of_disputed(cls, key: PublicKey) -> Revocation:
-        """Return what stands in for the revocation of a key that named two successors, which nobody else can sign."""
+        """Return a stand-in revocation for a key that named two successors: no other key could sign a real one."""
         reason = "used by two owners: it named two successors, and no key that is known here tells which one is right"
         return cls("", key.raw.hex(), key.raw.hex(), LARGEST, "", reason)
 
@@ -65,11 +65,11 @@ class Revocation(SignedMessage):
 
 @dataclass(frozen=True)
 class Keys:
-    """The signing keys of a server, as somebody trusts them. Iterating gives all of them.
+    """A server's signing keys, as seen by somebody who trusts some of them. Iterating yields all of them.
 
     Attributes:
-        keys: all that were trusted at some time.
-        revoked: what is known of those that were revoked, or named two successors, by key id.
+        keys: all keys that were trusted at some time.
+        revoked: revocations of keys that were revoked or named two successors, by key id.
     """
 
     keys: tuple[PublicKey, ...] = ()
@@ -84,12 +84,13 @@ class Keys:
         by_raw = {key.raw.hex(): key for key in keys}
         for statement in statements:
             said = _revocation(statement, by_raw)
+            # only a successor may revoke: otherwise a thief of an old key could revoke the keys after it
             if said is None or by_raw[said.by].id not in _after(by_raw[said.revoked].id, later):
                 continue
             name = by_raw[said.revoked].id
-            if name not in revoked or said.size < revoked[name].size:  # of several, the strictest
+            if name not in revoked or said.size < revoked[name].size:  # of several, the strictest counts
                 revoked[name] = said
-        for key in disputed(keys, statements):  # one of the two may have revoked it
+        for key in disputed(keys, statements):  # one of its two successors may have revoked it
             revoked.setdefault(key.id, Revocation.of_disputed(key))
         return cls(keys, revoked)
 
@@ -101,7 +102,7 @@ class Keys:
 
     @property
     def good(self) -> tuple[PublicKey, ...]:
-        """The keys that nobody revoked."""
+        """The keys that are not revoked."""
         return tuple(key for key in self.keys if key.id not in self.revoked)
 
     def signed(self, envelope: Envelope) -> bool:
@@ -109,10 +110,10 @@ class Keys:
         return bool(envelope.signers(self.good))
 
     def doubtful(self, envelope: Envelope, size: int) -> Revocation | None:
-        """Return the revocation of a key that signed an envelope, if the ledger is no larger than the key counts for.
+        """Return the revocation of a key that signed an envelope, if the key still counts for a ledger of this size.
 
-        Such a signature may be the server's own or a thief's: only a head that a key in good standing signed, and a
-        proof that the ledgers are one, can tell.
+        Such a signature may be the server's own or a thief's. Only a head signed by a key in good standing, with a
+        proof that both are of one ledger, can tell.
         """
         for key in envelope.signers(key for key in self.keys if key.id in self.revoked):
             if size <= self.revoked[key.id].size:
@@ -121,7 +122,7 @@ class Keys:
 
 
 def read_keys(paths: Iterable[Path]) -> Keys:
-    """Read keys and what was said of them: ``.pem`` files, ``.json`` files of statements, folders of both.
+    """Read keys and statements about them: ``.pem`` files, ``.json`` files of statements, or folders of both.
 
     Raises:
         NotFoundError: there is none.
@@ -137,10 +138,11 @@ def read_keys(paths: Iterable[Path]) -> Keys:
 
 
 def read_statements(path: Path) -> list[Mapping[str, Any]]:
-    """Read a file with one statement about keys, or a list of them. Their signatures are not checked here.
+    """Read a file with one statement about keys, or a list of them. Signatures are not checked.
 
     Raises:
-        FormatError: it holds something else.
+        NotFoundError: there is no such file.
+        FormatError: it contains something else.
     """
     if not path.is_file():
         raise NotFoundError(f"there is no file {path}. Check the path.")
@@ -152,7 +154,7 @@ def read_statements(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _after(key: str, later: Sequence[tuple[str, str]]) -> set[str]:
-    """The ids of all keys that came after one."""
+    """Return the ids of all keys that came after one."""
     found, fresh = set[str](), {key}
     while fresh := {new for old, new in later if old in fresh} - found:
         found |= fresh
@@ -160,7 +162,7 @@ def _after(key: str, later: Sequence[tuple[str, str]]) -> set[str]:
 
 
 def _revocation(statement: Mapping[str, Any], keys: Mapping[str, PublicKey]) -> Revocation | None:
-    """The revocation in a statement, if it is one, of a known key, and its signature is right."""
+    """Return a statement's revocation; None if it is not one, not correctly signed, or not about known keys."""
     try:
         said = Revocation.read(statement)
     except FormatError:

@@ -1,7 +1,7 @@
-"""The certificate as an in-toto Statement: what was done for one ticket, and what that proves and does not prove.
+"""The certificate as an in-toto Statement: what was done for one ticket, what that proves, and what it does not.
 
-It names the requester alone. Of the others it says that they did nothing; how many clients hold shards shows in the
-size of the manifest's tree.
+It names only the requester. Of the others it says that they did nothing; the number of clients that hold shards shows
+in the size of the manifest's tree.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from splitwiper.errors import InputError
 from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.log import Log, leaf_of
-from splitwiper.store import ServerTree
+from splitwiper.store import ServerStore
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:splitwiper:certificate-of-unlearning:v2"
-"""The wording of `says` is part of this version: other words need another version."""
+"""The wording of `says` is part of this version: other wording needs another version."""
 
 _SIGNED = (
     "The holder of the signing key states that this ticket was settled as described. The entry that says so is in its "
@@ -44,12 +44,12 @@ _NOT = (
 
 
 def says(exact: bool) -> dict[str, list[str]]:
-    """What a certificate proves and does not, in plain words."""
+    """Return what a certificate proves and does not prove, in plain words."""
     return {"proves": [_SIGNED, _EXACT] if exact else [_SIGNED], "does_not_prove": [*([] if exact else [_WARM]), *_NOT]}
 
 
 def describe(
-    tree: ServerTree,
+    server_store: ServerStore,
     log: Log,
     ticket: str,
     *,
@@ -57,29 +57,29 @@ def describe(
     due: str | datetime | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The certificate of a settled ticket, before it is put into a statement.
+    """Return the contents of a settled ticket's certificate, as the predicate of a statement.
 
     Args:
-        tree: the server's tree.
+        server_store: the server's store.
         log: its ledger.
-        ticket: the ticket.
-        size: how many entries of the ledger the tree head covers; all of them if not given.
-        due: until when the ticket was to be settled.
+        ticket: the ticket's id.
+        size: the number of ledger entries that the tree head covers; all by default.
+        due: the deadline for settling the ticket.
         request: the request as the client signed it.
 
     Raises:
         NotFoundError: there is no such ticket, or it is not settled.
     """
-    receipt, seq = tree.receipt(ticket), log.settled(ticket)
+    receipt, seq = server_store.receipt(ticket), log.settled(ticket)
     return {
-        "federation": tree.book.meta("run") or "",
+        "federation": server_store.database.meta("run") or "",
         "ticket": receipt.ticket,
         "client": receipt.client,
         "level": receipt.level,
         "commitment": receipt.commitment,
         "request": dict(request) if request else None,
         "exact": receipt.exact,
-        "received": tree.ticket(ticket).received,
+        "received": server_store.ticket(ticket).received,
         "settled": receipt.settled,
         "deadline": deadline(due, receipt.settled),
         "before": dict(receipt.before),
@@ -88,16 +88,18 @@ def describe(
         "fingerprint": {side: dict(values) for side, values in receipt.fingerprint.items()},
         "others": dict(receipt.others),
         "ledger": log.proof(seq, size),
-        "manifest": manifest.describe(tree, receipt.client) if manifest.is_standing(tree, receipt) else None,
+        "manifest": manifest.describe(server_store, receipt.client)
+        if manifest.is_standing(server_store, receipt)
+        else None,
         "says": says(receipt.exact),
     }
 
 
 def deadline(due: str | datetime | None, settled: str) -> dict[str, Any] | None:
-    """A deadline, and whether it was met.
+    """Return a deadline, and whether it was met.
 
     Raises:
-        InputError: it is no time with a time zone.
+        InputError: it is not a time with a time zone.
     """
     if due is None:
         return None
@@ -111,7 +113,7 @@ def deadline(due: str | datetime | None, settled: str) -> dict[str, Any] | None:
 
 
 def subjects(predicate: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the statement is about: the ledger's entry, by its leaf hash, and the model, by its commitment."""
+    """Return the statement's subjects: the ledger entry, by its leaf hash, and the model, by its commitment."""
     shown = predicate["ledger"]
     leaf = leaf_of(shown["entry"], bytes.fromhex(shown["blind"]))
     out: list[dict[str, Any]] = [{"name": f"ticket {predicate['ticket']}", "digest": {"sha256": leaf.hex()}}]
@@ -121,7 +123,7 @@ def subjects(predicate: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def statement(predicate: Mapping[str, Any]) -> dict[str, Any]:
-    """The certificate as a statement."""
+    """Return the certificate as a statement."""
     return {
         "_type": STATEMENT,
         "subject": subjects(predicate),

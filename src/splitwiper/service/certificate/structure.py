@@ -1,4 +1,4 @@
-"""Whether a payload has the form of a certificate: every field there, none besides, each of its kind."""
+"""Validation of a certificate's form: every field present, no others, each of its kind."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from splitwiper.service.certificate.statement import PREDICATE, STATEMENT, deadl
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _LONGEST = 64
-"""Hashes in a proof: one for each level of a tree of up to 2**64 leaves."""
+"""The largest number of hashes in a proof: one for each level of a tree of up to 2**64 leaves."""
 Test = Callable[[Any], bool]
 
 
 def _text(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 4096 and value.isprintable()  # it is shown on terminals
+    return isinstance(value, str) and 0 < len(value) <= 4096 and value.isprintable()  # shown on terminals
 
 
 def _hash(value: Any) -> bool:
@@ -90,10 +90,10 @@ _STATEMENT: dict[str, Any] = {
 
 
 def parse(payload: bytes) -> dict[str, Any]:
-    """The certificate in a payload.
+    """Return the certificate in a payload.
 
     Raises:
-        FormatError: it is not canonical JSON, not a certificate of this version, or says two things of one.
+        FormatError: it is not canonical JSON, not a certificate of this version, or contradicts itself.
     """
     found: dict[str, Any] = loads_canonical(payload, "certificate")
     _fit(found, _STATEMENT, "the statement")
@@ -112,7 +112,7 @@ def parse(payload: bytes) -> dict[str, Any]:
 
 
 def _fit(value: Any, form: Any, where: str) -> None:
-    """Compare a value with a form: a mapping of all its fields, a test, or a list of one form that may be null."""
+    """Match a value against a form: a mapping of all its fields, a test, or a one-item list if it may be null."""
     if isinstance(form, list):
         if value is not None:
             _fit(value, form[0], where)

@@ -1,7 +1,7 @@
-"""Succession of signing keys: the old key signs the new one, so that who trusts the one can trust the other.
+"""Succession of signing keys: the old key signs the new one, so that trust in one extends to the other.
 
-A key has one successor. Whoever steals an old key can sign a succession of its own, which is not followed by those who
-know the true one; those who are shown both and know neither follow none, and no longer rely on the old key either.
+A key has one successor. A thief of an old key can sign a succession of its own: those who know the true one do not
+follow it; those who see both and know neither follow none, and no longer rely on the old key either.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ PAYLOAD_TYPE = "application/vnd.splitwiper.succession+json"
 
 
 def succeed(old: SigningKey, new: PublicKey) -> dict[str, Any]:
-    """What the old key says of the new one."""
+    """Return the old key's statement that the new one succeeds it."""
     said = {"from": old.public.raw.hex(), "to": new.raw.hex()}
     return Envelope.sign(dumps(said), [old], payload_type=PAYLOAD_TYPE).to_dict()
 
 
 def followed(known: Iterable[PublicKey], said: Sequence[Mapping[str, Any]]) -> tuple[PublicKey, ...]:
-    """Keys that can be trusted by who trusts the known ones: each was signed by one before it.
+    """Return the known keys and every key that follows from them: each was signed by the key before it.
 
-    What is no succession, or of unknown keys, counts for nothing. Of two successors of one key, a known one counts; if
-    neither is known, neither does.
+    Statements that are not successions, or are by unknown keys, are ignored. Of two successors of one key, a known one
+    counts; if neither is known, neither counts.
     """
     found = {key.raw: key for key in known}
     fresh = list(found.values())
+    # a key leads on only if it has one successor; of several, a known one is in `found` already
     while fresh:
         steps = _steps({key.raw: key for key in fresh}, said)
         fresh = []
@@ -45,20 +46,20 @@ def followed(known: Iterable[PublicKey], said: Sequence[Mapping[str, Any]]) -> t
 def successions(
     keys: Iterable[PublicKey], said: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[PublicKey, PublicKey], ...]:
-    """Return each key together with the one that came after it, where both are among these."""
+    """Return pairs of a key and its successor, if both are among ``keys``."""
     known = {key.raw: key for key in keys}
     steps = _steps(known, said)
     return tuple((known[old], known[new]) for old, later in steps.items() for new in later if new in known)
 
 
 def disputed(keys: Iterable[PublicKey], said: Sequence[Mapping[str, Any]]) -> tuple[PublicKey, ...]:
-    """Return the keys that named several successors of which none is among these: somebody else has used them."""
+    """Return the keys that named several successors, none in ``keys``: more than one party has used such a key."""
     known = {key.raw: key for key in keys}
     return tuple(known[old] for old, new in _steps(known, said).items() if len(new) > 1 and not new & known.keys())
 
 
 def _steps(known: Mapping[bytes, PublicKey], said: Sequence[Mapping[str, Any]]) -> dict[bytes, set[bytes]]:
-    """The successors that known keys have named."""
+    """Return the successors that known keys have named."""
     out: dict[bytes, set[bytes]] = {}
     for envelope in said:
         try:

@@ -1,4 +1,4 @@
-"""Who is who: certificates, tokens, and the TLS contexts made from them.
+"""Identities: certificates, tokens, and the TLS contexts made from them.
 
 ::
 
@@ -9,13 +9,13 @@
 
 The folder of an authority::
 
-    authority/          the CA's keys, the index of all that was issued; never leaves this machine
+    authority/          the CA's keys and the index of issued certificates; never leaves this machine
     server/             ca.pem, certificate.pem, key.pem, revoked.pem, superseded.pem, tokens.jsonl
     clients/NAME/       ca.pem, certificate.pem, key.pem
     operators/NAME/     the same
     auditors/NAME/      the same
 
-The labels' group key has nothing to do with any of this: who runs the CA learns nothing from it.
+The labels' group key is independent of all this: it stays secret from the CA's operator.
 """
 
 from splitwiper.service.identity.authority import Authority

@@ -1,4 +1,4 @@
-"""The certificate authority: issues, replaces and revokes certificates, and keeps the index of them."""
+"""The certificate authority: issues, replaces and revokes certificates, and keeps an index of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitwiper.errors import IdentityError, InputError
-from splitwiper.service.identity import keys, minting, publishing
+from splitwiper.service.identity import certificate_builder, distribution, keys
+from splitwiper.service.identity.certificate_builder import Signer, hex_serial
 from splitwiper.service.identity.folders import AUTHORITY, locked
-from splitwiper.service.identity.journal import INDEX, Event, Journal, ending, issuing
-from splitwiper.service.identity.lookup import find, one_identity
-from splitwiper.service.identity.minting import Signer, hex_serial
+from splitwiper.service.identity.index import INDEX, Event, Journal, ending, issuing
 from splitwiper.service.identity.names import SERVER, Kind, check_hosts, check_name
 from splitwiper.service.identity.records import Clock, Issued, check_days, utc_now
+from splitwiper.service.identity.search import find, one_identity
 from splitwiper.store.files import erase, make_folder, write_bytes
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ class Authority:
     """A certificate authority in a folder. Every change is durable and published when its method returns.
 
     Args:
-        folder: the one it was created in.
-        passphrase: opens the CA's keys; the environment's ``SPLITWIPER_CA_PASSPHRASE`` unless given.
-        clock: what time it is.
+        folder: the folder it was created in.
+        passphrase: decrypts the CA's keys; taken from the environment's ``SPLITWIPER_CA_PASSPHRASE`` by default.
+        clock: returns the current time.
 
     Raises:
-        NotFoundError: there is none in the folder.
-        CorruptError: its index is not as it was written.
+        NotFoundError: there is no authority in the folder.
+        CorruptError: its index was altered.
         FormatError: a newer version wrote it.
     """
 
@@ -56,19 +56,19 @@ class Authority:
         passphrase: str | None = None,
         clock: Clock = utc_now,
     ) -> Authority:
-        """Make a CA and, where hosts are given, the server's certificate.
+        """Create a CA and, if hosts are given, the server's certificate.
 
         Args:
-            folder: a new one, or one without a CA.
-            name: what certificates call the organisation.
+            folder: a new folder, or one without a CA.
+            name: the organisation's name in certificates.
             hosts: names and addresses by which clients reach the server.
-            days: how long the CA's certificate holds.
-            server_days: how long the server's does.
-            passphrase: encrypts the CA's key; the environment's ``SPLITWIPER_CA_PASSPHRASE`` unless given.
-            clock: what time it is.
+            days: the validity of the CA's certificate, in days.
+            server_days: the validity of the server's certificate, in days.
+            passphrase: encrypts the CA's key; taken from the environment's ``SPLITWIPER_CA_PASSPHRASE`` by default.
+            clock: returns the current time.
 
         Raises:
-            InputError: a name or host is not one, the passphrase is too short, or there is a CA already.
+            InputError: a name or host is invalid, the passphrase is too short, or there is a CA already.
         """
         keys.check_cryptography()
         root, span, secret = Path(folder), check_days(days), keys.passphrase(passphrase)
@@ -83,39 +83,39 @@ class Authority:
             journal = Journal.start(index, name, clock())
             signer, event = _new_authority(root, name, span, secret, clock)
             journal.append(event, by=signer)
-            publishing.publish(root, journal, [signer], clock())
+            distribution.publish(root, journal, [signer], clock())
         out = cls(root, passphrase=passphrase, clock=clock)
         if named:
             out.issue_server(named, days=server_days)
         return out
 
     def issue_server(self, hosts: Sequence[str], *, days: int = LEAF_DAYS) -> Issued:
-        """A certificate for the server under these names and addresses."""
+        """Issue a certificate for the server under these names and addresses."""
         return self._issue("server", SERVER, days, check_hosts(hosts))
 
     def issue_client(self, name: str, *, days: int = LEAF_DAYS) -> Issued:
-        """A certificate for a client.
+        """Issue a certificate for a client.
 
         Raises:
-            InputError: the name is not one, or has a certificate already.
+            InputError: the name is invalid, or has a certificate already.
         """
         return self._issue("client", name, days)
 
     def issue_operator(self, name: str, *, days: int = LEAF_DAYS) -> Issued:
-        """A certificate for an operator."""
+        """Issue a certificate for an operator."""
         return self._issue("operator", name, days)
 
     def issue_auditor(self, name: str, *, days: int = LEAF_DAYS) -> Issued:
-        """A certificate for an auditor, who may download all shards to recompute the server half."""
+        """Issue a certificate for an auditor, who may download all shards to recompute the server half."""
         return self._issue("auditor", name, days)
 
     def revoke(self, which: str, *, kind: Kind | None = None) -> list[Issued]:
-        """Refuse certificates from now on: all of an identity, or one by its serial number.
+        """Revoke all certificates of an identity, or one by its serial number.
 
-        Revoking what is revoked changes nothing.
+        Revoking a revoked certificate changes nothing.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such certificate.
             InputError: it may mean several identities.
         """
         with self._changing() as (journal, signers):
@@ -135,14 +135,14 @@ class Authority:
         days: int = LEAF_DAYS,
         overlap: timedelta = timedelta(0),
     ) -> Issued:
-        """A new key and certificate for the same identity.
+        """Issue a new key and certificate for the same identity.
 
         Args:
-            which: its name, or a serial number.
-            kind: of the identity, where the name is not enough.
-            hosts: the server's, where they change.
-            days: how long the new certificate holds.
-            overlap: how long the old one is still accepted; it is revoked at once unless given.
+            which: the identity's name, or a serial number.
+            kind: the kind of identity, if the name is ambiguous.
+            hosts: the server's hosts, if they change.
+            days: the validity of the new certificate, in days.
+            overlap: for how long the old one is still accepted; by default it is revoked at once.
 
         Raises:
             NotFoundError: there is no such identity.
@@ -170,7 +170,7 @@ class Authority:
             return self._make(journal, signers[-1], kind, name, span, named or old[-1].hosts, events)
 
     def rotate_authority(self, *, days: int = CA_DAYS) -> Issued:
-        """A new CA that signs from now on. The old one stays trusted until `retire_authorities`."""
+        """Create a new CA that signs from now on. The old one stays trusted until `retire_authorities`."""
         span = check_days(days)
         with self._changing() as (journal, signers):
             signer, event = _new_authority(self.folder, self.name, span, self._secret, self._clock)
@@ -179,13 +179,13 @@ class Authority:
             return journal.authorities[-1]
 
     def retire_authorities(self, *, force: bool = False) -> list[Issued]:
-        """Stop trusting all CAs but the newest, and erase their keys.
+        """Stop trusting all CAs except the newest, and erase their keys.
 
         Args:
-            force: also where certificates that hold were signed by them; these are revoked.
+            force: proceed even if valid certificates were signed by them; these are revoked.
 
         Raises:
-            InputError: there are such certificates, and it is not forced.
+            InputError: there are such certificates, and ``force`` is not set.
         """
         with self._changing() as (journal, signers):
             old, now = journal.authorities[:-1], self._clock()
@@ -205,27 +205,27 @@ class Authority:
             return [journal.issued[one.serial] for one in old]
 
     def listed(self) -> list[Issued]:
-        """Every certificate there ever was, CAs first."""
+        """Return every certificate ever issued, CAs first."""
         found = self._read().issued.values()
         return sorted(found, key=lambda one: (one.kind != "authority", one.kind, one.name, one.not_before))
 
     def folder_of(self, one: Issued) -> Path:
-        """The folder that goes to whom a certificate is for."""
-        return publishing.folder_of(self.folder, one.kind, one.name)
+        """Return the folder to hand to a certificate's owner."""
+        return distribution.folder_of(self.folder, one.kind, one.name)
 
     def _read(self) -> Journal:
-        return publishing.whole_index(self.folder, self.folder / AUTHORITY / INDEX)
+        return distribution.whole_index(self.folder, self.folder / AUTHORITY / INDEX)
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[Journal, list[Signer]]]:
-        """The index, the CAs that are trusted with their keys, and everything published afterwards."""
+        """Yield the index, and the trusted CAs with their keys; publish the changes afterwards."""
         with locked(self.folder / AUTHORITY):
             journal = self._read()
-            publishing.finish(self.folder, journal)
+            distribution.finish(self.folder, journal)
             signers = [self._signer(journal, one) for one in journal.authorities]
             yield journal, signers
-            publishing.finish(self.folder, journal)
-            publishing.publish(self.folder, journal, signers, self._clock())
+            distribution.finish(self.folder, journal)
+            distribution.publish(self.folder, journal, signers, self._clock())
             trusted = {_key_file(self.folder, one.serial) for one in journal.authorities}
             for leftover in set((self.folder / AUTHORITY).glob("ca-*.key.pem")) - trusted:
                 erase(leftover)
@@ -262,10 +262,10 @@ class Authority:
         also: list[Event],
     ) -> Issued:
         key, now = keys.new_key(), self._clock()
-        certificate = minting.leaf_certificate(
+        certificate = certificate_builder.leaf_certificate(
             by, key.public_key(), kind=kind, name=name, hosts=hosts, now=now, span=span
         )
-        publishing.stage(publishing.folder_of(self.folder, kind, name), key, certificate)
+        distribution.stage(distribution.folder_of(self.folder, kind, name), key, certificate)
         event = _event(certificate, kind, name, by.certificate, self._clock) | ({"hosts": list(hosts)} if hosts else {})
         journal.append(event, *also, by=by)
         return journal.issued[event["serial"]]
@@ -273,7 +273,7 @@ class Authority:
 
 def _new_authority(root: Path, name: str, span: timedelta, secret: bytes | None, clock: Clock) -> tuple[Signer, Event]:
     key = keys.new_key()
-    certificate = minting.authority_certificate(key, name=name, now=clock(), span=span)
+    certificate = certificate_builder.authority_certificate(key, name=name, now=clock(), span=span)
     make_folder(root / AUTHORITY)
     path = _key_file(root, hex_serial(certificate.serial_number))
     write_bytes(path, keys.key_pem(key, secret=secret))

@@ -1,4 +1,4 @@
-"""TLS contexts from the folders that an authority makes: TLS 1.2 or newer, and both sides known."""
+"""TLS contexts from the folders that an authority makes: TLS 1.2 or newer, with both sides authenticated."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from splitwiper.service.identity.keys import check_private
 
 _log = logging.getLogger("splitwiper")
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2: forward secret and authenticated. Those of TLS 1.3 all are."""
+"""For TLS 1.2: forward secret and authenticated. All suites of TLS 1.3 are."""
 
 
 def server_context(folder: str | Path, mutual: bool = True, *, revoked: bool = False) -> ssl.SSLContext:
-    """What a server listens with.
+    """Return the context that a server listens with.
 
-    Certificate, key, CAs and revocation list are read again for a new connection when their files changed. Files that
-    cannot be used, say because they are being copied, leave everything as it was. Connections that are open stay open:
-    ask `Trust` for every request.
+    Certificate, key, CAs and revocation list are reloaded for a new connection if their files changed. If the files
+    cannot be used, for example because they are being copied, nothing changes. Open connections stay open: ask `Trust`
+    for every request.
 
     Args:
-        folder: the server's.
-        mutual: whether clients must show a certificate of a trusted CA that is not on the revocation list.
-        revoked: let those on the list connect all the same, so that they can be told: `Trust` refuses them.
+        folder: the server's folder.
+        mutual: require clients to show a certificate of a trusted CA that is not on the revocation list.
+        revoked: accept connections from revoked clients, so that they can be sent an error: `Trust` refuses them.
 
     Raises:
         NotFoundError: a file is missing.
@@ -37,12 +37,12 @@ def server_context(folder: str | Path, mutual: bool = True, *, revoked: bool = F
 
 
 def client_context(folder: str | Path) -> ssl.SSLContext:
-    """What a client or an operator connects with: it checks the server's CA and host name, and shows its certificate.
+    """Return a client's TLS context: it checks the server's CA and host name, and shows its own certificate.
 
     If the server's ``revoked.pem`` was put into the folder as well, a revoked server is refused.
 
     Args:
-        folder: the client's or operator's.
+        folder: the client's, operator's or auditor's folder.
 
     Raises:
         NotFoundError: a file is missing.
@@ -56,7 +56,7 @@ def client_context(folder: str | Path) -> ssl.SSLContext:
 
 
 class _Listening:
-    """A server's context, and the one that takes its place for new connections once files changed."""
+    """A server's context, and its replacement for new connections after files changed."""
 
     def __init__(self, folder: Path, mutual: bool, *, lists: bool) -> None:
         self._folder, self._mutual, self._lists = folder, mutual, lists
@@ -72,11 +72,11 @@ class _Listening:
             _believe(context, self._folder, lists=self._lists)
             context.verify_mode = ssl.CERT_REQUIRED
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-        context.num_tickets = 0  # a resumed session would not look at the certificate again
+        context.num_tickets = 0  # a resumed session would skip the certificate check
         return context
 
     def _swap(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
-        """Called by TLS when a client says hello, before anything is sent or verified."""
+        """Switch to the newest context. TLS calls this on a client's hello, before anything is sent or verified."""
         with self._lock:
             now = stamp(*self._files)
             if now != self._stamp:
@@ -107,7 +107,7 @@ def _plain(protocol: int, folder: Path) -> ssl.SSLContext:
 
 
 def _believe(context: ssl.SSLContext, folder: Path, *, lists: bool) -> None:
-    """Trust the CAs in a folder and no others, by the letter of RFC 5280."""
+    """Trust only the CAs in a folder, strictly following RFC 5280."""
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     names = (CA, REVOKED) if lists else (CA,)
     if lists:
@@ -121,5 +121,5 @@ def _believe(context: ssl.SSLContext, folder: Path, *, lists: bool) -> None:
 
 
 def _no_prompt() -> str:
-    """An encrypted key is an error, not a question on the terminal."""
+    """Make an encrypted key an error, instead of a prompt on the terminal."""
     raise ValueError("the key is encrypted")

@@ -1,4 +1,4 @@
-"""Small files of identities: JSON lines with a version, PEM bundles, one writer at a time, and noticing changes."""
+"""Small identity files: JSON lines with a version, PEM bundles, a lock for writers, and change detection."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 @contextmanager
 def locked(folder: Path, *, busy: str | None = None) -> Iterator[None]:
-    """Keep other processes from changing a folder meanwhile. A process that dies lets go.
+    """Lock a folder against other processes. The lock ends with the process.
 
     Args:
-        folder: made where there is none.
-        busy: what to say where another process has it; without this, it is waited for.
+        folder: the folder; created if missing.
+        busy: the error message if another process holds the lock; without it, wait for the lock.
 
     Raises:
-        BusyError: another process has it.
+        BusyError: another process holds the lock.
     """
     make_folder(folder)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -46,7 +46,7 @@ def locked(folder: Path, *, busy: str | None = None) -> Iterator[None]:
 
 
 def stamp(*paths: Path) -> Stamp:
-    """Something that is another after any of the files has changed."""
+    """Return a value that differs after any of the files has changed."""
     found = list[tuple[int, int, int] | None]()
     for path in paths:
         try:
@@ -59,15 +59,15 @@ def stamp(*paths: Path) -> Stamp:
 
 
 def to_line(value: Mapping[str, Any]) -> str:
-    """A record as its one JSON line, without the end of the line."""
+    """Return a record as one JSON line, without the newline."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def read_lines(path: Path, *, form: str, version: int) -> list[str]:
-    """The lines of a file, its heading first.
+    """Return the lines of a file, its header first.
 
     Raises:
-        CorruptError: it was cut short, or is no such file.
+        CorruptError: it was cut short, or is not such a file.
         FormatError: a newer version wrote it.
     """
     text = path.read_bytes().decode("utf-8", "replace")
@@ -87,26 +87,26 @@ def read_lines(path: Path, *, form: str, version: int) -> list[str]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Replace a file by these lines, at once."""
+    """Replace a file's contents with these lines, atomically."""
     write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def write_changed(path: Path, data: bytes) -> None:
-    """Write a file unless that is its content already."""
+    """Write a file unless it already has this content."""
     if not path.is_file() or path.read_bytes() != data:
         write_bytes(path, data)
 
 
 def damaged(path: Path, how: str) -> CorruptError:
-    """The error for a file that is not what was written."""
+    """Return the error for a damaged file."""
     return CorruptError(f"{path} is damaged: {how}. Restore it from a backup, or copy it again from where it was made.")
 
 
 def read_pem(path: Path) -> bytes:
-    """A file of a folder that was handed out.
+    """Return the bytes of a file in a folder that was handed out.
 
     Raises:
-        NotFoundError: it is not there.
+        NotFoundError: it is missing.
     """
     try:
         return path.read_bytes()
@@ -117,11 +117,11 @@ def read_pem(path: Path) -> bytes:
 
 
 def certificates(path: Path) -> list[x509.Certificate]:
-    """The certificates of a PEM file; there is at least one.
+    """Return the certificates in a PEM file, at least one.
 
     Raises:
-        NotFoundError: it is not there.
-        CorruptError: it holds something else.
+        NotFoundError: it is missing.
+        CorruptError: it contains something else.
     """
     from cryptography import x509
 
@@ -132,11 +132,11 @@ def certificates(path: Path) -> list[x509.Certificate]:
 
 
 def revocation_lists(path: Path) -> list[x509.CertificateRevocationList]:
-    """The revocation lists of a PEM file.
+    """Return the revocation lists in a PEM file.
 
     Raises:
-        NotFoundError: it is not there.
-        CorruptError: it holds something else.
+        NotFoundError: it is missing.
+        CorruptError: it contains something else.
     """
     from cryptography import x509
 

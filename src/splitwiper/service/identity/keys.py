@@ -1,4 +1,4 @@
-"""Private keys: made, stored for their owner alone, read, and used to sign the index."""
+"""Private keys: created, stored so that only their owner can read them, loaded, and used to sign the index."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _LEAST = 16
 
 
 def check_cryptography() -> None:
-    """Say at once that there can be no certificates here.
+    """Fail early if this installation cannot handle certificates.
 
     Raises:
-        ConfigError: the package for them is not installed.
+        ConfigError: the package 'cryptography' is not installed.
     """
     if importlib.util.find_spec("cryptography") is None:
         raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
 
 
 def new_key() -> EllipticCurvePrivateKey:
-    """A fresh key on the curve P-256."""
+    """Return a fresh key on the curve P-256."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def passphrase(given: str | None) -> bytes | None:
-    """The passphrase given, or the environment's; ``None`` where there is none."""
+    """Return the given passphrase, or the environment's; ``None`` if there is none."""
     text = given if given is not None else os.environ.get(PASSPHRASE, "")
     return text.encode() or None
 
 
 def check_passphrase(secret: bytes | None) -> None:
-    """Refuse a passphrase for a new key that could be guessed: the file's format slows guessing down only a little.
+    """Refuse a guessable passphrase for a new key: the file's format slows guessing only a little.
 
     Raises:
         InputError: it is too short.
@@ -56,7 +56,7 @@ def check_passphrase(secret: bytes | None) -> None:
 
 
 def key_pem(key: EllipticCurvePrivateKey, *, secret: bytes | None = None) -> bytes:
-    """A private key as PKCS #8, encrypted where there is a passphrase."""
+    """Return a private key as PKCS #8, encrypted if there is a passphrase."""
     from cryptography.hazmat.primitives import serialization as form
 
     how = form.NoEncryption() if secret is None else form.BestAvailableEncryption(secret)
@@ -64,12 +64,12 @@ def key_pem(key: EllipticCurvePrivateKey, *, secret: bytes | None = None) -> byt
 
 
 def read_key(path: Path, *, secret: bytes | None) -> EllipticCurvePrivateKey:
-    """A CA's private key.
+    """Return a CA's private key.
 
     Raises:
-        NotFoundError: it is not there.
+        NotFoundError: it is missing.
         IdentityError: the passphrase is wrong or missing, or others may read the file.
-        CorruptError: it holds something else.
+        CorruptError: it contains something else.
     """
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -93,15 +93,15 @@ def read_key(path: Path, *, secret: bytes | None) -> EllipticCurvePrivateKey:
 def check_private(
     path: Path, *, remedy: str = "replace it with 'splitwiper certs rotate' if somebody may have"
 ) -> None:
-    """Refuse a key file that is not there, or that others than its owner may read.
+    """Refuse a key file that is missing, or that others than its owner may read.
 
     Args:
         path: the file.
-        remedy: what to do where somebody has read it.
+        remedy: what to do if somebody has read it, for the error.
 
     Raises:
-        NotFoundError: there is none.
-        IdentityError: its rights are too wide.
+        NotFoundError: it is missing.
+        IdentityError: its permissions are too wide.
     """
     try:
         check_rights(path, remedy=remedy)
@@ -110,7 +110,7 @@ def check_private(
 
 
 def sign(key: EllipticCurvePrivateKey, message: bytes) -> bytes:
-    """A signature (ECDSA with SHA-256)."""
+    """Return a signature (ECDSA with SHA-256)."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -118,7 +118,7 @@ def sign(key: EllipticCurvePrivateKey, message: bytes) -> bytes:
 
 
 def is_signed(certificate: Certificate, signature: bytes, message: bytes) -> bool:
-    """Whether the holder of a certificate's key signed a message."""
+    """Return whether the holder of a certificate's key signed a message."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256

@@ -1,4 +1,4 @@
-"""Names of identities and hosts, and how certificates state them."""
+"""Names of identities and hosts, and their form in certificates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PrincipalKind = Literal["client", "operator", "auditor"]
 Kind = Literal["client", "operator", "auditor", "server", "authority"]
 PRINCIPALS: tuple[PrincipalKind, ...] = get_args(PrincipalKind)
 SERVER = "server"
-"""The server's name in the index, and its folder's."""
+"""The server's name in the index, and the name of its folder."""
 _URN = re.compile(rf"urn:splitwiper:({'|'.join(PRINCIPALS)}):({NAME.pattern})")
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DNS = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
@@ -23,11 +23,11 @@ _DNS = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who proved who they are.
+    """An authenticated caller.
 
     Attributes:
         kind: ``"client"``, ``"operator"`` or ``"auditor"``.
-        name: what they are called.
+        name: the caller's name.
         serial: the certificate's serial number in hex, or the token's public id.
     """
 
@@ -44,10 +44,10 @@ class Principal:
 
 
 def check_kind(kind: str) -> PrincipalKind:
-    """The kind, if it is one that can speak to a server.
+    """Return the kind if it is one that can call a server.
 
     Raises:
-        InputError: it is another word.
+        InputError: it is not.
     """
     if kind not in PRINCIPALS:
         raise InputError(f"kind {kind!r}: use {' or '.join(map(repr, PRINCIPALS))}.{nearest(str(kind), PRINCIPALS)}")
@@ -55,10 +55,10 @@ def check_kind(kind: str) -> PrincipalKind:
 
 
 def check_name(name: object, *, kind: str, known: Iterable[str] = ()) -> str:
-    """The name, if it may be a folder's and no other name is taken for it.
+    """Return the name if it can be a folder's name and cannot be confused with a known one.
 
     Raises:
-        InputError: it has other characters, is too long, or differs from a known one in case alone.
+        InputError: it has other characters, is too long, or differs from a known one only in case.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InputError(
@@ -71,7 +71,7 @@ def check_name(name: object, *, kind: str, known: Iterable[str] = ()) -> str:
 
 
 def urn(kind: str, name: str) -> str:
-    """An identity as a certificate states it.
+    """Return an identity in the form used in certificates.
 
     >>> urn("client", "north")
     'urn:splitwiper:client:north'
@@ -80,7 +80,7 @@ def urn(kind: str, name: str) -> str:
 
 
 def stated(text: str) -> tuple[PrincipalKind, str] | None:
-    """Kind and name of what `urn` made; ``None`` where it is something else.
+    """Return kind and name from a result of `urn`; ``None`` for anything else.
 
     >>> stated("urn:splitwiper:operator:anna")
     ('operator', 'anna')
@@ -92,7 +92,7 @@ def stated(text: str) -> tuple[PrincipalKind, str] | None:
 
 
 def check_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Host names in lower case and IP addresses in their usual form, each once.
+    """Return host names in lower case and IP addresses in canonical form, without duplicates.
 
     Raises:
         InputError: there is none, or one is neither.
@@ -106,7 +106,7 @@ def check_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _host(host: str) -> str:
-    if isinstance(host, str) and "%" not in host:  # a zone means something on one machine alone
+    if isinstance(host, str) and "%" not in host:  # a zone id has a meaning on one machine only
         try:
             return str(ipaddress.ip_address(host))
         except ValueError:
@@ -119,7 +119,7 @@ def _host(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
+    """Return whether an address can be reached only from this machine.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.1", "example.org", "")]
     [True, True, True, False, False, False, False]

@@ -1,4 +1,4 @@
-"""What an authority issued, and in which state it is."""
+"""The certificates that an authority issued, and their states."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Issued:
     """One certificate.
 
     Attributes:
-        kind: whose it is; ``"authority"`` for a CA's own.
-        name: the identity's name.
+        kind: the kind of its owner; ``"authority"`` for a CA's own.
+        name: the owner's name.
         serial: its serial number, 40 digits in hex.
         authority: the serial number of the CA that signed it.
-        not_before: from when it holds.
-        not_after: until when.
+        not_before: the start of its validity.
+        not_after: the end of its validity.
         hosts: a server's names and addresses.
-        ends: when a certificate that was replaced stops being accepted, where that is earlier than ``not_after``.
+        ends: when a replaced certificate stops being accepted, if earlier than ``not_after``.
         revoked: when it was revoked, or a CA retired.
-        der: the certificate itself.
+        der: the certificate itself, in DER form.
     """
 
     kind: Kind
@@ -49,7 +49,7 @@ class Issued:
         return self.revoked is None and self.ends is None
 
     def state(self, at: datetime) -> State:
-        """What it is good for at a given time."""
+        """Return its state at a given time."""
         if self.revoked is not None:
             return "retired" if self.kind == "authority" else "revoked"
         if at < self.not_before:
@@ -63,15 +63,15 @@ class Issued:
 
 
 def utc_now() -> datetime:
-    """The time, to the second: certificates know no smaller part."""
+    """Return the time, to the second: certificates have no finer resolution."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
 def check_days(days: int, *, least: int = 1) -> timedelta:
-    """A number of days as a time span.
+    """Return a number of days as a time span.
 
     Raises:
-        InputError: it is no whole number, or out of reach.
+        InputError: it is not a whole number, or out of range.
     """
     if isinstance(days, bool) or not isinstance(days, int) or not least <= days <= _LONGEST:
         raise InputError(f"days {days!r}: give a whole number from {least} to {_LONGEST}.")
@@ -79,5 +79,5 @@ def check_days(days: int, *, least: int = 1) -> timedelta:
 
 
 def moment(text: str) -> datetime:
-    """A time as it is stored."""
+    """Parse a stored time."""
     return datetime.fromisoformat(text).astimezone(UTC)

@@ -1,6 +1,6 @@
-"""Bearer tokens, for clients that reach the server through a proxy which ends TLS.
+"""Bearer tokens, for clients that reach the server through a proxy that terminates TLS.
 
-A token is ``swt_ID_SECRET``: a recognisable prefix, a public id, 256 random bits. The file has hashes alone.
+A token is ``swt_ID_SECRET``: a recognisable prefix, a public id, 256 random bits. The file stores only hashes.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _NOBODY = "0" * 64
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token: not the token.
+    """The record of a token, without its secret.
 
     Attributes:
         id: its public part.
         kind: ``"client"``, ``"operator"`` or ``"auditor"``.
-        name: whom it belongs to.
+        name: the owner's name.
         created: when it was made.
-        expires: until when it is good; ``None`` for ever.
-        revoked: since when it is not.
-        hash: SHA-256 of the whole text.
+        expires: when it expires; ``None`` for never.
+        revoked: when it was revoked; ``None`` if it was not.
+        hash: SHA-256 of the whole token.
     """
 
     id: str
@@ -50,18 +50,18 @@ class Token:
     hash: str = field(default="", repr=False)
 
     def state(self, at: datetime) -> str:
-        """``"valid"``, ``"expired"`` or ``"revoked"``."""
+        """Return ``"valid"``, ``"expired"`` or ``"revoked"``."""
         if self.revoked is not None:
             return "revoked"
         return "expired" if self.expires is not None and at >= self.expires else "valid"
 
 
 class Tokens:
-    """The tokens that a server accepts. A file that changed is read again.
+    """The tokens that a server accepts. The file is reloaded after a change.
 
     Args:
-        folder: the server's.
-        clock: what time it is.
+        folder: the server's folder.
+        clock: returns the current time.
     """
 
     def __init__(self, folder: str | Path, *, clock: Clock = utc_now) -> None:
@@ -72,10 +72,10 @@ class Tokens:
         self._known: dict[str, Token] = {}
 
     def add(self, principal: Principal, expires: datetime | None = None) -> str:
-        """A new token for somebody. It is shown here and never again.
+        """Create a token and return it. It cannot be shown again.
 
         Raises:
-            InputError: it would have expired already.
+            InputError: it would already have expired.
         """
         now = self._clock()
         if expires is not None:
@@ -89,7 +89,7 @@ class Tokens:
         return text
 
     def check(self, text: str) -> Principal:
-        """Whose token this is. Its id takes the place of a certificate's serial number.
+        """Return the token's owner. The token's id takes the place of a certificate's serial number.
 
         Raises:
             IdentityError: it is unknown, altered, expired or revoked.
@@ -98,7 +98,7 @@ class Tokens:
         if shaped is None:
             raise IdentityError("this is not a token: one begins with 'swt_' and has 85 characters; give it whole.")
         found = self._fresh().get(shaped[1])
-        same = hmac.compare_digest(_hash(text), found.hash if found else _NOBODY)  # as long for an unknown id
+        same = hmac.compare_digest(_hash(text), found.hash if found else _NOBODY)  # unknown ids take equally long
         if found is None or not same:
             raise IdentityError(f"token {shaped[1]} is not known here, or was altered: ask the operator for a new one.")
         state = found.state(self._clock())
@@ -109,11 +109,11 @@ class Tokens:
         return Principal(found.kind, found.name, found.id)
 
     def revoke(self, which: str, *, kind: PrincipalKind | None = None) -> list[Token]:
-        """Refuse a token by its id, or all of somebody by their name. Revoking what is revoked changes nothing.
+        """Revoke a token by its id, or all of an owner by name. Revoking a revoked token changes nothing.
 
         Raises:
-            NotFoundError: there is none.
-            InputError: a client and an operator have this name.
+            NotFoundError: there is no such token.
+            InputError: the name belongs to several kinds of owner.
         """
         chosen: list[str] = []
 
@@ -131,7 +131,7 @@ class Tokens:
         return [known[one] for one in chosen]
 
     def listed(self) -> list[Token]:
-        """All tokens, in the order they were made."""
+        """Return all tokens, in order of creation."""
         return list(self._fresh().values())
 
     def _fresh(self) -> dict[str, Token]:

@@ -1,4 +1,4 @@
-"""Who a certificate belongs to, if it can be believed: what a server asks for every request."""
+"""Verifying a client certificate and identifying its owner, as a server does for every request."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from splitwiper.errors import IdentityError, NotFoundError
 from splitwiper.service.identity import folders
+from splitwiper.service.identity.certificate_builder import hex_serial
 from splitwiper.service.identity.folders import CA, CERTIFICATE, REVOKED, SUPERSEDED, certificates, stamp
 from splitwiper.service.identity.keys import check_cryptography
-from splitwiper.service.identity.minting import hex_serial
 from splitwiper.service.identity.names import Principal, PrincipalKind, stated
 from splitwiper.service.identity.records import Clock, utc_now
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Believed:
-    """A CA, the serial numbers it revoked, and those that end at some time."""
+    """A trusted CA, the serial numbers that it revoked, and the end dates of those that it superseded."""
 
     certificate: x509.Certificate
     revoked: frozenset[int]
@@ -30,14 +30,14 @@ class _Believed:
 
 
 class Trust:
-    """The CAs that a server believes, and whom they revoked.
+    """The CAs that a server trusts, with their revocations.
 
-    Files that changed are read again, so a revocation counts from the next question on. While they cannot be read,
-    nobody is believed.
+    Changed files are reloaded, so a revocation takes effect from the next check on. While they cannot be read, nobody
+    is trusted.
 
     Args:
-        folder: the server's, with ``ca.pem`` and ``revoked.pem``.
-        clock: what time it is.
+        folder: the server's folder, with ``ca.pem`` and ``revoked.pem``.
+        clock: returns the current time.
 
     Raises:
         NotFoundError: a file is missing.
@@ -54,15 +54,15 @@ class Trust:
         self._fresh()
 
     def principal(self, der: bytes | None, *, at: datetime | None = None) -> Principal:
-        """Whose certificate this is.
+        """Return the owner of a certificate.
 
         Args:
-            der: the certificate that the other side of a TLS connection proved to hold the key of.
-            at: judge as of this time; now unless given.
+            der: the certificate whose key the peer of a TLS connection proved to hold.
+            at: the time to judge at; now by default.
 
         Raises:
-            IdentityError: saying why it is not believed.
-            NotFoundError: files of the folder went missing; nobody is believed meanwhile.
+            IdentityError: it is not trusted; the message says why.
+            NotFoundError: files of the folder are missing; nobody is trusted meanwhile.
             CorruptError: they are damaged.
         """
         from cryptography import x509
@@ -97,7 +97,7 @@ class Trust:
         )
 
     def _verify(self, leaf: x509.Certificate, root: x509.Certificate, when: datetime, who: str) -> None:
-        """The whole path by the rules of RFC 5280, whatever was looked at before."""
+        """Verify the whole path by the rules of RFC 5280, whatever was checked before."""
         from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
         builder = PolicyBuilder().store(Store([root])).time(when).max_chain_depth(0)
@@ -133,7 +133,7 @@ class Trust:
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
-    """What reading a certificate that is none, or an odd one, may raise."""
+    """Return the exceptions that reading an invalid or unusual certificate may raise."""
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
@@ -144,7 +144,7 @@ def _unreadable() -> tuple[type[Exception], ...]:
 def _list_of(
     authority: x509.Certificate, lists: list[x509.CertificateRevocationList], path: Path
 ) -> dict[int, datetime] | None:
-    """Serial numbers and dates on a CA's lists; ``None`` where it has none."""
+    """Return serial numbers and dates on a CA's lists; ``None`` if it has no list."""
     own = [one for one in lists if one.issuer == authority.subject]
     out: dict[int, datetime] = {}
     for one in own:
@@ -215,7 +215,7 @@ def _identity(leaf: x509.Certificate) -> tuple[PrincipalKind, str]:
 
 
 def identity_in(folder: Path) -> tuple[PrincipalKind, str] | None:
-    """Kind and name that the certificate in a folder states; None where it states neither a client nor anybody else.
+    """Return kind and name in a folder's certificate; None if it states no client, operator or auditor.
 
     Raises:
         NotFoundError: there is no certificate.

@@ -1,8 +1,8 @@
-"""Membership inference against unlearning: does a model, or its change, tell which rows it had to forget?
+"""Membership inference against unlearning: does a model, or its change, reveal which rows it had to forget?
 
-An attacker who may ask a model before and after an unlearning wants to tell the unlearned rows from rows that were
-never in training. It learns how from shadows, pairs of models that it trained on rows of its own. What counts is not
-how little an attack finds, but that it finds as much as in a model that never saw the rows: see `Comparison`.
+An attacker who can query a model before and after an unlearning wants to distinguish the unlearned rows from rows that
+were never in training. It learns from shadows: pairs of models that it trained on its own rows. The goal is not that
+an attack finds little, but that it finds as much as in a model that never saw the rows: see `MembershipComparison`.
 
 | attack | file | sees |
 |---|---|---|
@@ -11,12 +11,12 @@ how little an attack finds, but that it finds as much as in a model that never s
 | loss before, loss after | `loss` | the posteriors of one model |
 """
 
-from splitwiper_lab.attacks.membership.comparing import Comparison, against, judged
+from splitwiper_lab.attacks.membership.comparing import MembershipComparison, against, judged
 from splitwiper_lab.attacks.membership.knowledge import Knowledge, refuse_overlap
 from splitwiper_lab.attacks.membership.label_only import label_only
 from splitwiper_lab.attacks.membership.loss import loss
-from splitwiper_lab.attacks.membership.measuring import Claim, Outcome, measure
-from splitwiper_lab.attacks.membership.pairs import Answers, Model, Pair
+from splitwiper_lab.attacks.membership.measuring import MembershipClaim, Outcome, measure
+from splitwiper_lab.attacks.membership.pairs import Answers, Model, ModelPair
 from splitwiper_lab.attacks.membership.sample import Inputs, Sample
 from splitwiper_lab.attacks.membership.shadows import Forget, Trainer, shadow_pairs
 from splitwiper_lab.attacks.membership.suite import Judges, membership
@@ -24,15 +24,15 @@ from splitwiper_lab.attacks.membership.two_model import two_model
 
 __all__ = [
     "Answers",
-    "Claim",
-    "Comparison",
     "Forget",
     "Inputs",
     "Judges",
     "Knowledge",
+    "MembershipClaim",
+    "MembershipComparison",
     "Model",
+    "ModelPair",
     "Outcome",
-    "Pair",
     "Sample",
     "Trainer",
     "against",

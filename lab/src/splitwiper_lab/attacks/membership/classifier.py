@@ -1,4 +1,4 @@
-"""The classifier behind the attacks that learn from shadows: the better of two, by cross validation on shadows."""
+"""The classifier of attacks that learn from shadows: the better of two, by cross-validation on the shadows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from splitwiper.seeding import Stream
 from splitwiper.wire.columns import Array
 
 EVEN = 0.5
-"""The threshold: shadows' unlearned rows and outsiders weigh the same in training, however many there are."""
+"""The threshold: in training, unlearned rows and outsiders have equal weight, whatever their numbers."""
 _FOLDS = 5
 _TREES = 100
 
@@ -24,14 +24,14 @@ _TREES = 100
 def trained(
     features: Sequence[Array], truths: Sequence[Array], *, stream: Stream
 ) -> tuple[Callable[[Array], Array], str]:
-    """A function from features to how likely a row was unlearned, and the name of the classifier in it.
+    """Train both classifiers; return the better one as a function from features to probabilities, and its name.
 
-    With several shadows, folds keep a shadow whole: what counts is how a classifier does on a model it has not seen.
+    With several shadows, each fold keeps a shadow whole, so that a classifier is judged on a model it has not seen.
 
     Args:
         features: per shadow, rows × features.
-        truths: per shadow, which rows were unlearned; two at least were, and two were not.
-        stream: of the classifier's randomness.
+        truths: per shadow, which rows were unlearned; at least two were, and at least two were not.
+        stream: the random stream of the classifiers.
     """
     x, y = np.concatenate(features), np.concatenate(truths)
     state = stream.number % 2**32

@@ -1,4 +1,4 @@
-"""An unlearning compared with what it should equal: the same attack on a model that was trained without the rows."""
+"""Compare an unlearning with its ideal: the same attack on a model that was trained without the rows."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from splitwiper_lab.attacks.membership.measuring import Outcome
 from splitwiper_lab.attacks.membership.roc import Z, placements, standard_error
 
 MARGIN = 0.05
-"""Differences of areas up to this one do not matter."""
+"""Differences between areas of at most this size do not matter."""
 Verdict = Literal["equal", "more", "less", "undecided"]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """How much more, or less, an attack makes of unlearned rows than of the same rows never trained on.
+class MembershipComparison:
+    """How much better or worse an attack does on unlearned rows than on the same rows never trained on.
 
-    Equal is the goal. Less is no better than more: a model that forgets too much, say one that is surer than chance
-    to be wrong on unlearned rows, gives them away too, to whoever turns the attack round.
+    Equal is the goal. Less is not better than more: a model that forgets too much, for example one that is more often
+    wrong on unlearned rows than chance, also gives them away, to anyone who inverts the attack.
 
     Attributes:
         auc: area under the ROC curve of the attack on the unlearned model.
         reference_auc: that of the same attack on the reference.
-        difference: the first less the second.
-        interval: of the difference, at 95 %, by DeLong's covariance on the same candidates.
-        verdict: "equal" where the interval lies within `MARGIN` of 0; "more" or "less" exposed than the reference
-            where it does not contain 0; else "undecided": too few rows to tell.
+        difference: the first minus the second.
+        interval: 95 % interval of the difference, by DeLong's covariance on the same candidates.
+        verdict: "equal" if the interval is within `MARGIN` of 0; "more" or "less" exposed than the reference if it does
+            not contain 0; otherwise "undecided": there are too few rows to decide.
     """
 
     auc: float
@@ -37,7 +37,7 @@ class Comparison:
     verdict: Verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "auc": self.auc,
             "reference_auc": self.reference_auc,
@@ -47,16 +47,16 @@ class Comparison:
         }
 
 
-def against(outcome: Outcome, reference: Outcome) -> Comparison:
+def against(outcome: Outcome, reference: Outcome) -> MembershipComparison:
     """Compare an outcome with that of the same attack on a reference, candidate by candidate.
 
     Equal is the goal, and less exposed is not better: over-forgetting is itself visible. The interval covers the draw
-    of candidates. Two trainings from different seeds differ by more than it says, so retrain the reference from the
-    seed that the unlearning used, or look at several.
+    of candidates. Two trainings from different seeds differ by more than the interval, so retrain the reference from
+    the seed that the unlearning used, or compare several.
 
     Args:
-        outcome: of the attack on the pair whose model unlearned.
-        reference: of the same attack on the pair whose model after was trained without the rows.
+        outcome: the attack's outcome on the pair whose model unlearned.
+        reference: the same attack's outcome on the pair whose second model was trained without the rows.
 
     Raises:
         DataError: the outcomes are of different attacks or candidates.
@@ -76,11 +76,11 @@ def against(outcome: Outcome, reference: Outcome) -> Comparison:
     if difference and not error:  # scores separate all rows, however few: see `auc_interval`
         reach = 1 - 0.025 ** (1 / min(outcome.unlearned, outcome.outsiders))
     low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
-    return Comparison(outcome.auc, reference.auc, difference, (low, high), judged(low, high))
+    return MembershipComparison(outcome.auc, reference.auc, difference, (low, high), judged(low, high))
 
 
 def judged(low: float, high: float) -> Verdict:
-    """What an interval of a difference says, see `Comparison`.
+    """Return the verdict on an interval of a difference, see `MembershipComparison`.
 
     >>> judged(-0.01, 0.02), judged(0.01, 0.3), judged(-0.2, 0.1)
     ('equal', 'more', 'undecided')

@@ -1,4 +1,4 @@
-"""What the attacker has of its own: which labels and tasks it knows, and that no row of it is the target's."""
+"""The attacker's own knowledge: which labels and tasks it knows, and that it shares no row with the target."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from dataclasses import dataclass
 from typing import Literal
 
 from splitwiper.errors import DataError
-from splitwiper_lab.attacks.membership.pairs import Pair
+from splitwiper_lab.attacks.membership.pairs import ModelPair
 from splitwiper_lab.attacks.membership.sample import Sample
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the attacker knows, told from its shadows.
+    """What the attacker knows, derived from its shadows.
 
     Attributes:
-        labels: "full" where shadows know every label of the target, else "partial".
-        tasks: "same" where shadows have the target's tasks and no other, else "mixed".
+        labels: "full" if the shadows know every label of the target, else "partial".
+        tasks: "same" if the shadows have exactly the target's tasks, else "mixed".
     """
 
     labels: Literal["full", "partial"]
     tasks: Literal["same", "mixed"]
 
     @classmethod
-    def of(cls, target: Pair, shadows: Sequence[Pair]) -> Knowledge:
-        """The knowledge of an attacker with these shadows."""
+    def of(cls, target: ModelPair, shadows: Sequence[ModelPair]) -> Knowledge:
+        """Return the knowledge of an attacker with these shadows."""
         real = {*target.before.labels, *target.unlearned.labels}
         known = {label for shadow in shadows for label in shadow.before.labels}
         same = {label.task for label in real} == {label.task for label in known}
         return cls("full" if real <= known else "partial", "same" if same else "mixed")
 
 
-def refuse_overlap(target: Pair, own: Sample | Sequence[Pair]) -> None:
-    """Refuse an attacker whose own rows are also the target's: it would be told what it should find out.
+def refuse_overlap(target: ModelPair, own: Sample | Sequence[ModelPair]) -> None:
+    """Refuse an attacker whose own rows are also the target's: it would already know what it should find out.
 
     Args:
         target: the pair under attack.
         own: the attacker's rows, or shadows trained on them.
 
     Raises:
-        DataError: rows overlap; the message says how many.
+        DataError: rows overlap; the message gives their number.
     """
     mine = set(own.digests) if isinstance(own, Sample) else {row for shadow in own for row in shadow.rows}
     trained, outside = len(mine & target.trained), len(mine & set(target.outsiders.digests))

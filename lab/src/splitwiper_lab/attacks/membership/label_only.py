@@ -1,9 +1,9 @@
-"""The label-only attack: no posteriors, only which label wins, and how long it holds out when the input is disturbed.
+"""The label-only attack: it sees no posteriors, only which label wins, and how well it withstands noise on the input.
 
 Lu, Liang, Zhao, Lv, Liang and Wang, "Label-only membership inference attacks on machine unlearning without dependence
-of posteriors", International Journal of Intelligent Systems 37, 2022. A row that a model was trained on lies farther
-from its decision borders. Each candidate is asked for again and again with noise of several strengths, before and
-after; the shares of answers that are still the row's label are the features.
+of posteriors", International Journal of Intelligent Systems 37, 2022. A row that a model was trained on is farther
+from its decision borders. Each candidate is queried repeatedly with noise of several strengths, before and after; the
+features are the shares of answers that are still the row's label.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from splitwiper.errors import DataError
 from splitwiper.seeding import Stream
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.membership.classifier import EVEN, trained
-from splitwiper_lab.attacks.membership.measuring import Claim
-from splitwiper_lab.attacks.membership.pairs import Model, Pair
+from splitwiper_lab.attacks.membership.measuring import MembershipClaim
+from splitwiper_lab.attacks.membership.pairs import Model, ModelPair
 from splitwiper_lab.attacks.membership.sample import Sample
 from splitwiper_lab.attacks.membership.shadows import check_shadows
 
 NAME = "labels only"
 LEVELS = (0.25, 0.5, 1.0, 2.0)
-"""Strengths of noise, in standard deviations of all the candidates' values."""
+"""Noise levels, in standard deviations of all the candidates' values."""
 SHARES = (0.05, 0.1, 0.2, 0.4)
-"""Shares of tokens replaced, where inputs are tokens."""
+"""Shares of tokens to replace, where inputs are tokens."""
 REPEATS = 10
 """Queries per row and level."""
 
 
-def label_only(shadows: Sequence[Pair], *, seed: int = 0) -> Callable[[Pair], Claim]:
-    """Learn from shadows to tell unlearned rows by how firm the winning labels are.
+def label_only(shadows: Sequence[ModelPair], *, seed: int = 0) -> Callable[[ModelPair], MembershipClaim]:
+    """Learn from shadows to recognise unlearned rows by how stable the winning labels are.
 
-    A pair is asked ``1 + REPEATS × len(LEVELS)`` times per candidate and model.
+    A pair is queried ``1 + REPEATS × len(LEVELS)`` times per candidate and model.
     """
     check_shadows(shadows)
     stream = Stream(seed, "membership/label-only")
     likely, how = trained([features(s, seed=seed) for s in shadows], [s.truth for s in shadows], stream=stream)
 
-    def judge(pair: Pair) -> Claim:
+    def judge(pair: ModelPair) -> MembershipClaim:
         gone = int((pair.after.outputs_of(pair.candidates.labels) < 0).sum())
-        return Claim(NAME, likely(features(pair, seed=seed)), EVEN, gone, how)
+        return MembershipClaim(NAME, likely(features(pair, seed=seed)), EVEN, gone, how)
 
     return judge
 
 
-def features(pair: Pair, *, seed: int) -> Array:
-    """Per candidate: is the answer right before and after, and per level how often it stays right under noise."""
+def features(pair: ModelPair, *, seed: int) -> Array:
+    """Return, per candidate, whether the answer is right before and after, and per level how often it stays right."""
     rows, models = pair.candidates, (pair.before, pair.after)
     firm = [np.zeros((len(rows), len(LEVELS))) for _ in models]
     for level, noisy in perturbed(rows, seed=seed):
@@ -58,17 +58,17 @@ def features(pair: Pair, *, seed: int) -> Array:
 
 
 def _right(model: Model, rows: Sample) -> Array:
-    """Whether a row's label wins: all that this attack sees of a model."""
+    """Return whether each row's label wins: all this attack sees of a model."""
     won: Array = model.posteriors(rows).argmax(1) == model.outputs_of(rows.labels)
     return won
 
 
 def perturbed(rows: Sample, *, seed: int) -> Iterator[tuple[int, Sample]]:
-    """(level, disturbed rows), each level several times.
+    """Yield (level, disturbed rows), each level several times.
 
-    Floats and bytes get Gaussian noise, and bytes stay bytes; other integers are tokens, of which a share is replaced
-    by others that the rows hold. Booleans, and integers of two values at most, are taken for masks and left alone,
-    unless there is nothing else.
+    Floats and bytes get Gaussian noise, and bytes stay bytes; other integers are tokens, a share of which is replaced
+    by other tokens that occur in the rows. Booleans, and integers with at most two values, are treated as masks and
+    left unchanged, unless there is nothing else.
 
     Raises:
         DataError: no input can be disturbed.

@@ -1,9 +1,9 @@
-"""The loss attack: rows that a model was trained on have a lower loss than their difficulty lets expect.
+"""The loss attack: rows that a model was trained on have a lower loss than their difficulty suggests.
 
 Yeom, Giacomelli, Fredrikson and Jha, CSF 2018, with the calibration of Watson, Guo, Cormode and Sablayrolles, ICLR
-2022: from a row's loss, its mean loss under shadow models that were not trained on it is taken away, or as much of it
-as tells shadows' members best. Asked before the unlearning, a model tells its training rows; asked after, what is left
-of them.
+2022: subtract from a row's loss its mean loss under shadow models that were not trained on it, or the fraction of it
+that best separates the shadows' members. Queried before the unlearning, a model reveals its training rows; queried
+after, what remains of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.membership.measuring import Claim
-from splitwiper_lab.attacks.membership.pairs import Model, Pair
+from splitwiper_lab.attacks.membership.measuring import MembershipClaim
+from splitwiper_lab.attacks.membership.pairs import Model, ModelPair
 from splitwiper_lab.attacks.membership.roc import auc
 from splitwiper_lab.attacks.membership.sample import Sample
 from splitwiper_lab.attacks.membership.shadows import check_shadows
@@ -23,23 +23,23 @@ from splitwiper_lab.attacks.membership.two_model import LEAST
 
 BEFORE, AFTER = "loss before", "loss after"
 WEIGHTS = (1.0, 0.5, 0.25, 0.1, 0.0)
-"""How much of the difficulty may be taken away. All of it hides members that are easy: their loss is low anyway."""
+"""Fractions of the difficulty to subtract. All of it would hide easy members, whose loss is low in any model."""
 
 
-def loss(shadows: Sequence[Pair], *, when: Literal["before", "after"]) -> Callable[[Pair], Claim]:
-    """Learn from shadows how to calibrate and where the threshold lies, and ask one of a pair's models.
+def loss(shadows: Sequence[ModelPair], *, when: Literal["before", "after"]) -> Callable[[ModelPair], MembershipClaim]:
+    """Learn the calibration and the threshold from shadows, for one of a pair's models.
 
-    The threshold always comes from the shadows' models before: they were trained on the unlearned rows for sure, so
-    they show what a member's loss is like. For the model after, that asks whether rows are members still.
+    The threshold always comes from the shadows' models before unlearning: they were certainly trained on the unlearned
+    rows, so they show a member's typical loss. For the model after, the question is whether rows are still members.
 
     Args:
-        shadows: one at least.
-        when: which model of the pair to ask.
+        shadows: at least one pair.
+        when: which model of the pair to query.
     """
     check_shadows(shadows)
     hard = [difficulty(s.candidates, shadows, but=s.before) for s in shadows]
     known = np.concatenate(hard)
-    calibrated = bool(np.isfinite(known).any())  # one shadow that forgets a class has nothing to go by
+    calibrated = bool(np.isfinite(known).any())  # one shadow that forgets a class gives no difficulty at all
     usual = float(np.nanmean(known)) if calibrated else 0.0
     raw = [losses(s.before, s.candidates) for s in shadows]
 
@@ -52,7 +52,7 @@ def loss(shadows: Sequence[Pair], *, when: Literal["before", "after"]) -> Callab
     weight = max(WEIGHTS, key=worth) if calibrated else 0.0
     cut = threshold(np.concatenate(scored(weight)), np.concatenate([s.truth for s in shadows]))
 
-    def judge(pair: Pair) -> Claim:
+    def judge(pair: ModelPair) -> MembershipClaim:
         model, rows = pair.before if when == "before" else pair.after, pair.candidates
         hard = difficulty(rows, shadows)
         notes = f"{weight:.0%} of the difficulty taken away"
@@ -60,27 +60,27 @@ def loss(shadows: Sequence[Pair], *, when: Literal["before", "after"]) -> Callab
             notes += f"; the usual one for {unknown} rows, whose label no shadow knows"
         gone = int((model.outputs_of(rows.labels) < 0).sum())
         scores = weight * _filled(hard, usual) - losses(model, rows)
-        return Claim(BEFORE if when == "before" else AFTER, scores, cut, gone, notes)
+        return MembershipClaim(BEFORE if when == "before" else AFTER, scores, cut, gone, notes)
 
     return judge
 
 
 def losses(model: Model, rows: Sample) -> Array:
-    """The loss of each row: minus the logarithm of its label's probability, which is 1e-12 at least."""
+    """Return the loss of each row: minus the logarithm of its label's probability, which is at least 1e-12."""
     out: Array = -np.log(model.own(model.posteriors(rows), rows.labels).clip(LEAST))
     return out
 
 
-def difficulty(rows: Sample, shadows: Sequence[Pair], *, but: Model | None = None) -> Array:
-    """The mean loss of each row under shadow models that know its label and were not trained on it.
+def difficulty(rows: Sample, shadows: Sequence[ModelPair], *, but: Model | None = None) -> Array:
+    """Return the mean loss of each row under shadow models that know its label and were not trained on it.
 
     Args:
         rows: the rows.
-        shadows: whose models to ask.
+        shadows: the pairs whose models to query.
         but: a model to leave out: the one under attack.
 
     Returns:
-        Per row, its difficulty; NaN where there is no such model.
+        The difficulty of each row; NaN if there is no such model.
     """
     total, count = np.zeros(len(rows)), np.zeros(len(rows))
     for model, trained_on in (both for shadow in shadows for both in shadow.models):
@@ -88,7 +88,7 @@ def difficulty(rows: Sample, shadows: Sequence[Pair], *, but: Model | None = Non
             continue
         fresh = np.array([digest not in trained_on for digest in rows.digests], bool)
         asked = np.flatnonzero(fresh & (model.outputs_of(rows.labels) >= 0))
-        if len(asked):  # only these: a shadow of another task need not take the others' inputs
+        if len(asked):  # only these: a shadow of another task may not accept the others' inputs
             total[asked] += losses(model, rows.take(asked))
             count[asked] += 1
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
@@ -99,7 +99,7 @@ def _filled(hard: Array, usual: float) -> Array:
 
 
 def threshold(scores: Array, truth: Array) -> float:
-    """The threshold with the best balanced accuracy, halfway between the scores it separates.
+    """Return the threshold with the best balanced accuracy, halfway between the scores it separates.
 
     >>> threshold(np.array([5.0, 4.0, 1.0, 0.0]), np.array([True, True, False, False]))
     2.5
@@ -107,6 +107,6 @@ def threshold(scores: Array, truth: Array) -> float:
     values = np.unique(scores)
     cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1])
     hits, alarms = np.sort(scores[truth]), np.sort(scores[~truth])
-    found = 1 - np.searchsorted(hits, cuts) / len(hits)  # scores at the threshold or above
+    found = 1 - np.searchsorted(hits, cuts) / len(hits)  # scores at or above the threshold
     false = 1 - np.searchsorted(alarms, cuts) / len(alarms)
     return float(cuts[int((found - false).argmax())])

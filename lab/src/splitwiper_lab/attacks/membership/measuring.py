@@ -1,4 +1,4 @@
-"""What a membership attack is worth: hits and false alarms at its own threshold, and whatever the threshold."""
+"""Score membership attacks: hits and false alarms at the attack's own threshold, and over all thresholds."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import numpy as np
 from splitwiper.errors import DataError
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.membership.knowledge import Knowledge
-from splitwiper_lab.attacks.membership.pairs import Pair
+from splitwiper_lab.attacks.membership.pairs import ModelPair
 from splitwiper_lab.attacks.membership.roc import auc, auc_interval, tpr_at
 
 if TYPE_CHECKING:
-    from splitwiper_lab.attacks.membership.comparing import Comparison
+    from splitwiper_lab.attacks.membership.comparing import MembershipComparison
 
 RATES = (0.01, 0.1)
 """False positive rates at which hits are reported."""
 _ALIKE = 0.1
-"""Share of candidates that may have a label of one side only, before an outcome notes it."""
+"""Share of candidates whose label may occur on one side only before an outcome notes it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
-    """What an attack says of a pair's candidates.
+class MembershipClaim:
+    """An attack's scores for a pair's candidates.
 
     Attributes:
-        attack: its name.
-        scores: of unlearned rows, then outsiders; the higher, the surer it is that a row was unlearned.
-        threshold: rows with this score or a higher one are called unlearned; chosen on shadows alone.
-        labels_gone: candidates whose label is not among the outputs of the model that was asked.
-        notes: what to know about it.
+        attack: the attack's name.
+        scores: scores of unlearned rows, then outsiders; a higher score means more certainly unlearned.
+        threshold: rows with at least this score are called unlearned; chosen on shadows only.
+        labels_gone: number of candidates whose label is not among the outputs of the queried model.
+        notes: remarks for readers of the result.
     """
 
     attack: str
@@ -44,22 +44,22 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim, measured.
+    """A claim scored against the truth.
 
     Attributes:
-        attack: its name.
+        attack: the attack's name.
         knowledge: what the attacker knew.
-        hit_rate: share of unlearned rows called unlearned. Means nothing without the next.
+        hit_rate: share of unlearned rows called unlearned. Meaningless without the false positive rate.
         false_positive_rate: share of outsiders called unlearned.
         auc: area under the ROC curve; 0.5 is guessing.
-        interval: of the area, at 95 %.
-        tpr_at: share of unlearned rows found at the false positive rates `RATES`, wherever the threshold must be.
-        unlearned: how many rows were.
-        outsiders: how many rows were not.
-        labels_gone: candidates whose label is not among the outputs of the model that was asked.
-        notes: what to know about it.
-        comparison: with the same attack on a model that was trained without the rows, where there is one.
-        scores: per candidate, unlearned rows first.
+        interval: 95 % interval of the area.
+        tpr_at: share of unlearned rows found at each false positive rate of `RATES`, whatever threshold that needs.
+        unlearned: number of unlearned rows.
+        outsiders: number of outsiders.
+        labels_gone: number of candidates whose label is not among the outputs of the queried model.
+        notes: remarks for readers of the result.
+        comparison: comparison with the same attack on a model trained without the rows, if there is one.
+        scores: score of each candidate, unlearned rows first.
     """
 
     attack: str
@@ -73,11 +73,11 @@ class Outcome:
     outsiders: int
     labels_gone: int = 0
     notes: str = ""
-    comparison: Comparison | None = None
+    comparison: MembershipComparison | None = None
     scores: Array = field(default_factory=lambda: np.empty(0), repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; without scores."""
+        """Return plain values, for JSON; without scores."""
         return {
             "attack": self.attack,
             "labels": self.knowledge.labels,
@@ -95,8 +95,8 @@ class Outcome:
         }
 
 
-def measure(claim: Claim, pair: Pair, knowledge: Knowledge) -> Outcome:
-    """What a claim about a pair is worth.
+def measure(claim: MembershipClaim, pair: ModelPair, knowledge: Knowledge) -> Outcome:
+    """Score a claim about a pair.
 
     Raises:
         DataError: the claim is not about this pair's candidates.
@@ -120,8 +120,8 @@ def measure(claim: Claim, pair: Pair, knowledge: Knowledge) -> Outcome:
     )
 
 
-def _unlike(pair: Pair) -> str:
-    """A note where labels alone tell many unlearned rows from outsiders."""
+def _unlike(pair: ModelPair) -> str:
+    """Return a note if labels alone separate many unlearned rows from outsiders, else an empty string."""
     sides = [Counter(pair.unlearned.labels), Counter(pair.outsiders.labels)]
     alone = sum(n for one, other in (sides, sides[::-1]) for label, n in one.items() if label not in other)
     if alone <= _ALIKE * len(pair.truth):

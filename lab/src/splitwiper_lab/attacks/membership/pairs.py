@@ -1,7 +1,7 @@
-"""What the attacker can ask: a model before and after an unlearning, and the rows whose membership is in question.
+"""What the attacker can query: a model before and after an unlearning, and the rows whose membership is in question.
 
-Models are black boxes that answer with posteriors. What an output stands for is told by its label, since the models
-of a pair need not have the same outputs: a class that was forgotten has none.
+Models are black boxes that return posteriors. Outputs are identified by label, since the models of a pair may have
+different outputs: a forgotten class has none.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from splitwiper_lab.attacks.membership.sample import Inputs, Sample
 Answers = Callable[[Inputs], Array]
 """A model as the attacker sees it: inputs in, posteriors out (rows × outputs, each row sums to 1)."""
 _SUMS = 1e-2
-"""How far from 1 a row of posteriors may sum: half precision is not to blame."""
+"""How far from 1 a row of posteriors may sum: wide enough for half precision."""
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A black box, and what its outputs stand for.
+    """A black box, and the labels of its outputs.
 
     Raises:
         DataError: there are no outputs, or two of them stand for one label.
@@ -41,14 +41,14 @@ class Model:
 
     @cached_property
     def places(self) -> dict[Label, int]:
-        """The output of each label."""
+        """The output index of each label."""
         return {label: place for place, label in enumerate(self.labels)}
 
     def posteriors(self, rows: Sample) -> Array:
-        """What the model answers, checked.
+        """Query the model and check its answer.
 
         Raises:
-            DataError: it is no posteriors: not rows × outputs, not finite, or rows that do not sum to 1.
+            DataError: the answer is not posteriors: not rows × outputs, not finite, or rows that do not sum to 1.
         """
         found = np.asarray(self.answers(rows.inputs), np.float64)
         if found.shape != (len(rows), len(self.labels)):
@@ -68,32 +68,32 @@ class Model:
         return found.clip(0, 1)
 
     def outputs_of(self, labels: Sequence[Label]) -> Array:
-        """The output of each label; -1 where it has none."""
+        """Return the output index of each label; -1 for a label without an output."""
         return np.array([self.places.get(label, -1) for label in labels], np.int64)
 
     def own(self, posteriors: Array, labels: Sequence[Label]) -> Array:
-        """The probability of each row's label; 0 where the model has no output for it."""
+        """Return the probability of each row's label; 0 if the model has no output for it."""
         places = self.outputs_of(labels)
         return np.where(places < 0, 0.0, posteriors[np.arange(len(places)), places])
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class ModelPair:
     """A model before and after it unlearned some rows.
 
-    Outsiders should have the labels that unlearned rows have, in like shares: else an attack that tells labels apart
-    seems to tell members apart. Outcomes note where they do not.
+    Outsiders should have the same labels as unlearned rows, in similar shares; otherwise an attack that distinguishes
+    labels appears to distinguish members. Outcomes note where they do not.
 
     Attributes:
         before: the model that was trained on the unlearned rows.
-        after: the model that is said to know nothing of them.
-        unlearned: the rows.
+        after: the model that should know nothing about them.
+        unlearned: the unlearned rows.
         outsiders: rows that neither model was trained on.
-        retained: rows that both models were trained on. No attack looks at them: they only help to refuse outsiders
-            and shadow rows that are none.
+        retained: rows that both models were trained on. No attack uses them: they only serve to refuse outsiders and
+            shadow rows that the target was trained on.
 
     Raises:
-        DataError: there are no unlearned rows, no outsiders, or outsiders that are not.
+        DataError: there are no unlearned rows or no outsiders, or an outsider was in training.
     """
 
     before: Model
@@ -120,17 +120,17 @@ class Pair:
 
     @property
     def rows(self) -> frozenset[bytes]:
-        """Digests of all rows in it."""
+        """Digests of all rows of the pair."""
         return self.trained | set(self.outsiders.digests)
 
     @property
     def models(self) -> tuple[tuple[Model, frozenset[bytes]], ...]:
-        """Both models, with digests of the rows that each is known to be trained on."""
+        """Both models, each with digests of the rows it is known to be trained on."""
         return (self.before, self.trained), (self.after, self.trained - set(self.unlearned.digests))
 
     @cached_property
     def candidates(self) -> Sample:
-        """Unlearned rows, then outsiders."""
+        """The unlearned rows, followed by the outsiders."""
         first, second = self.unlearned, self.outsiders
         both = {name: np.concatenate([first.columns[name], second.columns[name]]) for name in first.columns}
         inputs = both if isinstance(first.inputs, Mapping) else both[""]
@@ -138,5 +138,5 @@ class Pair:
 
     @cached_property
     def truth(self) -> Array:
-        """Which candidates were unlearned."""
+        """A mask of the candidates that were unlearned."""
         return np.arange(len(self.unlearned) + len(self.outsiders)) < len(self.unlearned)

@@ -1,7 +1,7 @@
 """The ROC curve of scores, and the area under it, with ties counted half.
 
 Intervals are DeLong's (DeLong, DeLong and Clarke-Pearson, Biometrics 1988), at 95 %. They cover the draw of rows, not
-the luck of training: another seed of the same training is another model.
+the randomness of training: another seed gives another model.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from scipy.stats import rankdata
 from splitwiper.wire.columns import Array
 
 Z = 1.959963984540054
-"""Standard errors to either side of 95 % of a normal distribution."""
+"""Standard errors on either side that cover 95 % of a normal distribution."""
 
 
 def placements(hits: Array, alarms: Array) -> tuple[Array, Array]:
-    """DeLong's structural components: per unlearned row the share of outsiders below it, per outsider that above.
+    """Return DeLong's components: per unlearned row the share of outsiders below it, per outsider the share above it.
 
     Ties count half. The mean of either is the area under the ROC curve.
     """
     ranks = rankdata(np.concatenate([hits, alarms]))
+    # a rank among all, minus the rank among one's own kind, counts the rows of the other kind below
     below = (ranks[: len(hits)] - rankdata(hits)) / len(alarms)
     above = 1 - (ranks[len(hits) :] - rankdata(alarms)) / len(hits)
     return below, above
 
 
 def auc(hits: Array, alarms: Array) -> float:
-    """Area under the ROC curve: the chance that an unlearned row scores above an outsider, ties counted half.
+    """Return the area under the ROC curve: the chance that an unlearned row outscores an outsider, ties counted half.
 
     >>> auc(np.array([3.0, 2.0]), np.array([2.0, 1.0]))
     0.875
@@ -36,10 +37,10 @@ def auc(hits: Array, alarms: Array) -> float:
 
 
 def auc_interval(hits: Array, alarms: Array) -> tuple[float, float]:
-    """The 95 % confidence interval of the area under the ROC curve.
+    """Return the 95 % confidence interval of the area under the ROC curve.
 
-    Where scores separate all rows, DeLong's has no width, however few rows there are. Then the interval ends where
-    so many independent pairs of rows would all be in order with a chance of 2.5 %.
+    Where scores separate all rows, DeLong's interval has zero width, however few rows there are. Then the interval ends
+    where that many independent pairs of rows would all be in order with a chance of 2.5 %.
     """
     area, error = auc(hits, alarms), standard_error(*placements(hits, alarms))
     if area in (0.0, 1.0):
@@ -49,14 +50,14 @@ def auc_interval(hits: Array, alarms: Array) -> tuple[float, float]:
 
 
 def standard_error(below: Array, above: Array) -> float:
-    """DeLong's standard error from components; infinite where a single row is all there is of a kind."""
+    """Return DeLong's standard error from components; infinite if either kind has fewer than two rows."""
     if min(len(below), len(above)) < 2:
         return float("inf")
     return float(np.sqrt(below.var(ddof=1) / len(below) + above.var(ddof=1) / len(above)))
 
 
 def tpr_at(hits: Array, alarms: Array, rate: float) -> float:
-    """The share of unlearned rows found while no more than that share of outsiders is called unlearned.
+    """Return the share of unlearned rows found while at most the share ``rate`` of outsiders is called unlearned.
 
     >>> tpr_at(np.array([4.0, 3.0, 1.0]), np.array([3.0, 2.0, 1.0, 0.0]), 0.25)
     0.6666666666666666
@@ -64,5 +65,5 @@ def tpr_at(hits: Array, alarms: Array, rate: float) -> float:
     allowed = int(np.floor(rate * len(alarms) + 1e-9))
     if allowed >= len(alarms):
         return 1.0
-    first_refused = np.sort(alarms)[::-1][allowed]  # a threshold must lie above this one, and all that tie with it
+    first_refused = np.sort(alarms)[::-1][allowed]  # the threshold must be above this score and all its ties
     return float((hits > first_refused).mean())

@@ -1,4 +1,4 @@
-"""Rows of the attacker or of the target: inputs, labels, and digests to tell them by."""
+"""Rows of the attacker or of the target: inputs, labels, and digests that identify them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 
 Inputs = Array | Mapping[str, Array]
-"""What a model takes: an array with rows in dimension 0, or several of them by name."""
+"""A model's inputs: one array with rows in dimension 0, or several such arrays by name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows: inputs, and the label that each is said to have.
+    """Rows: inputs, and a claimed label for each.
 
     Raises:
-        DataError: there are no inputs, lengths differ, or a label is none.
+        DataError: there are no inputs, lengths differ, or a label is not a `Label`.
     """
 
     inputs: Inputs
@@ -45,14 +45,14 @@ class Sample:
 
     @cached_property
     def columns(self) -> dict[str, Array]:
-        """The inputs by name; a single array has the empty one."""
+        """The inputs by name; a single array gets the empty name."""
         if isinstance(self.inputs, Mapping):
             return {name: np.asarray(self.inputs[name]) for name in sorted(self.inputs)}
         return {"": np.asarray(self.inputs)}
 
     @cached_property
     def digests(self) -> tuple[bytes, ...]:
-        """A digest of each row's inputs. A label is left out of it: a row that is labelled anew is the same row."""
+        """A digest of each row's inputs. The label is left out: a row with a new label is the same row."""
         arrays = [_plain(array) for array in self.columns.values()]
         head = b"".join(encode([n, a.dtype.str, *a.shape[1:]]) for n, a in zip(self.columns, arrays, strict=True))
         return tuple(
@@ -60,19 +60,19 @@ class Sample:
         )
 
     def with_columns(self, columns: Mapping[str, Array]) -> Sample:
-        """The same rows with other inputs."""
+        """Return the same rows with other inputs."""
         return Sample(dict(columns) if isinstance(self.inputs, Mapping) else columns[""], self.labels)
 
     def take(self, rows: Array) -> Sample:
-        """Some of the rows, by place."""
+        """Return some of the rows, by index."""
         inputs = {name: array[rows] for name, array in self.columns.items()}
         labels = tuple(self.labels[row] for row in rows)
         return Sample(inputs if isinstance(self.inputs, Mapping) else inputs[""], labels)
 
 
 def _plain(array: Array) -> Array:
-    """One dtype for all floats and one for all integers: how a row is stored does not make it another."""
+    """Convert all floats to one dtype and all integers to another: how a row is stored must not change its digest."""
     if array.dtype.kind != "f":
         return np.ascontiguousarray(array, np.int64)
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, np.float32) + np.float32(0)  # minus zero is zero
+        return np.ascontiguousarray(array, np.float32) + np.float32(0)  # turns -0.0 into 0.0

@@ -1,9 +1,9 @@
-"""Shadows: pairs of models that the attacker trains on rows of its own, to see what an unlearning looks like.
+"""Shadows: pairs of models that the attacker trains on its own rows, to learn what an unlearning looks like.
 
-Half of the attacker's rows train a shadow, the other half stay outside. Of the first half some are unlearned, by
-training again without them, whatever the target does: an attacker who knows that the target unlearns otherwise would
-mimic that, with pairs of its own making. Every second shadow swaps the halves, so that for each row there is a model
-that never saw it.
+Half of the attacker's rows train a shadow; the other half stay outside. Some of the first half are unlearned by
+retraining without them, whatever method the target uses: an attacker who knows that the target uses another method
+would imitate it, with pairs of its own. Every second shadow swaps the halves, so that each row has a model that never
+saw it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from splitwiper.seeding import Stream
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 from splitwiper.wire.labels import in_order
-from splitwiper_lab.attacks.membership.pairs import Answers, Model, Pair
+from splitwiper_lab.attacks.membership.pairs import Answers, Model, ModelPair
 from splitwiper_lab.attacks.membership.sample import Inputs, Sample
 
 Trainer = Callable[[Inputs, Sequence[Label], int], tuple[Answers, Sequence[Label]]]
-"""Trains a model on (inputs, labels, seed), and returns it with what its outputs stand for."""
+"""Trains a model on (inputs, labels, seed), and returns it with the labels of its outputs."""
 Forget = Literal["rows", "part", "class"]
-"""What a shadow unlearns: some of all rows, some of one label's rows, or all rows of one label."""
+"""What a shadow unlearns: some of all rows, some rows of one label, or all rows of one label."""
 
 
-def check_shadows(shadows: Sequence[Pair]) -> None:
+def check_shadows(shadows: Sequence[ModelPair]) -> None:
     """Refuse shadows that nothing can be learned from.
 
     Raises:
-        DataError: there are none, one has fewer than two rows of either kind, or does not tell what it retained.
+        DataError: there are no shadows, or one has fewer than two rows of either kind or lacks its retained rows.
     """
     if not shadows:
         raise DataError("there are no shadows: the attacker learns from them; make some with shadow_pairs.")
@@ -58,23 +58,23 @@ def shadow_pairs(
     share: float = 0.2,
     labels: Sequence[Label] | None = None,
     seed: int = 0,
-) -> list[Pair]:
-    """Train shadows, each twice: with and without the rows that it unlearns, from one seed.
+) -> list[ModelPair]:
+    """Train shadows, each twice from one seed: with and without the rows that it unlearns.
 
-    Candidates of a shadow have like labels: where one label's rows are unlearned, outsiders have it too.
+    The candidates of a shadow have the same labels: if rows of one label are unlearned, the outsiders have that label.
 
     Args:
-        rows: the attacker's own, none of them the target's (`refuse_overlap` tells before anything is trained). Rows
-            with the same inputs count once. They need hold neither all labels of the target nor its task.
-        train: makes a model.
-        count: how many shadows; four or more make every attack better.
+        rows: the attacker's own rows, none of them the target's (check with `refuse_overlap` before training). Rows
+            with the same inputs count once. They need not include all of the target's labels, nor its task.
+        train: trains a model.
+        count: the number of shadows; four or more improve every attack.
         forget: what to unlearn.
-        share: how much of it; whole classes have no share.
-        labels: the labels that shadows unlearn, in turn; None for all that the rows hold.
-        seed: of everything random.
+        share: the share of those rows to unlearn; ignored for whole classes.
+        labels: the labels that shadows unlearn, in turn; None for every label among the rows.
+        seed: the seed of all randomness.
 
     Raises:
-        DataError: there is too little to train on, or to tell apart.
+        DataError: there are too few rows to train on, or to distinguish.
     """
     if forget not in get_args(Forget) or count < 1 or not 0 < share <= 1:
         raise DataError(
@@ -95,8 +95,10 @@ def shadow_pairs(
     return [_shadow(rows, train, known[n % len(known)], n, forget, share, seed) for n in range(count)]
 
 
-def _shadow(rows: Sample, train: Trainer, label: Label | None, n: int, forget: Forget, share: float, seed: int) -> Pair:
-    """The ``n``-th shadow."""
+def _shadow(
+    rows: Sample, train: Trainer, label: Label | None, n: int, forget: Forget, share: float, seed: int
+) -> ModelPair:
+    """Train the ``n``-th shadow."""
     inside = _half(rows, Stream(seed, "membership/halves", n // 2)) ^ bool(n % 2)
     chosen = np.array([label in (None, x) for x in rows.labels])
     order = Stream(seed, "membership/unlearned", n).permutation(len(rows))
@@ -113,11 +115,11 @@ def _shadow(rows: Sample, train: Trainer, label: Label | None, n: int, forget: F
     before = Model(*train(members.inputs, members.labels, number))
     left = rows.take(np.flatnonzero(stays))
     after = Model(*train(left.inputs, left.labels, number))
-    return Pair(before, after, unlearned, outsiders, left)
+    return ModelPair(before, after, unlearned, outsiders, left)
 
 
 def _half(rows: Sample, stream: Stream) -> Array:
-    """Half of each label's rows, at random."""
+    """Mark half of each label's rows, at random."""
     order = stream.permutation(len(rows))
     names = np.array([label.text for label in rows.labels])
     order = order[np.argsort(names[order], kind="stable")]

@@ -9,45 +9,45 @@ from splitwiper_lab.attacks.membership.comparing import against
 from splitwiper_lab.attacks.membership.knowledge import Knowledge, refuse_overlap
 from splitwiper_lab.attacks.membership.label_only import label_only
 from splitwiper_lab.attacks.membership.loss import BEFORE, loss
-from splitwiper_lab.attacks.membership.measuring import Claim, Outcome, measure
-from splitwiper_lab.attacks.membership.pairs import Model, Pair
+from splitwiper_lab.attacks.membership.measuring import MembershipClaim, Outcome, measure
+from splitwiper_lab.attacks.membership.pairs import Model, ModelPair
 from splitwiper_lab.attacks.membership.shadows import check_shadows
 from splitwiper_lab.attacks.membership.two_model import two_model
 
 
 class Judges:
-    """Every attack, having learned from shadows: two models, labels only, loss before, loss after.
+    """All attacks, trained on shadows: two models, labels only, loss before, loss after.
 
-    They look at one unlearning after another; which candidates were unlearned only scores them.
+    They can judge one unlearning after another; which candidates were unlearned is used only for scoring.
 
     Args:
-        shadows: what the attacker trained, by `shadow_pairs`.
-        seed: of everything random.
+        shadows: the attacker's shadows, from `shadow_pairs`.
+        seed: the seed of all randomness.
 
     Raises:
-        DataError: shadows do not do (see `check_shadows`).
+        DataError: the shadows are unusable (see `check_shadows`).
     """
 
-    def __init__(self, shadows: Sequence[Pair], *, seed: int = 0) -> None:
+    def __init__(self, shadows: Sequence[ModelPair], *, seed: int = 0) -> None:
         check_shadows(shadows)
         self._shadows = shadows
-        self._judges: list[Callable[[Pair], Claim]] = [
+        self._judges: list[Callable[[ModelPair], MembershipClaim]] = [
             two_model(shadows, seed=seed),
             label_only(shadows, seed=seed),
             loss(shadows, when="before"),
             loss(shadows, when="after"),
         ]
 
-    def __call__(self, target: Pair, *, reference: Model | None = None) -> list[Outcome]:
+    def __call__(self, target: ModelPair, *, reference: Model | None = None) -> list[Outcome]:
         """Attack one unlearning.
 
         Args:
             target: the pair under attack.
-            reference: a model trained without the unlearned rows. Every attack that looks at the model after is run
-                on it too, in place of the target's, and its outcome compared.
+            reference: a model trained without the unlearned rows. Every attack that queries the model after also runs
+                with it in place of the target's, and the outcomes are compared.
 
         Raises:
-            DataError: shadows' rows are also the target's.
+            DataError: some of the shadows' rows are also the target's.
         """
         refuse_overlap(target, self._shadows)
         knowledge = Knowledge.of(target, self._shadows)
@@ -56,7 +56,7 @@ class Judges:
         for judge in self._judges:
             claim = judge(target)
             outcome = measure(claim, target, knowledge)
-            if never is not None and outcome.attack != BEFORE:  # which says nothing of the model after
+            if never is not None and outcome.attack != BEFORE:  # that one ignores the model after
                 beside = claim if reference is target.after else judge(never)
                 outcome = replace(outcome, comparison=against(outcome, measure(beside, never, knowledge)))
             outcomes.append(outcome)
@@ -64,7 +64,7 @@ class Judges:
 
 
 def membership(
-    target: Pair, shadows: Sequence[Pair], *, reference: Model | None = None, seed: int = 0
+    target: ModelPair, shadows: Sequence[ModelPair], *, reference: Model | None = None, seed: int = 0
 ) -> list[Outcome]:
-    """Learn from shadows, and attack one unlearning: see `Judges`."""
+    """Learn from shadows and attack one unlearning: see `Judges`."""
     return Judges(shadows, seed=seed)(target, reference=reference)

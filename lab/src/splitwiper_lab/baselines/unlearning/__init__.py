@@ -1,4 +1,4 @@
-"""How split learning forgets without isolation (Section 2.2): one file per way, named after it."""
+"""Unlearning methods for split learning without isolation (Section 2.2), one per file, named after it."""
 
 from splitwiper_lab.baselines.unlearning.distillation import Distillation
 from splitwiper_lab.baselines.unlearning.fine_tuning import FineTuning
@@ -10,7 +10,7 @@ from splitwiper_lab.baselines.unlearning.retraining import Retraining
 METHODS: dict[str, type[Method]] = {
     kind.name: kind for kind in (Retraining, FineTuning, GradientAscent, Distillation, IncompetentTeacher)
 }
-"""Ways to unlearn by name."""
+"""Unlearning methods by name."""
 
 __all__ = [
     "METHODS",

@@ -1,6 +1,6 @@
 """Distillation with a preserver and a destroyer (Section 2.2): L = α L_u + (1 − α) L_r.
 
-On rows that stay the student is to answer as the trained network did; on rows to be forgotten as one that learned
+On rows that stay, the student should answer as the trained network did; on rows to forget, as a network that learned
 nothing.
 """
 
@@ -37,7 +37,7 @@ class Distillation(Teaching):
         bounded(self, "alpha", 0, high=1)
 
     def objective(self, chosen: Mapping[str, Portion]) -> Objective:
-        """Follow one teacher on some rows, the other on all others."""
+        """Return the objective: follow the destroyer on rows to forget and the preserver on all others."""
         stay, go = balanced(chosen, kept=1 - self.alpha, gone=self.alpha)
 
         def loss(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Fine-tuning on the rows that stay, in the hope that the others fade (Section 2.2)."""
+"""Fine-tuning on the rows that stay, so that the model may forget the others over time (Section 2.2)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class FineTuning(Adjusting):
     name: ClassVar[str] = "fine-tuning"
 
     def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
-        """The rows that stay."""
+        """Return the rows that stay."""
         every = everything(trained, forgetting).items()
         return {name: Portion(portion.kept, portion.gone[:0]) for name, portion in every if len(portion.kept)}

@@ -1,8 +1,8 @@
-"""Gradient ascent away from the rows to be forgotten (Section 2.2).
+"""Gradient ascent on the loss of rows to forget (Section 2.2).
 
-The paper moves along ∇L − ∇L_r, L over all rows and L_r over those that stay. With n_u of n rows to be forgotten that
-is (n_u / n) (∇L_u − ∇L_r): the loss of those rows goes up and that of all others down. So every client takes part. With
-``retain = 0`` only the first term is left, the requester suffices, and nobody looks after the others' accuracy.
+The paper moves along ∇L − ∇L_r, L over all rows and L_r over those that stay. With n_u of n rows to forget that is
+(n_u / n) (∇L_u − ∇L_r): the loss of those rows increases and that of all others decreases. So every client takes part.
+With ``retain = 0`` only the first term is left, the requester suffices, and nothing protects the others' accuracy.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class GradientAscent(Adjusting):
         retain: the weight of rows that stay; 0 leaves them alone.
 
     Notes:
-        The loss of a row to be forgotten counts up to ln(2 Q): there its label is half as likely as by chance, and
-        ascending further would only destroy weights. The server is told which rows are to be forgotten.
+        The loss of a row to forget is capped at ln(2 Q): there its label is half as likely as by chance, and ascending
+        further would only destroy weights. The server learns which rows are to be forgotten.
     """
 
     retain: float = 1.0
@@ -45,7 +45,7 @@ class GradientAscent(Adjusting):
         bounded(self, "retain", 0)
 
     def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
-        """All rows; where nothing is retained, those to be forgotten alone."""
+        """Return all rows, or only the rows to forget if ``retain`` is 0."""
         every = everything(trained, forgetting)
         if self.retain:
             return every
@@ -53,7 +53,7 @@ class GradientAscent(Adjusting):
         return {forgetting.client: Portion(mine.kept[:0], mine.gone)}
 
     def objective(self, chosen: Mapping[str, Portion]) -> Objective:
-        """Up on some rows, down on all others."""
+        """Return the objective: ascend on rows to forget, descend on all others."""
         stay, go = balanced(chosen, kept=self.retain, gone=-1.0)
 
         def loss(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:

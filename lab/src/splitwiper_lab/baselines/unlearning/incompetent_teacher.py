@@ -1,7 +1,7 @@
 """Bad teaching (Chundawat et al. 2023): an incompetent teacher for the rows to be forgotten.
 
 The student follows probabilities, at a temperature, of the trained network on a part of the rows that stay, and of a
-network that learned nothing on those to be forgotten. Both kinds lie in one batch and count alike.
+network that learned nothing on rows to forget. Both kinds share a batch and have equal weight.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class IncompetentTeacher(Teaching):
         bounded(self, "temperature", 0, strict=True)
 
     def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
-        """A part of the rows that stay, and all that go."""
+        """Return a part of the rows that stay, and all rows to forget."""
         found = {}
         for name, portion in everything(trained, forgetting).items():
             order = Stream(trained.problem.config.seed, "incompetent-teacher", name).permutation(len(portion.kept))
@@ -51,7 +51,7 @@ class IncompetentTeacher(Teaching):
         return {name: portion for name, portion in found.items() if len(portion)}
 
     def objective(self, chosen: Mapping[str, Portion]) -> Objective:
-        """Follow whoever teaches the row."""
+        """Return the objective: follow the teacher of each row."""
 
         def loss(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
             ours = functional.log_softmax(logits / self.temperature, dim=1)

@@ -1,4 +1,4 @@
-"""What ways to unlearn in split learning have in common: settings, who must take part, and what is left."""
+"""What unlearning methods for split learning share: settings, required clients, and the remaining network."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from splitwiper_lab.baselines.training import Work
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """A way to unlearn that does not isolate clients from each other."""
+    """An unlearning method that does not isolate clients from each other."""
 
     name: ClassVar[str]
     exact: ClassVar[bool] = False
 
     @property
     def told(self) -> str:
-        """Its name, with settings that are not its own: two of a kind can be told apart."""
+        """The method's name and its non-default settings, to distinguish two methods of a kind."""
         given = [
             f"{f.name} {getattr(self, f.name):g}"
             for f in dataclasses.fields(self)
@@ -53,14 +53,14 @@ class Method(ABC):
 
         Args:
             trained: the network; it is not changed.
-            forgetting: which rows of which client.
-            present: the clients that can be reached; all unless given.
-            on_epoch: told of progress.
-            tap: sees every message.
+            forgetting: the client and the rows to forget.
+            present: the clients that can be reached; by default all.
+            on_epoch: called after each epoch.
+            tap: receives every message.
 
         Raises:
             RequestError: the request is not about these rows, or nothing would be left.
-            AbsentClientError: a client that must take part is not there. Nothing was done.
+            AbsentClientError: a client that must take part cannot be reached. Nothing was changed.
         """
         trained.problem.without(forgetting)
         needed = self.needs(trained, forgetting)
@@ -76,7 +76,7 @@ class Method(ABC):
 
     @abstractmethod
     def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
-        """The clients that must take part."""
+        """Return the clients that must take part."""
 
     @abstractmethod
     def _unlearned(
@@ -86,7 +86,7 @@ class Method(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Adjusting(Method):
-    """A way that goes on from the trained weights. The output of a label that nobody holds any more stays.
+    """A method that starts from the trained weights. It keeps the output of a label that no client holds any more.
 
     Attributes:
         epochs: over the rows it looks at.
@@ -103,19 +103,19 @@ class Adjusting(Method):
         bounded(self, "lr", 0, high=1e38)
 
     def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
-        """The rows it looks at: all of all clients, those to be forgotten apart."""
+        """Return the rows to train on, by default all rows of all clients, with rows to forget listed separately."""
         return everything(trained, forgetting)
 
     def objective(self, chosen: Mapping[str, Portion]) -> Objective:
-        """What it does to them."""
+        """Return the training objective for these rows."""
         return LEARN
 
     def teachers(self, trained: Trained, student: Network) -> Teachers | None:
-        """Networks whose answers the objective looks at."""
+        """Return the networks whose outputs the objective uses."""
         return None
 
     def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
-        """Whose rows it looks at."""
+        """Return the clients whose rows the method trains on."""
         return tuple(self.portions(trained, forgetting))
 
     def _unlearned(
@@ -151,7 +151,7 @@ class Adjusting(Method):
 
 
 def everything(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
-    """All rows of all clients, those to be forgotten apart."""
+    """Return all rows of all clients, with rows to forget listed separately."""
     found = {}
     for name, held in trained.problem.clients.items():
         gone = forgetting.gone if name == forgetting.client else np.zeros(len(held), bool)
@@ -160,7 +160,7 @@ def everything(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
 
 
 def balanced(chosen: Mapping[str, Portion], *, kept: float, gone: float) -> tuple[float, float]:
-    """Weights of a row that stays and of one that goes, so that the mean over all rows is kept · L_r + gone · L_u.
+    """Return the weights of a row that stays and of one to forget, so that the mean is kept · L_r + gone · L_u.
 
     They are the same in every batch and at every client, so the objective does not depend on how rows are divided.
     """

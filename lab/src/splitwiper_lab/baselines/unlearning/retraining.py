@@ -1,4 +1,4 @@
-"""Retraining from the start with every client that is left (Section 2.2): exact, and as dear as learning."""
+"""Retraining from the start with every remaining client (Section 2.2): exact, and as expensive as learning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Retraining(Method):
     exact: ClassVar[bool] = True
 
     def needs(self, trained: Trained, forgetting: Forgetting) -> tuple[str, ...]:
-        """Everybody who has rows left."""
+        """Return all clients that still have rows."""
         return tuple(trained.problem.without(forgetting).clients)
 
     def _unlearned(

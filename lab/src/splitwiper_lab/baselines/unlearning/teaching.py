@@ -1,8 +1,8 @@
-"""Two teachers, one for rows that stay and one for rows that go: what distillation and bad teaching have in common.
+"""Teachers, one for rows that stay and one for rows to forget: what distillation and bad teaching share.
 
-Both teachers are split like the student: besides what its own half computes a client sends what the right teacher's
-does, so a batch takes twice the activations up, and where clients hold the head twice the features down. No label is
-needed, but the server is told which rows are to be forgotten.
+Both teachers are split like the student: a client sends the right teacher's activations as well as its own half's, so
+a batch sends twice the activations up and, where clients hold the head, twice the features down. No label is needed,
+but the server learns which rows are to be forgotten.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from splitwiper_lab.baselines.unlearning.method import Adjusting
 
 @dataclass(frozen=True, kw_only=True)
 class Teaching(Adjusting):
-    """A way that follows teachers.
+    """An unlearning method that follows teachers.
 
     Attributes:
-        preserver: whom to follow on rows that stay; the trained network unless given.
-        destroyer: whom to follow on the others; the network with its first weights unless given.
+        preserver: the teacher of rows that stay; by default the trained network.
+        destroyer: the teacher of rows to forget; by default the network with its first weights.
     """
 
     preserver: Network | None = None
     destroyer: Network | None = None
 
     def teachers(self, trained: Trained, student: Network) -> Teachers:
-        """Both, checked and frozen."""
+        """Return both teachers, checked and frozen."""
         return Teachers(
             _frozen(self.preserver or trained.network, student),
             _frozen(self.destroyer or untrained(trained), student),
@@ -42,7 +42,7 @@ class Teaching(Adjusting):
 
 
 def untrained(trained: Trained) -> Network:
-    """The network as it was before anybody trained a part of it, with an output layer of its own draw."""
+    """Return the network before any training, with its own draw of the output layer."""
     framework, problem = trained.framework, trained.problem
     return build(
         problem,
@@ -55,7 +55,7 @@ def untrained(trained: Trained) -> Network:
 
 
 def _frozen(teacher: Network, student: Network) -> Network:
-    """A copy that does not learn.
+    """Return a copy of the teacher that does not learn.
 
     Raises:
         InputError: its outputs are not the student's.

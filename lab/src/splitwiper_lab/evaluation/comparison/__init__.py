@@ -1,18 +1,18 @@
-"""Systems side by side on the same data, network and meters: what each learns, what forgetting costs, and whom."""
+"""Compare systems on the same data, network and meters: what each learns, and what forgetting costs each party."""
 
 from splitwiper_lab.evaluation.comparison.membership import Exposure, exposures
 from splitwiper_lab.evaluation.comparison.record import Phase, Record
 from splitwiper_lab.evaluation.comparison.running import compared, stage
 from splitwiper_lab.evaluation.comparison.settings import Comparison, System, read_comparison
-from splitwiper_lab.evaluation.comparison.summary import Line, Spread, in_order, summary
+from splitwiper_lab.evaluation.comparison.summary import SeedSpread, SummaryRow, in_order, summary
 
 __all__ = [
     "Comparison",
     "Exposure",
-    "Line",
     "Phase",
     "Record",
-    "Spread",
+    "SeedSpread",
+    "SummaryRow",
     "System",
     "compared",
     "exposures",

@@ -1,4 +1,4 @@
-"""Membership inference against the systems of a comparison: same rows, same shadows, a retrained model beside each."""
+"""Membership inference on the systems of a comparison: same rows and shadows, each compared with a retrained model."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from splitwiper.seeding import Stream
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 from splitwiper.wire.labels import in_order
-from splitwiper_lab.attacks.membership import Answers, Inputs, Judges, Model, Pair, Sample, judged, shadow_pairs
+from splitwiper_lab.attacks.membership import Answers, Inputs, Judges, Model, ModelPair, Sample, judged, shadow_pairs
 from splitwiper_lab.baselines import Forgetting, Problem
 from splitwiper_lab.baselines.problem import Holding, holding
 from splitwiper_lab.baselines.whole import answering, train_whole
 from splitwiper_lab.datasets.published import Part
 from splitwiper_lab.evaluation.comparison.record import Record
 from splitwiper_lab.evaluation.comparison.settings import Comparison
-from splitwiper_lab.evaluation.comparison.summary import Spread
+from splitwiper_lab.evaluation.comparison.summary import SeedSpread
 from splitwiper_lab.workloads import Workload
 
 _MOST = 1000
-"""Rows of either kind that attacks look at."""
+"""The most rows of either kind that attacks use."""
 
 
 def check_attackable(work: Workload, comparison: Comparison) -> None:
-    """Refuse what membership inference cannot be tried on, before anything is trained.
+    """Refuse a comparison that membership inference cannot be run on, before anything is trained.
 
     Raises:
         ConfigError: the client leaves, or has no test rows of the label.
@@ -48,7 +48,7 @@ def check_attackable(work: Workload, comparison: Comparison) -> None:
 
 
 def withheld(work: Workload, share: float) -> tuple[Workload, dict[str, Part]]:
-    """A workload without a share of every client's training rows, and those rows: the attacker's own."""
+    """Split off a share of every client's training rows for the attacker; return the rest, and those rows."""
     kept, taken = {}, {}
     for name, data in work.train.items():
         rows = as_rows(data, task="")
@@ -73,14 +73,14 @@ def _taken(inputs: Any, labels: Any, rows: Array) -> Part:
 
 
 class Attacker:
-    """Shadows on rows of its own, and the candidates it is asked about.
+    """An attacker with shadows trained on its own rows, and the candidates it judges.
 
     Args:
-        work: what the systems learn from.
-        problem: the same, in canonical order.
-        forgetting: what they forget.
+        work: the data that the systems learn from.
+        problem: the same data, in canonical order.
+        forgetting: the rows that the systems forget.
         own: the attacker's rows, by client.
-        comparison: how much it knows.
+        comparison: the comparison, which says how much the attacker knows.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class Attacker:
         self._judges = Judges(shadows, seed=self._seed)
 
     def attack(self, before: Model, after: Model, retrained: Model) -> list[dict[str, Any]]:
-        """Run every attack on one system, and on the same with a retrained model in place of what forgot."""
-        pair = Pair(before, after, self._unlearned, self._outsiders, self._retained)
+        """Run every attack on one system, and again with a retrained model in place of the one that forgot."""
+        pair = ModelPair(before, after, self._unlearned, self._outsiders, self._retained)
         return [outcome.to_dict() for outcome in self._judges(pair, reference=retrained)]
 
 
@@ -130,7 +130,7 @@ def _first(rows: Sample, most: int) -> Sample:
 
 
 def _own_rows(own: Mapping[str, Part], work: Workload, comparison: Comparison) -> Sample:
-    """The attacker's rows; where it knows some labels only, those."""
+    """Return the attacker's rows; if it knows only some labels, those of these labels."""
     parts = [as_rows(own[name], task=work.tasks.get(name, "")) for name in sorted(own)]
     labels = [label for part in parts for label in part.labels]
     columns = {k: np.concatenate([part.inputs[k] for part in parts]) for k in parts[0].inputs}
@@ -142,7 +142,7 @@ def _own_rows(own: Mapping[str, Part], work: Workload, comparison: Comparison) -
 
 
 def _trainer(problem: Problem, like: Holding) -> Callable[[Inputs, Sequence[Label], int], tuple[Answers, Any]]:
-    """Trains the unsplit network, as its architecture and recipe are known to everybody."""
+    """Return a function that trains the unsplit network; its architecture and recipe are public."""
 
     def train(inputs: Inputs, labels: Sequence[Label], seed: int) -> tuple[Answers, tuple[Label, ...]]:
         named = dict(inputs) if isinstance(inputs, Mapping) else {like.names[0]: inputs}
@@ -170,18 +170,18 @@ class Exposure:
     unlearning: str
     attack: str
     knows: str
-    hit_rate: Spread
-    false_positive_rate: Spread
-    auc: Spread
+    hit_rate: SeedSpread
+    false_positive_rate: SeedSpread
+    auc: SeedSpread
     interval: tuple[float, float]
-    """The mean of both ends."""
-    difference: Spread | None
-    """From the same attack on a retrained model."""
+    """The 95 % interval of the area: the means of its lower and upper ends over seeds."""
+    difference: SeedSpread | None
+    """The difference from the same attack on a retrained model."""
     verdict: str
 
 
 def exposures(records: Sequence[Record]) -> list[Exposure]:
-    """Results of all attacks, in the order of systems."""
+    """Return the results of all attacks, in the order of systems."""
     groups: dict[tuple[str, str, str, str], list[Mapping[str, Any]]] = {}
     for record in records:
         for found in record.membership:
@@ -192,17 +192,17 @@ def exposures(records: Sequence[Record]) -> list[Exposure]:
 
 def _exposure(system: str, unlearning: str, attack: str, knows: str, found: Sequence[Mapping[str, Any]]) -> Exposure:
     beside = [one["comparison"] for one in found if one["comparison"] is not None]
-    verdicts: list[str] = [judged(*one["interval"]) for one in beside]  # by today's rule, whenever it was measured
+    verdicts: list[str] = [judged(*one["interval"]) for one in beside]  # by the present rule, whenever it was measured
     told = [word if len(verdicts) == 1 else f"{word} {verdicts.count(word)}×" for word in dict.fromkeys(verdicts)]
     return Exposure(
         system,
         unlearning,
         attack,
         knows,
-        Spread.of(one["hit_rate"] for one in found),
-        Spread.of(one["false_positive_rate"] for one in found),
-        Spread.of(one["auc"] for one in found),
+        SeedSpread.of(one["hit_rate"] for one in found),
+        SeedSpread.of(one["false_positive_rate"] for one in found),
+        SeedSpread.of(one["auc"] for one in found),
         (float(np.mean([one["interval"][0] for one in found])), float(np.mean([one["interval"][1] for one in found]))),
-        Spread.of(one["difference"] for one in beside) if beside else None,
+        SeedSpread.of(one["difference"] for one in beside) if beside else None,
         ", ".join(told) or "not compared",
     )

@@ -1,4 +1,4 @@
-"""What one system did with one seed: a line of the results."""
+"""The result of one system with one seed: a line of the results."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from splitwiper_lab.baselines import Cost
 
 @dataclass(frozen=True)
 class Phase:
-    """Learning, or forgetting.
+    """The outcome of learning or of forgetting.
 
     Attributes:
-        retained: accuracy on all labels but the one to forget, each client on its own test rows; None where no such
-            rows are left.
-        forgotten: accuracy on that label; None where no client is left that has such test rows.
-        spent: by client, without pre-training.
-        preparing: by client, pre-training: all N epochs of it.
-        server: what the server spent; in a central system, all of it.
-        took_part: clients that had to work.
+        retained: accuracy on all labels except the one to forget, each client on its own test rows; None if there are
+            no such rows.
+        forgotten: accuracy on the label to forget; None if no remaining client has test rows of it.
+        spent: costs by client, without pre-training.
+        preparing: costs of pre-training by client, for all N epochs.
+        server: the server's costs; in a central system, all costs.
+        took_part: clients that had to compute.
     """
 
     retained: float | None
@@ -32,7 +32,7 @@ class Phase:
     took_part: tuple[str, ...]
 
     def cost(self, clients: Sequence[str], *, epochs: float) -> Cost:
-        """What some clients spent together, with so much of their pre-training (1 is all of it)."""
+        """Return the total cost of some clients, with the share ``epochs`` of their pre-training (1 is all)."""
         total = sum((self.spent.get(name, Cost()) for name in clients), Cost())
         for name in clients:
             prepared = self.preparing.get(name, Cost())
@@ -41,7 +41,7 @@ class Phase:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Phase:
-        """A phase from plain values."""
+        """Create a phase from plain values."""
         return cls(
             values["retained"],
             values["forgotten"],
@@ -54,20 +54,20 @@ class Phase:
 
 @dataclass(frozen=True)
 class Record:
-    """One system, one way to forget, one seed.
+    """The result of one system, one unlearning method and one seed.
 
     Attributes:
-        system: its name in the table.
-        kind: what it is.
-        unlearning: how it forgets.
-        seed: of everything.
-        requester: the client that forgets.
+        system: the system's name in the table.
+        kind: the system's kind.
+        unlearning: the name of the unlearning method.
+        seed: the root seed.
+        requester: the client that requests forgetting.
         epochs: M and N.
-        learned: learning.
-        unlearned: forgetting.
-        exact: whether what is left is, bit for bit, what training without the rows gives.
-        proof: how that is known.
-        away: with a client away: whether forgetting goes on, and what is said if not. None where nobody was away.
+        learned: the outcome of learning.
+        unlearned: the outcome of forgetting.
+        exact: whether the result equals training without the rows, bit for bit.
+        proof: why ``exact`` is known.
+        away: with one client away: whether forgetting worked, and the error message if not. None if no client was away.
         membership: results of membership inference.
     """
 
@@ -86,16 +86,16 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What makes it one of its kind."""
+        """The identity of the result: system, unlearning method, seed."""
         return self.system, self.unlearning, self.seed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """A record from `to_dict`'s values; what other versions wrote besides is left out."""
+        """Create a record from the values of `to_dict`; unknown keys of other versions are ignored."""
         known = {f.name: values[f.name] for f in dataclasses.fields(cls)}
         phases = {name: Phase.from_dict(values[name]) for name in ("learned", "unlearned")}
         return cls(**{**known, **phases})

@@ -37,7 +37,7 @@ _AFRESH = "trained on the remaining rows alone"
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """One seed of a comparison: what all systems learn from, and what they forget."""
+    """One seed of a comparison: the data that all systems learn from, and the rows that they forget."""
 
     work: Workload
     problem: Problem
@@ -45,30 +45,30 @@ class Stage:
     left: Problem
     away: str
     starts: Mapping[str, Start]
-    """Client halves before split training, and what they took."""
+    """Client halves before split training, and their costs."""
     restarts: Mapping[str, Start]
-    """The same without the forgotten rows; only the requester's took anything."""
+    """The same without the forgotten rows; only the requester's has a cost."""
     attacker: Attacker | None
     progress: Progress | None
     scratch: Path | None = None
 
     @property
     def epochs(self) -> dict[str, int]:
-        """M and N."""
+        """The paper's M and N."""
         config = self.work.config
         return {"server": config.server.epochs, "client": config.client.epochs}
 
     def scores(self, found: Evaluation) -> tuple[float | None, float | None]:
-        """Accuracy on the labels that stay, and on the one to forget; None where there are no test rows."""
+        """Return the accuracy on the labels that stay, and on the one to forget; None if there are no test rows."""
         kept, gone = apart(found, self.work.forgotten)
         return kept.accuracy if kept.rows else None, gone.accuracy if gone.rows else None
 
     def test(self, problem: Problem) -> dict[str, Any]:
-        """Test rows of clients that are there."""
+        """Return the test rows of the clients in ``problem``."""
         return {name: rows for name, rows in self.work.test.items() if name in problem.clients}
 
     def attacked(self, before: Model, after: Model, retrained: Model | None) -> tuple[dict[str, Any], ...]:
-        """What membership inference finds, if it is tried; the model itself stands for a retrained one if it is one."""
+        """Run membership inference, if enabled; if ``retrained`` is None, ``after`` is itself a retrained model."""
         if self.attacker is None:
             return ()
         if self.progress:
@@ -76,14 +76,14 @@ class Stage:
         return tuple(self.attacker.attack(before, after, retrained or after))
 
     def told(self, what: str) -> OnEpoch | None:
-        """Progress under a name."""
+        """Return a callback that reports progress under a name."""
         if self.progress is None:
             return None
         tell = self.progress
         return lambda epoch, epochs, _loss: tell(what, epoch, epochs)
 
     def record(self, system: System, unlearning: str, learned: Phase, unlearned: Phase, **more: Any) -> Record:
-        """A line of the results."""
+        """Create a line of the results."""
         return Record(
             system.name,
             system.kind,
@@ -100,13 +100,14 @@ class Stage:
 def stage(
     work: Workload, comparison: Comparison, progress: Progress | None = None, *, scratch: Path | None = None
 ) -> Stage:
-    """Prepare one seed: rows, what is to be forgotten, pre-trained halves, and an attacker with rows of its own.
+    """Prepare one seed: rows, the rows to forget, pre-trained halves, and an attacker with its own rows.
 
     Args:
         work: data, network and settings.
-        comparison: what is compared.
-        progress: told of long work.
-        scratch: where SplitWiper's run folder is made and removed again; the system's temporary folder unless given.
+        comparison: the settings of the comparison.
+        progress: called with the progress of long steps.
+        scratch: the folder in which SplitWiper's run folder is created and removed; by default the system's temporary
+            folder.
     """
     away = _away(work, comparison.absent)
     own: dict[str, Part] = {}
@@ -157,15 +158,15 @@ def _away(work: Workload, absent: str) -> str:
 
 
 def compared(at: Stage, comparison: Comparison, *, done: AbstractSet[Key] = frozenset()) -> Iterator[Record]:
-    """Every system of a comparison with one seed, in the order of the table.
+    """Run every system of a comparison with one seed, in the order of the table.
 
     Args:
-        at: the seed's rows.
-        comparison: which systems.
-        done: results that are there already, and are not computed again.
+        at: the prepared seed.
+        comparison: the systems.
+        done: keys of existing results, which are not computed again.
 
     Raises:
-        TrainingError: some system could not be trained; told when all others are through.
+        TrainingError: some system could not be trained; raised after all others are done.
     """
     seed, failed = at.work.config.seed, []
     for system in comparison.systems:
@@ -215,7 +216,7 @@ def _ours(at: Stage, system: System) -> Record:
 
 
 def _kept(at: Stage, first: ours.Ours) -> Model | None:
-    """The requester's model as it is now, for attacks that ask it later: a copy of the run stays behind."""
+    """Return the requester's present model, for attacks that query it later; it uses a copy of the run."""
     if at.attacker is None:
         return None
     path = first.federation.path
@@ -258,7 +259,7 @@ def _split(at: Stage, system: System, methods: Mapping[str, Method]) -> Iterator
 
 
 def _of(at: Stage, trained: Trained) -> Model:
-    """The requester's model, as membership inference asks it."""
+    """Return the requester's model in the form that membership inference queries."""
     network, client = trained.network, at.forgetting.client
     return Model(lambda inputs: network.posteriors(client, inputs), network.labels[client])
 
@@ -266,7 +267,7 @@ def _of(at: Stage, trained: Trained) -> Model:
 def _with_one_away(
     at: Stage, trained: Trained, method: Method, told: OnEpoch | None
 ) -> tuple[Trained, dict[str, Any] | None]:
-    """Forget while a client is away, if that works; else with everybody."""
+    """Forget while a client is away, if the method can; otherwise with all clients."""
     present = [name for name in at.problem.clients if name != at.away]
     try:
         left = method.unlearn(trained, at.forgetting, present=present, on_epoch=told)
@@ -312,6 +313,6 @@ def _central(at: Stage, model: Sisa, spent: Mapping[str, Cost]) -> Phase:
 
 
 def _bytes(problem: Problem, name: str) -> int:
-    """What a client sends to have its rows in one place: the rows themselves."""
+    """Return the bytes that a client sends to pool its rows: the rows themselves, and four bytes for each label."""
     held = problem.clients[name]
     return len(held) * (sum(column.width for column in held.columns) + 4)

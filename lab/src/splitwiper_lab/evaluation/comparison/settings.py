@@ -1,4 +1,4 @@
-"""What is compared: the ``[compare]`` table of a configuration file."""
+"""The settings of a comparison: the ``[compare]`` table of a configuration file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = ("class", "sample", "client")
 OURS, SISA = "splitwiper", "sisa"
 KINDS = (OURS, *FRAMEWORKS, SISA)
 _NETWORKS = ("preserver", "destroyer")
-"""Settings of ways to unlearn that a file cannot hold."""
+"""Settings of unlearning methods that a file cannot hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +50,12 @@ class System:
 
     Attributes:
         kind: one of `KINDS`.
-        name: how it is called in tables.
-        framework: of split learning.
-        methods: how it forgets, where there is a choice.
-        sharding: of SISA.
-        masking: of SplitWiper+.
-        noise: of SplitWiper+.
+        name: the system's name in tables.
+        framework: the split-learning framework, if it is one.
+        methods: unlearning methods, where there is a choice.
+        sharding: settings of SISA.
+        masking: masking of SplitWiper+.
+        noise: noise of SplitWiper+.
     """
 
     kind: str
@@ -68,16 +68,16 @@ class System:
 
     @property
     def ways(self) -> dict[str, str]:
-        """How it forgets, by name, and a digest of all settings behind it. SplitWiper and SISA have a way of their own.
+        """Its unlearning methods by name, with a digest of all settings. SplitWiper and SISA have one of their own.
 
-        Results with other digests are results of something else.
+        A result with another digest belongs to another configuration.
         """
         own = repr(dataclasses.replace(self, methods=()))
         return {way: digest(own, repr(m)) for way, m in self.named.items()} or {self.kind: digest(own)}
 
     @property
     def named(self) -> dict[str, Method]:
-        """Its methods by name; two of a kind with their settings."""
+        """Its methods by name; several methods of a kind are named with their settings."""
         names = [method.name for method in self.methods]
         return {m.name if names.count(m.name) == 1 else m.told: m for m in self.methods}
 
@@ -115,16 +115,16 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Conditions):
-    """All of a ``[compare]`` table: conditions, and systems in the order of the table."""
+    """A complete ``[compare]`` table: conditions, and systems in the order of the table."""
 
     systems: tuple[System, ...] = ()
 
 
 def read_comparison(table: Mapping[str, Any]) -> Comparison:
-    """The ``[compare]`` table.
+    """Parse the ``[compare]`` table.
 
     Raises:
-        ConfigError: a key or value is wrong; the message names the nearest that is not.
+        ConfigError: a key or value is wrong; the message names the nearest valid one.
     """
     values = dict(table)
     listed = values.pop("systems", [{"kind": OURS}, {"kind": "vanilla"}])
@@ -144,7 +144,7 @@ def read_comparison(table: Mapping[str, Any]) -> Comparison:
 
 
 def _named(values: Any, where: str) -> System:
-    """A system; what is wrong with it is told with its place in the list."""
+    """Parse a system; errors name its index in the list."""
     try:
         return _system(values, f"{where}.")
     except ConfigError as problem:
@@ -206,7 +206,7 @@ class _Sisa:
 
 @dataclass(frozen=True, kw_only=True)
 class _Split:
-    """A framework's settings; empty ones are its own."""
+    """A framework's settings; empty ones keep the framework's defaults."""
 
     schedule: str = ""
     aggregate: str = ""

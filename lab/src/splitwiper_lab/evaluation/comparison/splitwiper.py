@@ -35,7 +35,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Ours:
-    """A federation, and what its work took."""
+    """A federation, and the costs of its last operation."""
 
     federation: Federation
     spent: Mapping[str, Cost]
@@ -44,7 +44,7 @@ class Ours:
 
 
 def config_of(work: Workload, system: System) -> Config:
-    """The workload's settings, with what makes SplitWiper+ of it."""
+    """Return the workload's settings, with the masking and noise of SplitWiper+."""
     client = dataclasses.replace(work.config.client, masking=system.masking, noise=system.noise)
     return dataclasses.replace(work.config, client=client)
 
@@ -57,7 +57,7 @@ def learn(
     starts: Mapping[str, Start],
     progress: Progress | None,
 ) -> Ours:
-    """Learn from all clients."""
+    """Learn from all clients, and measure it."""
     federation = Federation(folder / "run", config=config_of(work, system), progress=progress)
     learned = federation.learn(work.train, tasks=work.tasks)
     server = _server(federation, problem, learned.server_seconds)
@@ -70,11 +70,11 @@ def unlearn(
     """Forget, and measure it.
 
     Args:
-        ours: what was learned.
-        problem: the rows it was learned from.
-        forgetting: which of them.
+        ours: the trained federation.
+        problem: the rows it was trained on.
+        forgetting: the rows to forget.
         starts: client halves that were pre-trained without those rows.
-        away: a client whose folder is not to be found meanwhile.
+        away: a client whose folder is moved away meanwhile.
     """
     federation, client = ours.federation, forgetting.client
     with _away(federation.path, away):
@@ -92,7 +92,7 @@ def unlearn(
 
 @contextmanager
 def _away(run: Path, client: str) -> Iterator[None]:
-    """Have a client's folder out of reach."""
+    """Move a client's folder out of reach for the duration."""
     folder, hidden = run / "clients" / client, run.parent / "away"
     if not client:
         yield
@@ -110,15 +110,15 @@ def _classes(problem: Problem, forgetting: Forgetting) -> list[str | int]:
 
 
 def _ids(problem: Problem, forgetting: Forgetting) -> list[int]:
-    """The ids of the rows: client keys come from the seed, so the problem's HMACs are the federation's."""
+    """Return the ids of the rows: client keys come from the seed, so the problem's HMACs are the federation's."""
     macs = problem.clients[forgetting.client].shard.columns[MAC_COLUMN]
     return [row_id(mac.tobytes()) for mac in macs[forgetting.gone]]
 
 
 def _costs(spent: Mapping[str, Spent], problem: Problem, starts: Mapping[str, Start]) -> dict[str, Cost]:
-    """By client: computing is embedding, measured as other systems' is. Pre-training is counted by itself.
+    """Return costs by client: computing is embedding, measured as for other systems. Pre-training counts separately.
 
-    What a receipt says beyond both went into files and hashes.
+    The rest of the receipt's seconds went into files and hashes.
     """
     out = {}
     for name, each in spent.items():
@@ -139,7 +139,7 @@ def _costs(spent: Mapping[str, Spent], problem: Problem, starts: Mapping[str, St
 
 
 def _embedding(problem: Problem, held: Holding, start: Start) -> Cost:
-    """What it takes to compute a client's activations once, with the half that it froze."""
+    """Measure one computation of a client's activations with its frozen half."""
     device = pick_device(problem.config.client.device)
     meter, stem, cache = Meter(device), copy.deepcopy(start.stem).to(device).eval(), held.cache(held.labels)
     batches = np.array_split(np.arange(len(cache)), -(-len(cache) // BATCH))
@@ -152,7 +152,7 @@ def _embedding(problem: Problem, held: Holding, start: Start) -> Cost:
 
 
 def _server(federation: Federation, problem: Problem, seconds: float) -> Cost:
-    """What the server spent, operations counted in one step on a few rows, and scaled."""
+    """Return the server's costs; operations are counted for one step on a few rows and scaled."""
     held = next(iter(problem.clients.values()))
     few, _ = held.cache(held.labels).batch(np.arange(min(len(held), 8)))
     embedder = Embedder(copy.deepcopy(problem.halves.client_for(held.name)), held.call, Normaliser({})).eval()
@@ -171,6 +171,6 @@ def _server(federation: Federation, problem: Problem, seconds: float) -> Cost:
 
 
 def is_exact(ours: Ours) -> tuple[bool, str]:
-    """Whether recomputing the requester's part and the server's from the rows that are left gives the same bits."""
+    """Return whether recomputing the requester's and the server's parts from the remaining rows gives the same bits."""
     found = ours.federation.verify(ours.receipt)
     return found.exact, "recomputed, bit for bit" if found.exact else f"{found.outcome}: {found.reason}"

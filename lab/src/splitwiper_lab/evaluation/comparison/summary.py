@@ -1,4 +1,4 @@
-"""Results over seeds: means with deviations, and costs as shares of what vanilla split learning spends."""
+"""Results over seeds: means with deviations, and costs as shares of vanilla split learning's costs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from splitwiper_lab.evaluation.comparison.record import Phase, Record
 from splitwiper_lab.evaluation.comparison.settings import KINDS
 
 REFERENCE = ("vanilla", "retraining")
-"""The system, and its way to forget, that costs are compared with."""
+"""The system and unlearning method that costs are compared with."""
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A quantity over seeds.
+class SeedSpread:
+    """The mean and deviation of a quantity over seeds.
 
-    >>> str(Spread.of([0.5, 0.7])), str(Spread.of([0.5])), str(Spread.of([]))
+    >>> str(SeedSpread.of([0.5, 0.7])), str(SeedSpread.of([0.5])), str(SeedSpread.of([]))
     ('0.600 ± 0.141', '0.500', '–')
     """
 
@@ -27,15 +27,15 @@ class Spread:
     count: int
 
     @classmethod
-    def of(cls, values: Iterable[float | None]) -> Spread:
-        """Mean and sample deviation of what there is."""
+    def of(cls, values: Iterable[float | None]) -> SeedSpread:
+        """Return the mean and sample deviation of the values that are not None."""
         there = [value for value in values if value is not None]
         if not there:
             return cls(None, None, 0)
         return cls(statistics.fmean(there), statistics.stdev(there) if len(there) > 1 else None, len(there))
 
     def told(self, how: Callable[[float], str]) -> str:
-        """As text, numbers written by ``how``."""
+        """Return a text, with numbers formatted by ``how``."""
         if self.mean is None:
             return "–"
         return how(self.mean) + (f" ± {how(self.deviation)}" if self.deviation is not None else "")
@@ -45,51 +45,51 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One system and one way to forget, over all seeds. Costs are of forgetting, unless they are called learning.
+class SummaryRow:
+    """One system and one unlearning method, over all seeds. Costs are those of forgetting, unless named learning.
 
     Attributes:
         retained_learned: accuracy on labels that stay, before.
         forgotten_learned: accuracy on the label to forget, before.
-        retained: after.
-        forgotten: after.
+        retained: accuracy on labels that stay, after.
+        forgotten: accuracy on the label to forget, after.
         requester_seconds: the requesting client's computing, with the last epoch of its pre-training.
-        requester_sending: its bytes at the bandwidth given, in seconds.
-        requester_handling: what its files take, where the system has any.
-        others_seconds: all other clients' computing, together.
-        others_sending: their bytes.
+        requester_sending: seconds to send the requester's bytes at the given bandwidth.
+        requester_handling: seconds for the requester's files, if the system has any.
+        others_seconds: computing of all other clients together.
+        others_sending: seconds to send their bytes.
         requester_bytes: up and down.
         others_bytes: up and down.
-        share_of_vanilla: (computing, files and sending) of the requester, as a share of the reference's; and with all N
-            epochs of pre-training on both sides.
+        share_of_vanilla: the requester's time (computing, files and sending) as a share of the reference's; and with
+            all N epochs of pre-training on both sides.
         share_of_all: the same of all clients together.
-        flops_of_vanilla: the requester's operations alone, both ways.
-        took_part: clients that had to work, of how many.
-        exact: whether in every seed what is left is what training without the rows gives.
-        verified: whether that was recomputed and compared, not only follows from how it was made.
-        away: whether forgetting went on with a client away; None where that was not tried.
+        flops_of_vanilla: the same of the requester's operations only.
+        took_part: number of clients that had to compute, and of all clients.
+        exact: whether the result equals training without the rows, for every seed.
+        verified: whether that was recomputed and compared, rather than follows from the method.
+        away: whether forgetting worked with a client away; None if that was not tried.
     """
 
     system: str
     kind: str
     unlearning: str
     seeds: int
-    retained_learned: Spread
-    forgotten_learned: Spread
-    retained: Spread
-    forgotten: Spread
-    requester_seconds: Spread
-    requester_sending: Spread
-    requester_handling: Spread
-    others_seconds: Spread
-    others_sending: Spread
-    requester_bytes: Spread
-    others_bytes: Spread
-    server_seconds: Spread
-    server_storage: Spread
-    share_of_vanilla: tuple[Spread, Spread]
-    share_of_all: tuple[Spread, Spread]
-    flops_of_vanilla: tuple[Spread, Spread]
+    retained_learned: SeedSpread
+    forgotten_learned: SeedSpread
+    retained: SeedSpread
+    forgotten: SeedSpread
+    requester_seconds: SeedSpread
+    requester_sending: SeedSpread
+    requester_handling: SeedSpread
+    others_seconds: SeedSpread
+    others_sending: SeedSpread
+    requester_bytes: SeedSpread
+    others_bytes: SeedSpread
+    server_seconds: SeedSpread
+    server_storage: SeedSpread
+    share_of_vanilla: tuple[SeedSpread, SeedSpread]
+    share_of_all: tuple[SeedSpread, SeedSpread]
+    flops_of_vanilla: tuple[SeedSpread, SeedSpread]
     took_part: tuple[int, int]
     exact: bool
     verified: bool
@@ -97,18 +97,18 @@ class Line:
 
 
 def in_order(records: Sequence[Record]) -> list[Record]:
-    """Records by kind of system, where no configuration says the order."""
+    """Sort records by kind of system, where no configuration gives an order."""
     first: dict[tuple[str, str], int] = {}
     for record in records:
         first.setdefault((record.system, record.unlearning), len(first))
     return sorted(records, key=lambda r: (KINDS.index(r.kind), first[r.system, r.unlearning], r.seed))
 
 
-def summary(records: Sequence[Record], *, bandwidth: float) -> list[Line]:
-    """Lines in the order in which systems first occur.
+def summary(records: Sequence[Record], *, bandwidth: float) -> list[SummaryRow]:
+    """Return rows in the order in which systems first occur.
 
     Args:
-        records: of all seeds.
+        records: the records of all seeds.
         bandwidth: bits per second.
     """
     groups: dict[tuple[str, str], list[Record]] = {}
@@ -118,15 +118,15 @@ def summary(records: Sequence[Record], *, bandwidth: float) -> list[Line]:
     return [_line(group, reference, bandwidth) for group in groups.values()]
 
 
-def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: float) -> Line:
+def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: float) -> SummaryRow:
     first = group[0]
     parts = [_Parts(record, bandwidth) for record in group]
     base = [_Parts(reference[r.seed], bandwidth) if r.seed in reference else None for r in group]
     pairs = [(mine, other) for mine, other in zip(parts, base, strict=True) if other is not None]
 
-    def shares(cost: Callable[[_Parts, float], float]) -> tuple[Spread, Spread]:
+    def shares(cost: Callable[[_Parts, float], float]) -> tuple[SeedSpread, SeedSpread]:
         last, whole = (
-            Spread.of(
+            SeedSpread.of(
                 [
                     _ratio(cost(mine, mine.last if way else 1.0), cost(other, other.last if way else 1.0))
                     for mine, other in pairs
@@ -136,24 +136,24 @@ def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: floa
         )
         return last, whole
 
-    return Line(
+    return SummaryRow(
         system=first.system,
         kind=first.kind,
         unlearning=first.unlearning,
         seeds=len(group),
-        retained_learned=Spread.of(r.learned.retained for r in group),
-        forgotten_learned=Spread.of(r.learned.forgotten for r in group),
-        retained=Spread.of(r.unlearned.retained for r in group),
-        forgotten=Spread.of(r.unlearned.forgotten for r in group),
-        requester_seconds=Spread.of(p.mine(p.last).seconds for p in parts),
-        requester_sending=Spread.of(p.mine(0).transmission(bandwidth) for p in parts),
-        requester_handling=Spread.of(p.mine(0).handling for p in parts),
-        others_seconds=Spread.of(p.theirs(p.last).seconds for p in parts),
-        others_sending=Spread.of(p.theirs(0).transmission(bandwidth) for p in parts),
-        requester_bytes=Spread.of(float(p.mine(0).traffic) for p in parts),
-        others_bytes=Spread.of(float(p.theirs(0).traffic) for p in parts),
-        server_seconds=Spread.of(r.unlearned.server.seconds for r in group),
-        server_storage=Spread.of(float(r.unlearned.server.storage) for r in group),
+        retained_learned=SeedSpread.of(r.learned.retained for r in group),
+        forgotten_learned=SeedSpread.of(r.learned.forgotten for r in group),
+        retained=SeedSpread.of(r.unlearned.retained for r in group),
+        forgotten=SeedSpread.of(r.unlearned.forgotten for r in group),
+        requester_seconds=SeedSpread.of(p.mine(p.last).seconds for p in parts),
+        requester_sending=SeedSpread.of(p.mine(0).transmission(bandwidth) for p in parts),
+        requester_handling=SeedSpread.of(p.mine(0).handling for p in parts),
+        others_seconds=SeedSpread.of(p.theirs(p.last).seconds for p in parts),
+        others_sending=SeedSpread.of(p.theirs(0).transmission(bandwidth) for p in parts),
+        requester_bytes=SeedSpread.of(float(p.mine(0).traffic) for p in parts),
+        others_bytes=SeedSpread.of(float(p.theirs(0).traffic) for p in parts),
+        server_seconds=SeedSpread.of(r.unlearned.server.seconds for r in group),
+        server_storage=SeedSpread.of(float(r.unlearned.server.storage) for r in group),
         share_of_vanilla=shares(lambda p, n: p.time(p.mine(n))),
         share_of_all=shares(lambda p, n: p.time(p.mine(n)) + p.time(p.theirs(n))),
         flops_of_vanilla=shares(lambda p, n: float(p.mine(n).flops)),
@@ -165,7 +165,7 @@ def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: floa
 
 
 class _Parts:
-    """One record's costs of forgetting, by whose they are."""
+    """One record's costs of forgetting, split by requester and others."""
 
     def __init__(self, record: Record, bandwidth: float) -> None:
         self._phase: Phase = record.unlearned
@@ -175,15 +175,15 @@ class _Parts:
         self._others = [name for name in record.learned.spent if name != record.requester]
 
     def mine(self, epochs: float) -> Cost:
-        """The requester's, with so much of its pre-training."""
+        """Return the requester's costs, with the share ``epochs`` of its pre-training."""
         return self._phase.cost(self._requester, epochs=epochs)
 
     def theirs(self, epochs: float) -> Cost:
-        """All others'."""
+        """Return the costs of all other clients."""
         return self._phase.cost(self._others, epochs=epochs)
 
     def time(self, cost: Cost) -> float:
-        """Computing, handling files, and then sending."""
+        """Return seconds of computing, handling files, and sending, one after another."""
         return cost.seconds + cost.handling + cost.transmission(self._bandwidth)
 
 

@@ -1,9 +1,9 @@
-"""The paper's results, measured again: experiments, their cells, and what comes out of them."""
+"""Reproductions of the paper's results: experiments, their cells, and the measured quantities."""
 
 from splitwiper_lab.evaluation.reproduction.cells import (
     Cell,
+    CellResult,
     Covered,
-    Result,
     cells,
     coverage,
     groups,
@@ -11,7 +11,7 @@ from splitwiper_lab.evaluation.reproduction.cells import (
     outdated,
     read_results,
 )
-from splitwiper_lab.evaluation.reproduction.checks import Verdict, judged
+from splitwiper_lab.evaluation.reproduction.checks import CheckVerdict, judged
 from splitwiper_lab.evaluation.reproduction.experiment import (
     SCALES,
     Condition,
@@ -19,19 +19,19 @@ from splitwiper_lab.evaluation.reproduction.experiment import (
     experiments,
     read_experiment,
 )
-from splitwiper_lab.evaluation.reproduction.measuring import measured, missing
 from splitwiper_lab.evaluation.reproduction.parallel import measured_at_once
+from splitwiper_lab.evaluation.reproduction.runner import measured, missing
 from splitwiper_lab.evaluation.reproduction.work import Bench
 
 __all__ = [
     "SCALES",
     "Bench",
     "Cell",
+    "CellResult",
+    "CheckVerdict",
     "Condition",
     "Covered",
     "Experiment",
-    "Result",
-    "Verdict",
     "cells",
     "coverage",
     "experiments",

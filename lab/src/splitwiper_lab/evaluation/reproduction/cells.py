@@ -1,4 +1,4 @@
-"""Cells: one system under one condition with one seed. What is there, what is missing, and files of results."""
+"""Cells: one system under one condition with one seed. Which are done, which are missing, and files of results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Cell:
     """One measurement.
 
     Attributes:
-        condition: under which.
-        system: of what.
-        seed: with which.
-        settings: a digest of everything it depends on: results with another one are results of something else.
+        condition: the name of the condition.
+        system: the name of the system.
+        seed: the seed.
+        settings: a digest of everything the cell depends on: a result with another digest is of another configuration.
     """
 
     condition: str
@@ -32,23 +32,23 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What a table calls it."""
+        """The cell's identity in a table."""
         return self.condition, self.system, self.seed
 
     @property
     def title(self) -> str:
-        """Its condition and system, as people name it."""
+        """The condition and system, for people."""
         return f"{self.condition}; {self.system}"
 
 
 @dataclass(frozen=True)
-class Result:
-    """A cell that was measured.
+class CellResult:
+    """The result of a measured cell.
 
     Attributes:
-        cell: which.
-        values: what came out, as the kind of measurement has it.
-        made: on what, when, and from which source: fingerprint, version, date, commit.
+        cell: the cell.
+        values: the measured values, in the form of the experiment's kind.
+        made: provenance: fingerprint, version, date, commit.
     """
 
     cell: Cell
@@ -58,7 +58,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Covered:
-    """How much of one system under one condition is there."""
+    """How many seeds of one system under one condition are done."""
 
     condition: str
     system: str
@@ -67,7 +67,7 @@ class Covered:
 
 
 def cells(experiment: Experiment) -> list[Cell]:
-    """Every cell of an experiment, seeds outermost: one of each comes before the second of any."""
+    """Return every cell of an experiment, seeds outermost: each system gets one seed before any gets a second."""
     most = max(condition.seeds for condition in experiment.conditions)
     return [
         Cell(condition.name, system.name, seed, settings_digest(experiment, condition, system))
@@ -80,18 +80,18 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 
 def systems_of(experiment: Experiment, condition: Condition) -> list[Subject]:
-    """The systems that are measured under a condition."""
+    """Return the systems that are measured under a condition."""
     return [s for s in experiment.systems if not condition.only or s.name in condition.only]
 
 
 def settings_digest(experiment: Experiment, condition: Condition, system: Subject) -> str:
-    """What a cell's result depends on, but for the seed."""
+    """Return a digest of everything a cell's result depends on, except the seed."""
     every = (experiment.kind, condition.work, condition.settings, system.settings)
     return digest(json.dumps(every, sort_keys=True, ensure_ascii=False))[:16]
 
 
-def coverage(experiment: Experiment, results: Iterable[Result]) -> list[Covered]:
-    """How many seeds of each cell are there."""
+def coverage(experiment: Experiment, results: Iterable[CellResult]) -> list[Covered]:
+    """Count the seeds of each condition and system that are done."""
     there = {result.cell for result in results}
     out: dict[tuple[str, str], list[bool]] = {}
     for cell in sorted(cells(experiment), key=lambda c: c.seed):
@@ -101,22 +101,22 @@ def coverage(experiment: Experiment, results: Iterable[Result]) -> list[Covered]
     return sorted(listed, key=lambda covered: order[covered.condition])
 
 
-def read_results(path: Path, experiment: Experiment) -> list[Result]:
-    """The results of an experiment as it is set now, each cell once. A last line that was cut short is left out.
+def read_results(path: Path, experiment: Experiment) -> list[CellResult]:
+    """Read the results of an experiment in its present settings, each cell once. A truncated last line is ignored.
 
     Raises:
         DataError: a line before the last is damaged.
     """
-    wanted, found = set(cells(experiment)), dict[Cell, Result]()
+    wanted, found = set(cells(experiment)), dict[Cell, CellResult]()
     for line in _lines(path):
         cell = Cell(line["condition"], line["system"], line["seed"], line["settings"])
         if cell in wanted:
-            found.setdefault(cell, Result(cell, line["values"], line["made"]))
+            found.setdefault(cell, CellResult(cell, line["values"], line["made"]))
     return list(found.values())
 
 
 def outdated(path: Path, experiment: Experiment) -> int:
-    """How many results in a file are of other settings than the experiment has now."""
+    """Count the results in a file that belong to other settings than the experiment's present ones."""
     wanted = {cell.settings for cell in cells(experiment)}
     return sum(line["settings"] not in wanted for line in _lines(path))
 
@@ -145,8 +145,8 @@ def _check(values: Any) -> None:
         raise TypeError("made is no table")
 
 
-def keep(path: Path, experiment: Experiment, result: Result) -> None:
-    """Add a result to a file; what is left of a line that was cut short goes."""
+def keep(path: Path, experiment: Experiment, result: CellResult) -> None:
+    """Append a result to a file, after removing a truncated last line."""
     line = {
         "experiment": experiment.measured_as,
         "scale": experiment.scale,
@@ -160,9 +160,9 @@ def keep(path: Path, experiment: Experiment, result: Result) -> None:
     append_line(path, json.dumps(line, ensure_ascii=False, allow_nan=False))
 
 
-def groups(results: Sequence[Result]) -> dict[tuple[str, str], list[Result]]:
-    """Results by condition and system, seeds in order."""
-    out: dict[tuple[str, str], list[Result]] = {}
+def groups(results: Sequence[CellResult]) -> dict[tuple[str, str], list[CellResult]]:
+    """Group results by condition and system, with seeds in order."""
+    out: dict[tuple[str, str], list[CellResult]] = {}
     for result in sorted(results, key=lambda r: r.cell.seed):
         out.setdefault((result.cell.condition, result.cell.system), []).append(result)
     return out

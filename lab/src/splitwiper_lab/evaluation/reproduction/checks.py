@@ -1,4 +1,4 @@
-"""What must hold in an experiment's results, and what the paper claims of them, each judged by the figures."""
+"""What must hold in an experiment's results, and what the paper claims about them, each judged by the figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from splitwiper.errors import ConfigError, nearest
-from splitwiper_lab.evaluation.reproduction.cells import Result
+from splitwiper_lab.evaluation.reproduction.cells import CellResult
 from splitwiper_lab.evaluation.reproduction.experiment import Experiment, Subject
 from splitwiper_lab.evaluation.reproduction.growth import (
     Check,
@@ -24,14 +24,14 @@ from splitwiper_lab.evaluation.reproduction.outcomes import curves, over_seeds
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a check.
+class CheckVerdict:
+    """The outcome of a check.
 
     Attributes:
-        name: of the check.
-        says: what it says.
-        held: whether it holds; None where there are no figures for it yet.
-        figures: those it was judged by; where it does not hold, those that are not so.
+        name: the name of the check.
+        says: the statement that is checked.
+        held: whether it holds; None if there are no figures for it yet.
+        figures: the figures it was judged by; if it does not hold, only those against it.
     """
 
     name: str
@@ -40,13 +40,15 @@ class Verdict:
     figures: tuple[str, ...]
 
     def told(self, most: int = 6) -> str:
-        """Some of the figures, as a sentence; empty where there are none."""
+        """Return some of the figures as a sentence; empty if there are none."""
         more = (f"and {len(self.figures) - most} more",) if len(self.figures) > most else ()
         return "; ".join((*self.figures[:most], *more)) + "." if self.figures else ""
 
 
-def judged(experiment: Experiment, results: Sequence[Result], names: Sequence[str] | None = None) -> list[Verdict]:
-    """Every check and claim of an experiment.
+def judged(
+    experiment: Experiment, results: Sequence[CellResult], names: Sequence[str] | None = None
+) -> list[CheckVerdict]:
+    """Judge every check and claim of an experiment.
 
     Raises:
         ConfigError: a check is not known.
@@ -59,7 +61,7 @@ def judged(experiment: Experiment, results: Sequence[Result], names: Sequence[st
         found = list(check(experiment, results))
         held = all(ok for ok, _ in found) if found else None
         told = [text for ok, text in found if not ok] or [text for _, text in found]
-        out.append(Verdict(name, says, held, tuple(told)))
+        out.append(CheckVerdict(name, says, held, tuple(told)))
     return out
 
 
@@ -83,7 +85,7 @@ def _in_each(cells: Sized) -> str:
     return f"in each of {len(cells)} combinations" if len(cells) > 1 else "in the one combination there is"
 
 
-def _forgotten_zero(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
+def _forgotten_zero(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
     found = over_seeds(experiment, results)
     worst = {key: mean(found[key], "unlearned.forgotten") for key in _each(experiment, found, experiment.systems)}
     for (condition, system), share in worst.items():
@@ -93,7 +95,7 @@ def _forgotten_zero(experiment: Experiment, results: Sequence[Result]) -> Iterab
         yield True, f"0.00 % {_in_each(worst)}"
 
 
-def _others_nothing(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
+def _others_nothing(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
     found = over_seeds(experiment, results)
     every = list(_each(experiment, found, ours(experiment)))
     what = [f"unlearned.others.{name}" for name in ("training", "sending", "flops", "bytes")]
@@ -104,7 +106,7 @@ def _others_nothing(experiment: Experiment, results: Sequence[Result]) -> Iterab
         yield True, f"0 s, 0 operations, 0 bytes {_in_each(every)}"
 
 
-def _exact(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
+def _exact(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
     found = over_seeds(experiment, results)
     every = list(_each(experiment, found, ours(experiment)))
     for key in every:
@@ -114,8 +116,8 @@ def _exact(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[
         yield True, f"recomputed, bit for bit, {_in_each(every)}"
 
 
-def _retained_better(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
-    """Against each baseline, SplitWiper without expansion."""
+def _retained_better(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
+    """Compare each baseline with SplitWiper without expansion."""
     found = over_seeds(experiment, results)
     for condition in experiment.conditions:
         mine = found.get((condition.name, "γ = 1"))
@@ -126,7 +128,7 @@ def _retained_better(experiment: Experiment, results: Sequence[Result]) -> Itera
                 yield a > b, f"{condition.name}: {100 * (a - b):+.2f} points against {other.name}"
 
 
-def _samples_decline(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
+def _samples_decline(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
     found = over_seeds(experiment, results)
     for group, system, line in lines(experiment, found, "unlearned.forgotten"):
         if len(line) > 1:
@@ -135,8 +137,8 @@ def _samples_decline(experiment: Experiment, results: Sequence[Result]) -> Itera
             yield falls, f"{group}, {system}: {told} %"
 
 
-def _hit_rate_falls(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
-    """SplitWiper's hit rate below vanilla's, as the paper says; and whether the AUC agrees."""
+def _hit_rate_falls(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
+    """Check that SplitWiper's hit rate is below vanilla's, as the paper says; also report both AUCs."""
     found = over_seeds(experiment, results)
     for condition in experiment.conditions:
         theirs = found.get((condition.name, "Vanilla"))
@@ -155,7 +157,7 @@ def _hit_rate_falls(experiment: Experiment, results: Sequence[Result]) -> Iterab
 
 
 def _hidden(attack: str, most: float) -> Check:
-    def check(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
+    def check(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
         found = over_seeds(experiment, results)
         for condition in experiment.conditions:
             for system in experiment.systems:
@@ -166,13 +168,13 @@ def _hidden(attack: str, most: float) -> Check:
     return check
 
 
-def _converges(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
+def _converges(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
     for (condition, system), line in curves(results, "changed").items():
         first, last = line[min(1, len(line) - 1)].mean or 0.0, line[-1].mean or 0.0
         yield last <= 0.05, f"{condition}, {system}: {_percent(first)} → {_percent(last)} of answers change"
 
 
-def _milliseconds(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
+def _milliseconds(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
     for (condition, system), values in over_seeds(experiment, results).items():
         seconds = values["seconds"].mean or 0.0
         yield seconds < 1, f"{condition}, {system}: {1000 * seconds:.0f} ms"
@@ -196,4 +198,4 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "converges": ("after the last epoch at most 5 % of answers still change", _converges),
     "milliseconds": ("agreeing on labels takes less than a second", _milliseconds),
 }
-"""Checks by name: what each says, and how it is judged."""
+"""Checks by name: the statement, and the function that judges it."""

@@ -20,7 +20,7 @@ from splitwiper_lab.evaluation.reproduction.work import Bench, work_of
 def cluster(
     condition: Condition, systems: Sequence[Mapping[str, Any]], seed: int, bench: Bench
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What k-means and BIRCH find for each way of hiding labels, with the number of labels and without."""
+    """Measure k-means and BIRCH against each way of hiding labels, with the number of labels and without."""
     work = work_of(condition, seed, bench)
     for system in read_comparison({"systems": list(systems)}).systems:
         if bench.progress:

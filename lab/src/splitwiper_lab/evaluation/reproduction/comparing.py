@@ -1,4 +1,4 @@
-"""Systems side by side under one condition: accuracy, costs, and membership inference, as `splitwiper compare` does."""
+"""Compare systems under one condition: accuracy, costs, and membership inference, as `splitwiper compare` does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from splitwiper_lab.evaluation.reproduction.work import Bench, work_of
 def compare(
     condition: Condition, systems: Sequence[Mapping[str, Any]], seed: int, bench: Bench
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each system's record."""
+    """Yield each system's record."""
     comparison = read_comparison({**condition.settings, "systems": list(systems)})
     at = stage(work_of(condition, seed, bench), comparison, bench.progress, scratch=bench.scratch)
     for record in compared(at, comparison):

@@ -1,4 +1,4 @@
-"""How long clients take to agree on labels (Algorithm 3): sealed messages over a real server's board."""
+"""How long clients take to agree on labels (Algorithm 3): sealed messages over a real server's relay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from splitwiper_lab.evaluation.reproduction.work import Bench, work_of
 def consensus(
     condition: Condition, systems: Sequence[Mapping[str, Any]], seed: int, bench: Bench
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Seconds and messages of several agreements in each manner; chance is the operating system's."""
+    """Time and count messages of several agreements in each mode; randomness comes from the operating system."""
     work, repeats = work_of(condition, seed, bench), int(condition.settings.get("repeats", 5))
     for system in systems:
         masking = from_dict(Masking, {k: v for k, v in system.items() if k != "name"}, where="systems.")

@@ -22,7 +22,7 @@ from splitwiper_lab.workloads import Workload
 def converge(
     condition: Condition, systems: Sequence[Mapping[str, Any]], seed: int, bench: Bench
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each system's curves."""
+    """Yield each system's curves."""
     work = work_of(condition, seed, bench)
     problem = Problem.of_workload(work)
     known = starts(problem, "pretrained")

@@ -1,28 +1,28 @@
-"""A result of the paper as an experiment: what is measured, under which conditions, at which scale.
+"""An experiment: a result of the paper, as its kind of measurement, conditions and scale.
 
 An experiment is a folder with an ``experiment.toml``::
 
     title = "Effectiveness and efficiency over VGG"
-    paper = "Section 6.2 and 6.3"       # where the paper has it
-    kind = "compare"                    # what is measured: one of KINDS
-    checks = ["forgotten-zero"]         # what must hold, see `checks`
-    claims = ["retained-better"]        # what the paper says, and may not hold
-    like = "another"                    # takes over what is not given here; `same` takes over its results too
+    paper = "Section 6.2 and 6.3"       # its place in the paper
+    kind = "compare"                    # the kind of measurement: one of KINDS
+    checks = ["forgotten-zero"]         # names of what must hold, see `checks`
+    claims = ["retained-better"]        # names of what the paper says, and may not hold
+    like = "another"                    # source of values that are not given here; `same` also shares its results
 
     [work]                              # arguments of `splitwiper_lab.workloads.workload`
     model = "vgg"
 
-    [settings]                          # of the kind, say level = "class"
+    [settings]                          # settings of the kind, for example level = "class"
 
-    [[conditions]]                      # each one lays its own [work] and [settings] over those above
+    [[conditions]]                      # its own [work] and [settings] override those above
     name = "CIFAR-10, overlapping labels"
     work = {source = "cifar10"}
 
-    [[systems]]                         # what is measured under each condition; x and group are its place in a figure
+    [[systems]]                         # a system to measure under each condition; x and group: place in a figure
     name = "γ = 1"
     kind = "splitwiper"
 
-    [scales.smoke]                      # laid over all of it; lists take the place of lists
+    [scales.smoke]                      # overrides everything above; lists are replaced
     seeds = 1
 
     [reported.learned.retained]         # the paper's figures in percent, by system, where its source has them
@@ -63,22 +63,22 @@ _KEYS = (
 )
 
 _MARKS = ("group", "x", "seeds")
-"""What systems have beside their settings."""
+"""Keys of a system that are not settings."""
 _CONDITION = ("name", "group", "x", "seeds", "only", "work", "settings")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One set of circumstances.
+    """One condition of an experiment.
 
     Attributes:
-        name: as tables call it.
-        group: the figure or part of a table that it belongs to.
+        name: the condition's name in tables.
+        group: the figure, or part of a table, that it belongs to.
         x: its place on a figure's axis.
         work: arguments of `splitwiper_lab.workloads.workload`.
-        settings: of the kind of measurement.
-        seeds: how many.
-        only: systems that are measured here; all unless given.
+        settings: settings of the kind of measurement.
+        seeds: the number of seeds.
+        only: names of the systems measured here; by default all.
     """
 
     name: str
@@ -92,14 +92,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured under a condition: a system, or a manner of doing something.
+    """A subject that is measured under a condition: a system, or a mode of an operation.
 
     Attributes:
-        name: as tables call it.
-        group: the line of a figure that it belongs to; its name, unless given.
+        name: the subject's name in tables.
+        group: the line of a figure that it belongs to; by default its name.
         x: its place on a figure's axis.
-        seeds: fewer than the condition has; 0 is as many.
-        settings: as in a ``[compare]`` table's systems, the name included, or of another kind.
+        seeds: a number of seeds below the condition's; 0 for the same number.
+        settings: settings as for systems in a ``[compare]`` table, including the name, or those of another kind.
     """
 
     name: str
@@ -114,19 +114,19 @@ class Experiment:
     """A result of the paper at one scale.
 
     Attributes:
-        id: its folder's name.
-        title: what it is.
-        paper: where the paper has it.
+        id: the name of its folder.
+        title: a title.
+        paper: its place in the paper.
         about: what it reproduces, in a few sentences.
-        notes: what to know when its figures are read.
-        kind: what is measured.
-        measured_as: the experiment whose measurements it shows; itself, unless it shows another's.
-        show: how it is shown, where that does not follow from the kind.
+        notes: what readers of the figures should know.
+        kind: the kind of measurement.
+        measured_as: the experiment whose measurements it shows; by default its own id.
+        show: how to show it, where that does not follow from the kind.
         checks: names of what must hold.
-        claims: names of what the paper says of it.
+        claims: names of what the paper says about it.
         scale: smoke, cpu or full.
-        conditions: the circumstances.
-        systems: what is measured.
+        conditions: the conditions.
+        systems: the subjects.
         reported: the paper's figures.
     """
 
@@ -147,7 +147,7 @@ class Experiment:
 
 
 def experiments(folder: Path) -> list[str]:
-    """The experiments of a folder, in the order of its ``order.txt``; others come after those.
+    """Return the experiments of a folder, in the order of its ``order.txt``; others come after those.
 
     Raises:
         NotFoundError: there are none.
@@ -163,11 +163,11 @@ def experiments(folder: Path) -> list[str]:
 
 
 def read_experiment(folder: Path, name: str, scale: str) -> Experiment:
-    """An experiment at a scale.
+    """Read an experiment at a scale.
 
     Raises:
         InputError: there is no such scale.
-        NotFoundError: there is none of that name; the message names the nearest.
+        NotFoundError: there is no such experiment; the message names the nearest.
         ConfigError: its file is wrong.
     """
     if scale not in SCALES:
@@ -183,7 +183,7 @@ def read_experiment(folder: Path, name: str, scale: str) -> Experiment:
 
 
 def _whole(folder: Path, name: str, known: Sequence[str], seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A file's values, laid over those of the one that it is like."""
+    """Return a file's values merged over those of the experiment that it is like."""
     values = _read(folder / name / FILE)
     other = values.get("same", values.get("like"))
     if other is None:
@@ -246,7 +246,7 @@ def _condition(
         if name not in systems:
             raise ConfigError(f"conditions.only: there is no system {name!r}.{nearest(name, systems)}")
     layers = [given, overlay]
-    if "conditions" in overlay:  # a scale's own conditions know best
+    if "conditions" in overlay:  # then a scale's own conditions take precedence
         layers.reverse()
     parts = {}
     for part in ("work", "settings"):
@@ -259,7 +259,7 @@ def _condition(
 
 
 def _over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables laid over tables; everything else takes the place of what was there."""
+    """Merge tables recursively; all other values in ``top`` replace those in ``base``."""
     out = dict(base)
     for key, value in top.items():
         there = out.get(key)

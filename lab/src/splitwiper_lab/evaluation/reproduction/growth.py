@@ -1,42 +1,42 @@
-"""Growth: how costs grow with epochs, clients and the expansion of labels, beside the paper's formulas."""
+"""Growth: how costs grow with epochs, clients and the expansion of labels, compared with the paper's formulas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from splitwiper_lab.evaluation.comparison import Spread
-from splitwiper_lab.evaluation.reproduction.cells import Result
+from splitwiper_lab.evaluation.comparison import SeedSpread
+from splitwiper_lab.evaluation.reproduction.cells import CellResult
 from splitwiper_lab.evaluation.reproduction.experiment import Experiment, Subject
-from splitwiper_lab.evaluation.reproduction.fitting import exponent
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
+from splitwiper_lab.evaluation.reproduction.power_law import exponent
 
-Found = Mapping[tuple[str, str], Mapping[str, Spread]]
+Found = Mapping[tuple[str, str], Mapping[str, SeedSpread]]
 """Quantities over seeds, by condition and system."""
-Check = Callable[[Experiment, Sequence[Result]], Iterable[tuple[bool, str]]]
-"""Judges results: whether each part holds, and its figures."""
+Check = Callable[[Experiment, Sequence[CellResult]], Iterable[tuple[bool, str]]]
+"""Judges results: yields whether each part holds, and its figures."""
 Fitted = Mapping[tuple[str, str], tuple[float | None, int]]
-"""An exponent and of how many points, by axis and system."""
+"""Exponents and the number of points behind each, by axis and system."""
 _CLOSE = 0.05
-"""How far a fitted exponent may be from its formula's."""
+"""The tolerance for a fitted exponent's distance from its formula's."""
 
 
 def ours(experiment: Experiment) -> list[Subject]:
-    """SplitWiper and SplitWiper+."""
+    """Return SplitWiper and SplitWiper+."""
     return [s for s in experiment.systems if s.settings.get("kind") == "splitwiper"]
 
 
 def baselines(experiment: Experiment) -> list[Subject]:
-    """Split learning as it was."""
+    """Return the baselines: conventional split learning."""
     return [s for s in experiment.systems if s.settings.get("kind") in ("vanilla", "u-shaped")]
 
 
-def mean(values: Mapping[str, Spread], name: str) -> float | None:
-    """A quantity's mean over seeds; None where it is not there."""
+def mean(values: Mapping[str, SeedSpread], name: str) -> float | None:
+    """Return a quantity's mean over seeds; None if it is missing."""
     return values[name].mean if name in values else None
 
 
 def lines(experiment: Experiment, found: Found, what: str) -> Sequence[tuple[str, str, list[tuple[float, float]]]]:
-    """By group of conditions and system: a quantity over the conditions' place."""
+    """Return (group of conditions, system, line), where a line is a quantity over the conditions' places."""
     found_lines: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for condition in experiment.conditions:
         for group in condition.group.split() if condition.group == "M K" else [condition.group]:
@@ -48,9 +48,9 @@ def lines(experiment: Experiment, found: Found, what: str) -> Sequence[tuple[str
 
 
 def exponents(
-    experiment: Experiment, results: Sequence[Result], what: str
+    experiment: Experiment, results: Sequence[CellResult], what: str
 ) -> dict[tuple[str, str], tuple[float | None, int]]:
-    """The exponent of a quantity over each axis, and of how many points; by axis and system."""
+    """Fit the exponent of a quantity over each axis; also return the number of points, by axis and system."""
     found = over_seeds(experiment, results)
     out: dict[tuple[str, str], tuple[float | None, int]] = {}
     for group, name, line in lines(experiment, found, what):
@@ -67,9 +67,9 @@ def exponents(
 
 
 def grows(what: Sequence[str], systems: str, wanted: float) -> Check:
-    """That quantities of SplitWiper (``ours``) or the baselines grow with such an exponent."""
+    """Create a check that quantities of SplitWiper (``ours``) or the baselines grow with the exponent ``wanted``."""
 
-    def check(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
+    def check(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
         chosen = ours(experiment) if systems == "ours" else baselines(experiment)
         names = {s.name for s in chosen} | {s.group for s in chosen}
         for quantity in what:
@@ -108,25 +108,25 @@ FORMULAS: dict[str, dict[str, dict[str, tuple[str, dict[str, float]]]]] = {
         for phase in ("learned", "unlearned")
     },
 }
-"""By side, phase and system: the paper's formulas (computing, sending, storing), and the exponents they mean for what
-is computed and sent. H_S is one epoch over everybody's rows, so it grows with K. The server's rows for unlearning are
-those of learning, since it trains as it did."""
+"""By side, phase and system: the paper's formulas (computing, sending, storing), and the exponents they imply for
+computing and sending. H_S is one epoch over all clients' rows, so it grows with K. The server's formulas are the same
+for unlearning as for learning, since it trains in the same way."""
 
 
-def client_formulas(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
-    """That clients compute and send as the formulas say."""
+def client_formulas(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
+    """Check that clients compute and send as the formulas say."""
     for phase, rows in FORMULAS["client"].items():
         for what in ("flops", "bytes"):
             fitted = exponents(experiment, results, f"{phase}.clients.{what}")
             for system, (_, wanted) in rows.items():
                 for axis, value in wanted.items():
-                    if what == "flops" and axis == "γ":  # copies are written, not computed
+                    if what == "flops" and axis == "γ":  # copies are stored, not computed
                         value = 0
                     yield from _fitting(fitted, axis, system, value, f"{phase}, {what}")
 
 
-def server_formulas(experiment: Experiment, results: Sequence[Result]) -> Iterable[tuple[bool, str]]:
-    """That the server computes as they say."""
+def server_formulas(experiment: Experiment, results: Sequence[CellResult]) -> Iterable[tuple[bool, str]]:
+    """Check that the server computes as the formulas say."""
     for phase, rows in FORMULAS["server"].items():
         fitted = exponents(experiment, results, f"{phase}.server.flops")
         for system, (_, wanted) in rows.items():

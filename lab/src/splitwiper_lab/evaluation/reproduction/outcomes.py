@@ -1,8 +1,8 @@
-"""Results as quantities with names, over seeds: what tables, figures and checks are made from.
+"""Results as named quantities, over seeds: the input of tables, figures and checks.
 
-Shares are between 0 and 1, times in seconds, sizes in bytes. As the paper counts, the last epoch of pre-training is a
-cost of SplitWiper's clients, and none of other systems', which start from the same halves. Others' costs are the mean
-of one other client.
+Shares are between 0 and 1, times in seconds, sizes in bytes. Following the paper, the last epoch of pre-training is a
+cost of SplitWiper's clients, but not of other systems' clients, which start from the same halves. Others' costs are
+the mean cost of one other client.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 
 from splitwiper.errors import DataError
 from splitwiper_lab.baselines import Cost
-from splitwiper_lab.evaluation.comparison import Phase, Record, Spread
+from splitwiper_lab.evaluation.comparison import Phase, Record, SeedSpread
 from splitwiper_lab.evaluation.comparison.settings import OURS
 from splitwiper_lab.evaluation.lines import is_whole
-from splitwiper_lab.evaluation.reproduction.cells import Cell, Result, groups, read_results
+from splitwiper_lab.evaluation.reproduction.cells import Cell, CellResult, groups, read_results
 from splitwiper_lab.evaluation.reproduction.experiment import Experiment
 
 BANDWIDTH = 100e6
-"""Bits per second of a client's line, as in the paper."""
+"""Bits per second of a client's connection, as in the paper."""
 
 _CLOCKED = ("seconds", ".training")
-"""How names of quantities end that a clock has measured."""
+"""Endings of the names of quantities that are measured by a clock."""
 
 
 def quantities(kind: str, values: Mapping[str, Any]) -> dict[str, float | None]:
-    """What one cell says, by name."""
+    """Return the quantities of one cell, by name."""
     if kind == "compare":
         return _compared(Record.from_dict(values))
     if kind == "cluster":
@@ -73,7 +73,7 @@ def _costs(name: str, cost: Cost, clients: int) -> dict[str, float | None]:
 
 
 def _down(phase: Phase) -> int:
-    """What the server sends."""
+    """Return the bytes that the server sends."""
     return sum(cost.bytes_down for cost in phase.spent.values())
 
 
@@ -93,11 +93,11 @@ def _clustered(values: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def sound(path: Path, experiment: Experiment) -> list[Result]:
-    """An experiment's results, each with what tables and figures are made from.
+def sound(path: Path, experiment: Experiment) -> list[CellResult]:
+    """Read an experiment's results, and check that each has the values that tables and figures need.
 
     Raises:
-        DataError: a line of the file is damaged; the message names both.
+        DataError: a line of the file is damaged; the message names the file and the line.
     """
     found = read_results(path, experiment)
     for result in found:
@@ -113,8 +113,8 @@ def sound(path: Path, experiment: Experiment) -> list[Result]:
     return found
 
 
-def _line(path: Path, result: Result) -> int:
-    """The number of a result's line."""
+def _line(path: Path, result: CellResult) -> int:
+    """Return the number of a result's line; 0 if it is not in the file."""
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         values = json.loads(line) if line and is_whole(line) else {}
         if values and Cell(*(values[key] for key in ("condition", "system", "seed", "settings"))) == result.cell:
@@ -122,8 +122,8 @@ def _line(path: Path, result: Result) -> int:
     return 0
 
 
-def quiet(results: Sequence[Result]) -> list[Result]:
-    """Of each condition and system, the results that ran beside the fewest others: clocks are believed there."""
+def quiet(results: Sequence[CellResult]) -> list[CellResult]:
+    """Select, for each condition and system, the results with the fewest concurrent runs: their times are reliable."""
     out = []
     for group in groups(results).values():
         least = min(beside(result) for result in group)
@@ -131,25 +131,26 @@ def quiet(results: Sequence[Result]) -> list[Result]:
     return out
 
 
-def over_seeds(experiment: Experiment, results: Sequence[Result]) -> dict[tuple[str, str], dict[str, Spread]]:
-    """Every quantity of each condition and system. Times are of results that ran beside the fewest others."""
+def over_seeds(experiment: Experiment, results: Sequence[CellResult]) -> dict[tuple[str, str], dict[str, SeedSpread]]:
+    """Return every quantity of each condition and system. Times come from results with the fewest concurrent runs."""
     out = {}
     for key, group in groups(results).items():
         every, calm = ([quantities(experiment.kind, r.values) for r in some] for some in (group, quiet(group)))
         out[key] = {
-            name: Spread.of(one.get(name) for one in (calm if name.endswith(_CLOCKED) else every)) for name in every[0]
+            name: SeedSpread.of(one.get(name) for one in (calm if name.endswith(_CLOCKED) else every))
+            for name in every[0]
         }
     return out
 
 
-def beside(result: Result) -> int:
-    """How many other measurements ran on the machine meanwhile."""
+def beside(result: CellResult) -> int:
+    """Return how many other measurements ran on the machine at the same time."""
     return int(result.made.get("beside", 0))
 
 
-def curves(results: Iterable[Result], what: str) -> dict[tuple[str, str], list[Spread]]:
-    """Quantities of kind ``converge`` after each epoch."""
+def curves(results: Iterable[CellResult], what: str) -> dict[tuple[str, str], list[SeedSpread]]:
+    """Return a quantity of kind ``converge`` after each epoch."""
     return {
-        key: [Spread.of(values) for values in zip(*(r.values[what] for r in group), strict=True)]
+        key: [SeedSpread.of(values) for values in zip(*(r.values[what] for r in group), strict=True)]
         for key, group in groups(list(results)).items()
     }

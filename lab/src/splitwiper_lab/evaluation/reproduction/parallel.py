@@ -1,7 +1,7 @@
-"""Measure several cells at once, each in a process of its own.
+"""Measure several cells concurrently, each in its own process.
 
-Accuracies are those of one after another; times are not, since the processes share the machine. A result says how
-many others ran beside it, and times come from results that ran alone where there are any.
+Accuracies are the same as one after another; times are not, since the processes share the machine. A result records
+how many others ran concurrently, and times come from results that ran alone, if there are any.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from splitwiper_lab.evaluation.reproduction.cells import Cell
 from splitwiper_lab.evaluation.reproduction.experiment import Experiment
-from splitwiper_lab.evaluation.reproduction.measuring import Problems, measured
+from splitwiper_lab.evaluation.reproduction.runner import Problems, measured
 from splitwiper_lab.evaluation.reproduction.work import Bench
 
 
@@ -27,18 +27,18 @@ def measured_at_once(
     jobs: int,
     on: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Cells as they become ready.
+    """Yield cells as they finish.
 
     Args:
-        experiment: which.
-        wanted: its cells to measure; they are begun in this order.
-        bench: where.
-        jobs: how many at a time.
-        on: asked before each cell whether to begin it.
+        experiment: the experiment.
+        wanted: the cells to measure; they start in this order.
+        bench: the folders and the progress callback.
+        jobs: the number of processes.
+        on: called before each cell; False starts no more cells.
 
     Raises:
-        TrainingError: some could not be trained; told when all others are through.
-        NotFoundError: some data is not here; told likewise.
+        TrainingError: some could not be trained; raised after all others are done.
+        NotFoundError: some data is missing; raised likewise.
     """
     waiting, running, problems = list(wanted), dict[Future[list[tuple[Cell, dict[str, Any]]]], Cell](), Problems()
     done = 0
@@ -60,7 +60,7 @@ def measured_at_once(
 
 
 def _prepare(threads: int) -> None:
-    """What a process does first: take its part of the cores, and say nothing."""
+    """Initialise a process: limit it to its share of the cores, and log only errors."""
     import torch
 
     torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""What data a cell is measured on: a part of a published set gives other figures than the whole."""
+"""The data that cells are measured on: a part of a published set gives other figures than the whole."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from splitwiper.errors import InputError
 from splitwiper.formats import count
 from splitwiper_lab.datasets.sources import PUBLISHED, inspect
-from splitwiper_lab.evaluation.reproduction.cells import Cell, Result
+from splitwiper_lab.evaluation.reproduction.cells import Cell, CellResult
 from splitwiper_lab.evaluation.reproduction.experiment import Condition, Experiment
 
 Rows = dict[str, list[int]]
-"""Rows for training and for tests, by data set."""
+"""Numbers of training and test rows, by data set."""
 
 
 def rows_here(experiment: Experiment, wanted: Iterable[Cell], folder: Path | None) -> Rows:
-    """How much is here of the published sets that some cells are measured on. What is not here is left out."""
+    """Count the rows of the published sets that some cells need. Sets that are missing or damaged are left out."""
     names = {cell.condition for cell in wanted}
     sets = {one for condition in experiment.conditions if condition.name in names for one in _sets(condition)}
     found = [inspect(name, folder=folder) for name in sorted(sets)]
@@ -25,13 +25,13 @@ def rows_here(experiment: Experiment, wanted: Iterable[Cell], folder: Path | Non
 
 
 def rows_of(experiment: Experiment, cell: Cell, here: Mapping[str, list[int]]) -> Rows:
-    """Those that one cell is measured on."""
+    """Select the counts of the sets that one cell is measured on."""
     (condition,) = (c for c in experiment.conditions if c.name == cell.condition)
     return {name: here[name] for name in _sets(condition) if name in here}
 
 
-def check_same(results: Iterable[Result], here: Rows, path: Path) -> None:
-    """See that a file of results is of the data that is here.
+def check_same(results: Iterable[CellResult], here: Rows, path: Path) -> None:
+    """Check that a file of results was measured on the present data.
 
     Raises:
         InputError: some of it was measured on more or fewer rows.
@@ -46,7 +46,7 @@ def check_same(results: Iterable[Result], here: Rows, path: Path) -> None:
 
 
 def parts(made: Iterable[Mapping[str, Any]]) -> list[str]:
-    """In words, of which sets only a part was measured on."""
+    """Say which sets were measured only in part."""
     found = {(name, *rows) for one in made for name, rows in one.get("data", {}).items()}
     return [
         f"{count(train)} of {count(PUBLISHED[name].rows[0])} training rows of {name}"

@@ -1,4 +1,4 @@
-"""What measurements work with: data, a place for runs, and the workload of a condition."""
+"""What measurements need: data, a folder for runs, and the workload of a condition."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Progress = Callable[[str, int, int], None]
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for runs, gone in the end. What measurements left behind that were killed goes too."""
+    """Create a folder for runs, and remove it at the end. Folders of killed measurements are removed too."""
     place, here = Path(tempfile.gettempdir()), Process.current().place
-    stem = f"splitwiper-reproduce-{digest(here)[:8]}"  # processes elsewhere may have the same folder and other numbers
+    stem = f"splitwiper-reproduce-{digest(here)[:8]}"  # other machines may share it, with other pids
     for left in place.glob(f"{stem}-*-*-*"):
         number, started = left.name.removeprefix(f"{stem}-").split("-")[:2]
         if number.isdigit() and not Process(int(number), started.removeprefix("0"), here).may_be_alive():
@@ -39,12 +39,12 @@ def scratch() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where measurements take place.
+    """The folders and the progress callback of measurements.
 
     Attributes:
-        scratch: a folder for runs, which are gone when they were measured.
-        data: where data sets lie; None takes the usual place.
-        progress: told of long work.
+        scratch: a folder for runs, which are removed after measuring.
+        data: the folder of data sets; None for the default.
+        progress: called with the progress of long steps.
     """
 
     scratch: Path
@@ -53,7 +53,7 @@ class Bench:
 
 
 def work_of(condition: Condition, seed: int, bench: Bench) -> Workload:
-    """The workload of a condition.
+    """Return the workload of a condition.
 
     Raises:
         ConfigError: an argument is not known.

@@ -1,6 +1,6 @@
-"""The page of all results: the paper's claims, every experiment, and how to measure it again."""
+"""The page of all results: the paper's claims, every experiment, and how to reproduce it."""
 
-from splitwiper_lab.pages.reproduction.claim import Claim, Evidence
+from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim
 from splitwiper_lab.pages.reproduction.claims import claims
 from splitwiper_lab.pages.reproduction.collected import (
     Beside,
@@ -15,10 +15,10 @@ from splitwiper_lab.pages.reproduction.readme import readme
 
 __all__ = [
     "Beside",
-    "Claim",
+    "ClaimEvidence",
     "Collected",
-    "Evidence",
     "Measured",
+    "PaperClaim",
     "claims",
     "read_all",
     "read_comparison",

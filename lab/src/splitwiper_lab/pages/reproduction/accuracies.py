@@ -1,4 +1,4 @@
-"""Figures by system: what each keeps, what forgetting samples does, and what membership inference finds."""
+"""Figures by system: accuracies, the effect of forgetting samples, and membership inference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from splitwiper_lab.pages.reproduction.quantities import reported
 
 
 def _series(measured: Measured, condition: str, names: list[str], what: dict[str, tuple[str, int]]) -> list[Series]:
-    """A series for each quantity, over systems."""
+    """Return a series for each quantity, over systems."""
     found = over_seeds(measured.experiment, measured.results)
     out = []
     for quantity, (title, style) in what.items():
@@ -35,7 +35,7 @@ def _by_system(
     reference: float | None = None,
     joined: bool = True,
 ) -> list[tuple[str, Markup]]:
-    """For each condition that was measured, dots of some quantities over systems."""
+    """Draw, for each measured condition, dots of some quantities over systems."""
     there = {result.cell.condition for result in measured.results}
     out = []
     for condition in measured.experiment.conditions:
@@ -66,7 +66,7 @@ def _paper(measured: Measured) -> dict[str, int]:
 
 
 def kept(measured: Measured) -> list[Markup]:
-    """Accuracy on other labels before and after forgetting, by system."""
+    """Draw accuracy on other labels before and after forgetting, by system."""
     what = {"learned.retained": ("before forgetting", 1), "unlearned.retained": ("after forgetting", 0)}
     drawn = _by_system(measured, what, Axis("accuracy on other labels", share))
     names = dict(what.values()) | _paper(measured)
@@ -80,7 +80,7 @@ def kept(measured: Measured) -> list[Markup]:
 
 
 def sampled(measured: Measured) -> list[Markup]:
-    """Accuracy on the label of which samples were forgotten, over their share δ."""
+    """Draw accuracy on the label whose samples were forgotten, and on others, over their share δ."""
     experiment, found = measured.experiment, over_seeds(measured.experiment, measured.results)
     names = styles([s.name for s in experiment.systems][:STYLES])
     drawn = []
@@ -104,7 +104,7 @@ def sampled(measured: Measured) -> list[Markup]:
 
 
 def rates(measured: Measured) -> list[Markup]:
-    """Hit rates beside false alarms, and the AUC."""
+    """Draw hit rates with false alarms, and the AUC."""
     hits = {"two models.false_positive_rate": ("false alarms", 1), "two models.hit_rate": ("hits", 0)}
     drawn = _by_system(measured, hits, Axis("share of rows called members", share, low=0.0, high=1.0))
     auc = {"two models.auc": ("AUC", 0)}

@@ -1,4 +1,4 @@
-"""The figure of systems side by side: what each keeps and forgets, and what forgetting takes clients."""
+"""The figure that compares systems: accuracies, and clients' time to forget."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from splitwiper.report.axes import Axis, share
 from splitwiper.report.chart import Series, Spot, key
 from splitwiper.report.markup import Markup, el
 from splitwiper.report.parts import figure
-from splitwiper_lab.evaluation.comparison import Line, Spread
+from splitwiper_lab.evaluation.comparison import SeedSpread, SummaryRow
 from splitwiper_lab.pages.dots import dots
 
 _ROOM = 188.0
@@ -16,8 +16,8 @@ _TICKS = {0.01: "10 ms", 1.0: "1 s", 60.0: "1 min", 3600.0: "1 h", 36000.0: "10 
 _SHARES = {0.0: "0\xa0%", 0.5: "50\xa0%", 1.0: "100\xa0%"}
 
 
-def side_by_side(lines: Sequence[Line]) -> Markup:
-    """Accuracy after forgetting, and clients' time to forget, by system and way to forget."""
+def side_by_side(lines: Sequence[SummaryRow]) -> Markup:
+    """Draw accuracy after forgetting, and clients' time to forget, by system and unlearning method."""
     accuracy = [
         _series("forgotten label", 1, lines, lambda line: line.forgotten),
         _series("other labels", 0, lines, lambda line: line.retained),
@@ -47,22 +47,22 @@ def side_by_side(lines: Sequence[Line]) -> Markup:
     return figure(el("div", *cells, class_="panels"), caption=caption)
 
 
-def _series(name: str, style: int, lines: Sequence[Line], value: Callable[[Line], Spread]) -> Series:
+def _series(name: str, style: int, lines: Sequence[SummaryRow], value: Callable[[SummaryRow], SeedSpread]) -> Series:
     found = [value(line) for line in lines]
     return Series(name, tuple(Spot(float(n), one.mean, one.deviation) for n, one in enumerate(found)), style)
 
 
-def _name(line: Line) -> str:
+def _name(line: SummaryRow) -> str:
     system = line.system.replace(", interleaved", "")
     return system if line.unlearning in (line.kind, "retraining") else f"{system}: {line.unlearning}"
 
 
-def _sum(*parts: Spread) -> Spread:
-    return Spread(sum(part.mean or 0.0 for part in parts), None, parts[0].count)
+def _sum(*parts: SeedSpread) -> SeedSpread:
+    return SeedSpread(sum(part.mean or 0.0 for part in parts), None, parts[0].count)
 
 
 def _marks(series: Sequence[Series]) -> dict[float, str]:
-    """Round times within what is shown, and 0 where it is."""
+    """Return tick marks at round times within the values' range, and at 0 if there is a 0."""
     there = [spot.y for one in series for spot in one.spots if spot.y is not None]
     low, high = min((y for y in there if y > 0), default=1.0), max(there, default=1.0)
     inside = {value: name for value, name in _TICKS.items() if low / 4 <= value <= high * 2}

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from splitwiper_lab.evaluation.comparison import Record, Spread
+from splitwiper_lab.evaluation.comparison import Record, SeedSpread
 from splitwiper_lab.pages.reproduction.collected import Measured, seeds_told
 
 HOLDS, PART, NOT, OPEN = "holds", "holds in part", "does not hold", "not measured yet"
-"""Verdicts."""
+"""The possible verdicts."""
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ClaimEvidence:
     """One line of evidence.
 
     Attributes:
-        says: what was measured.
+        says: the quantity that was measured.
         ours: our figures.
-        paper: the paper's, where it has any.
-        reached: 1 where it is as claimed, 0 where it is not, between the two where it is so in part.
-        seeds: how many.
-        source: the experiment or file that it is from.
-        decisive: the claim does not hold where this is not as claimed.
+        paper: the paper's figures, if it has any.
+        reached: 1 if the figures are as claimed, 0 if not, and between the two if they are so in part.
+        seeds: the number of seeds.
+        source: the experiment or file that the evidence is from.
+        decisive: whether the claim fails if this is not as claimed.
     """
 
     says: str
@@ -36,30 +36,30 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """One of the paper's claims.
 
     Attributes:
         key: its letter.
-        title: in a few words.
-        says: in our own words.
-        evidence: for and against.
-        rule: how the verdict follows.
-        why: the reason, where it does not hold or does so in part.
+        title: a short title.
+        says: the claim in our own words.
+        evidence: the evidence for and against it.
+        rule: how the verdict follows from the evidence.
+        why: the reason why it does not hold, or only in part.
     """
 
     key: str
     title: str
     says: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[ClaimEvidence, ...]
     rule: str
     why: str = ""
 
     @property
     def verdict(self) -> str:
-        """What follows from the evidence.
+        """The verdict that follows from the evidence.
 
-        >>> Claim("a", "", "", (), "").verdict
+        >>> PaperClaim("a", "", "", (), "").verdict
         'not measured yet'
         """
         if not self.evidence:
@@ -71,7 +71,7 @@ class Claim:
 
 
 def records_of(measured: Measured) -> dict[str, list[Record]]:
-    """The records of a comparing experiment, by condition, in the experiment's order."""
+    """Return the records of an experiment of kind ``compare``, by condition, in the experiment's order."""
     out: dict[str, list[Record]] = {condition.name: [] for condition in measured.experiment.conditions}
     place = {system.name: number for number, system in enumerate(measured.experiment.systems)}
     for result in sorted(measured.results, key=lambda r: (r.cell.seed, place[r.cell.system])):
@@ -80,18 +80,18 @@ def records_of(measured: Measured) -> dict[str, list[Record]]:
 
 
 def plain(measured: Measured, records: dict[str, list[Record]]) -> dict[str, list[Record]]:
-    """Without SplitWiper's records where labels are expanded: baselines are compared with SplitWiper as such."""
+    """Leave out SplitWiper's records with expanded labels: baselines are compared with SplitWiper without expansion."""
     masked = {s.name for s in measured.experiment.systems if s.settings.get("masking")}
     return {name: kept for name, some in records.items() if (kept := [r for r in some if r.system not in masked])}
 
 
 def seeds_of(groups: Sequence[Sequence[object]]) -> str:
-    """How many seeds each of some groups has."""
+    """Say how many seeds each of some groups has."""
     return seeds_told([len(group) for group in groups if group])
 
 
 def span(values: Sequence[float], form: str = "{:.1f}", unit: str = "\xa0%") -> str:
-    r"""Values as one, or from the least to the most.
+    r"""Format values as one number, or as a range from the lowest to the highest.
 
     >>> span([1.0]), span([2.0, 1.0, 1.5])
     ('1.0\xa0%', '1.0 to 2.0\xa0%')
@@ -100,10 +100,10 @@ def span(values: Sequence[float], form: str = "{:.1f}", unit: str = "\xa0%") -> 
     return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
 
 
-def spread_told(spread: Spread, form: str = "{:.2f}") -> str:
-    """A mean with its deviation, already in the unit shown.
+def spread_told(spread: SeedSpread, form: str = "{:.2f}") -> str:
+    """Format a mean with its deviation, both already in the unit to show.
 
-    >>> spread_told(Spread(1.0, 0.5, 3))
+    >>> spread_told(SeedSpread(1.0, 0.5, 3))
     '1.00 ± 0.50'
     """
     around = f" ± {form.format(spread.deviation).lstrip('+')}" if spread.deviation is not None else ""

@@ -1,4 +1,4 @@
-"""Everything that the page is made of, read from files: experiments with results, the trade-off, the comparison."""
+"""The page's input, read from files: experiments with results, the trade-off, the comparison."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from splitwiper.formats import NONE, moment
 from splitwiper_lab.evaluation.comparison import Record
 from splitwiper_lab.evaluation.lines import is_whole
 from splitwiper_lab.evaluation.reproduction import (
+    CellResult,
     Covered,
     Experiment,
-    Result,
     coverage,
     experiments,
     read_experiment,
@@ -29,29 +29,29 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Measured:
-    """An experiment and what was measured of it."""
+    """An experiment and its results."""
 
     experiment: Experiment
-    results: Sequence[Result]
+    results: Sequence[CellResult]
 
     @property
     def covered(self) -> list[Covered]:
-        """How much of each system under each condition is there."""
+        """The coverage of each condition and system."""
         return coverage(self.experiment, self.results)
 
     @property
     def done(self) -> int:
-        """Cells that are there."""
+        """The number of cells that are measured."""
         return sum(covered.done for covered in self.covered)
 
     @property
     def wanted(self) -> int:
-        """Cells in all."""
+        """The total number of cells."""
         return sum(covered.wanted for covered in self.covered)
 
     @property
     def there(self) -> Measured:
-        """The same without conditions and systems of which nothing was measured: what there is to draw."""
+        """A copy without conditions and systems that have no results, for drawing."""
         found = {(result.cell.condition, result.cell.system) for result in self.results}
         names = [s.name for s in self.experiment.systems]
         only = {c.name: tuple(name for name in names if (c.name, name) in found) for c in self.experiment.conditions}
@@ -63,7 +63,7 @@ class Measured:
         return replace(self, experiment=trimmed)
 
     def seeds(self) -> str:
-        """Seeds of the cells that are there."""
+        """Say how many seeds the measured cells have."""
         return seeds_told([covered.done for covered in self.covered if covered.done])
 
 
@@ -72,11 +72,11 @@ class Beside:
     """Results of another command that the page shows too.
 
     Attributes:
-        file: as the page names it.
-        about: the conditions they were measured under.
-        points: of the trade-off.
-        records: of the comparison.
-        made: how each line was made.
+        file: the file's name on the page.
+        about: the measurement conditions.
+        points: the points of a trade-off.
+        records: the records of a comparison.
+        made: the provenance of each line.
     """
 
     file: str
@@ -88,7 +88,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Collected:
-    """What there is to tell."""
+    """Everything that the page shows."""
 
     scale: str
     measured: tuple[Measured, ...]
@@ -96,12 +96,12 @@ class Collected:
     comparison: Beside | None = None
 
     def of(self, *names: str) -> list[Measured]:
-        """Experiments of which something was measured, by how their names begin."""
+        """Return the experiments with results whose ids start with one of ``names``."""
         return [one for one in self.measured if one.results and one.experiment.id.startswith(names)]
 
 
 def seeds_told(counts: Sequence[int]) -> str:
-    """Numbers of seeds in words.
+    """Write numbers of seeds as text.
 
     >>> seeds_told([3, 3]), seeds_told([1, 3]), seeds_told([])
     ('3', '1 to 3', '–')
@@ -112,15 +112,15 @@ def seeds_told(counts: Sequence[int]) -> str:
 
 
 def results_path(folder: Path, experiment: Experiment) -> Path:
-    """Where `splitwiper reproduce` puts an experiment's results."""
+    """Return the path of an experiment's results, as written by `splitwiper reproduce`."""
     return folder / experiment.scale / f"{experiment.measured_as}.jsonl"
 
 
 def read_all(folder: Path, results: Path, scale: str) -> tuple[Measured, ...]:
-    """Every experiment with its results, in order.
+    """Read every experiment with its results, in order.
 
     Raises:
-        DataError: a line of a file is damaged; the message names both.
+        DataError: a line of a file is damaged; the message names the file and the line.
     """
     out = []
     for name in experiments(folder):
@@ -130,7 +130,7 @@ def read_all(folder: Path, results: Path, scale: str) -> tuple[Measured, ...]:
 
 
 def read_tradeoff(path: Path) -> Beside | None:
-    """The trade-off's results under the conditions measured last; None where there are none.
+    """Read the trade-off's results under the conditions measured last; None if there are none.
 
     Raises:
         DataError: a line is damaged.
@@ -146,7 +146,7 @@ def read_tradeoff(path: Path) -> Beside | None:
 
 
 def read_comparison(path: Path) -> Beside | None:
-    """The comparison's results under the conditions measured last; None where there are none.
+    """Read the comparison's results under the conditions measured last; None if there are none.
 
     Raises:
         DataError: a line is damaged.
@@ -161,12 +161,12 @@ def read_comparison(path: Path) -> Beside | None:
 
 
 def _named(path: Path) -> str:
-    """A file without the folders that only this machine has."""
+    """Return a file's path without the folders that are specific to this machine."""
     return "/".join(path.parts[path.parts.index("results") :]) if "results" in path.parts else path.name
 
 
 def _lines(path: Path, read: Any) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Lines and what they say; a last one that was cut short is left out."""
+    """Yield lines and their parsed content; a truncated last line is ignored."""
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     for number, line in enumerate(lines):
         try:
@@ -182,7 +182,7 @@ def _lines(path: Path, read: Any) -> Iterator[tuple[dict[str, Any], Any]]:
 
 
 def made_of(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What results were measured with: hardware, torch, commits and dates, as facts."""
+    """Return the provenance of results as facts: hardware, torch, commits and dates."""
     if not made:
         return {}
     prints = [one.get("fingerprint", {}) for one in made]
@@ -198,7 +198,7 @@ def made_of(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def made_told(made: Sequence[Mapping[str, Any]]) -> str:
-    """The same as a sentence."""
+    """Return the provenance of results as a sentence."""
     facts = made_of(made)
     if not facts:
         return ""
@@ -208,7 +208,7 @@ def made_told(made: Sequence[Mapping[str, Any]]) -> str:
 
 
 def how_told(made: Sequence[Mapping[str, Any]]) -> str:
-    """What else is to be known of results: that they are of a part of the data, or that clocks were disturbed."""
+    """Say what else readers of results should know: that data was incomplete, or that cells ran concurrently."""
     some = parts(made)
     told = f"On a part of the data: {'; '.join(some)}. " if some else ""
     shared = sum("beside" in one for one in made)

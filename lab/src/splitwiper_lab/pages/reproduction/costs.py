@@ -1,23 +1,23 @@
-"""Claim (c): clients' cost does not depend on the server's epochs, and is a small share of what it was."""
+"""Claim (c): clients' cost does not depend on the server's epochs, and is a small share of split learning's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from splitwiper_lab.evaluation.comparison import Line, Record, Spread, summary
+from splitwiper_lab.evaluation.comparison import Record, SeedSpread, SummaryRow, summary
 from splitwiper_lab.evaluation.reproduction import judged
 from splitwiper_lab.evaluation.reproduction.growth import baselines, exponents, ours
 from splitwiper_lab.evaluation.reproduction.outcomes import BANDWIDTH, quiet
-from splitwiper_lab.pages.reproduction.claim import HOLDS, Claim, Evidence, plain, records_of, seeds_of, span
+from splitwiper_lab.pages.reproduction.claim import HOLDS, ClaimEvidence, PaperClaim, plain, records_of, seeds_of, span
 from splitwiper_lab.pages.reproduction.collected import Collected, Measured
 
 REQUESTER, ALL = 0.97, 0.99
-"""What the paper says is saved: of the requesting client's cost at least, and of all clients' together."""
+"""The savings that the paper claims: at least this share of the requesting client's cost, and of all clients'."""
 
 
-def cheaper(collected: Collected) -> Claim:
-    """(c) Clients' cost is constant in M, and 97 to 99 % lower."""
+def cheaper(collected: Collected) -> PaperClaim:
+    """Judge claim (c): clients' cost is constant in M, and 97 to 99 % lower."""
     found = [one for measured in collected.of("time-epochs") for one in _growth(measured)]
     sources: list[tuple[Mapping[str, Sequence[Record]], Mapping[str, Sequence[Record]], str, str]] = []
     for measured in collected.of("time-epochs", "effectiveness-"):
@@ -29,13 +29,13 @@ def cheaper(collected: Collected) -> Claim:
         beside = collected.comparison
         codec = str(beside.about.get("codec", "none"))
         sources.append(({"": beside.records}, {}, beside.file, "" if codec == "none" else codec))
-    told: list[tuple[bool, Line, int]] = []
+    told: list[tuple[bool, SummaryRow, int]] = []
     for conditions, calm, source, codec in sources:
         lines = {name: line for name, records in conditions.items() if (line := _line(records))}
         timed = [_line(calm.get(name, ())) or line for name, line in lines.items()]
         found += _saved(list(lines.values()), timed, source, codec) if lines else []
         told += [(bool(codec), line, next(iter(conditions.values()))[0].epochs["server"]) for line in timed]
-    claim = Claim(
+    claim = PaperClaim(
         "c",
         "Forgetting costs clients little",
         "What a client computes and sends does not depend on the server's epochs M. To forget, the requesting client "
@@ -48,7 +48,7 @@ def cheaper(collected: Collected) -> Claim:
 
 
 def _most(measured: Measured, group: str) -> float | None:
-    """The largest M of a group of conditions of which something was measured."""
+    """Return the largest M that was measured among a group of conditions."""
     there = {result.cell.condition for result in measured.results}
     return max(
         (c.x for c in measured.experiment.conditions if c.group == group and c.name in there and c.x), default=None
@@ -60,8 +60,8 @@ def _codec(measured: Measured) -> str:
     return ", ".join(sorted(codecs - {"none"}))
 
 
-def _growth(measured: Measured) -> list[Evidence]:
-    """How costs grow with M, as the experiment's own checks have it."""
+def _growth(measured: Measured) -> list[ClaimEvidence]:
+    """Return evidence of how costs grow with M, from the experiment's own checks."""
     experiment = measured.experiment
     rows = (
         ("constant-in-epochs", "Growth of a client's work and traffic with M, SplitWiper", "constant", ours),
@@ -79,25 +79,25 @@ def _growth(measured: Measured) -> list[Evidence]:
         (verdict,) = judged(experiment, measured.results, [check])
         if slopes and verdict.held is not None:
             told = f"exponent {span([round(slope, 2) + 0.0 for slope in slopes], '{:.2f}', '')}"
-            out.append(Evidence(says, told, paper, float(verdict.held), measured.seeds(), experiment.id))
+            out.append(ClaimEvidence(says, told, paper, float(verdict.held), measured.seeds(), experiment.id))
     return out
 
 
-def _line(records: Sequence[Record]) -> Line | None:
-    """SplitWiper without expansion, if vanilla split learning is there to be compared with."""
+def _line(records: Sequence[Record]) -> SummaryRow | None:
+    """Return SplitWiper without expansion, if there are results of vanilla split learning to compare with."""
     every = summary(records, bandwidth=BANDWIDTH) if records else []
     found = next((line for line in every if line.kind == "splitwiper"), None)
     return found if found and found.share_of_all[0].mean is not None else None
 
 
-def _saved(lines: Sequence[Line], timed: Sequence[Line], source: str, codec: str) -> list[Evidence]:
-    """What is saved of vanilla's cost, in time and in operations, and that others do nothing.
+def _saved(lines: Sequence[SummaryRow], timed: Sequence[SummaryRow], source: str, codec: str) -> list[ClaimEvidence]:
+    """Return evidence of the savings over vanilla, in time and in operations, and that other clients do nothing.
 
     Args:
-        lines: of all seeds.
-        timed: of those that ran beside the fewest others, where there are such.
-        source: where they are from.
-        codec: how activations are sent.
+        lines: results over all seeds.
+        timed: results over the seeds with the fewest concurrent runs, if there are such.
+        source: the experiment or file of the results.
+        codec: the codec of activations.
     """
     sent = f" (activations sent as {codec})" if codec else ""
     rows = [
@@ -115,29 +115,31 @@ def _saved(lines: Sequence[Line], timed: Sequence[Line], source: str, codec: str
             for n, what in enumerate(("one epoch of pre-training counted", "all epochs of pre-training counted"))
         ]
     out = [
-        Evidence(says, _less(shares), paper, _reached(shares, goal), seeds_of([range(s.count) for s in shares]), source)
+        ClaimEvidence(
+            says, _less(shares), paper, _reached(shares, goal), seeds_of([range(s.count) for s in shares]), source
+        )
         for says, shares, goal, paper in rows
     ]
     idle = all(line.took_part[0] == 1 and not line.others_bytes.mean and not line.others_seconds.mean for line in lines)
     told = "nothing computed, nothing sent" if idle else "they worked too"
     seeds = seeds_of([range(line.seeds) for line in lines])
-    return [*out, Evidence("Other clients while one forgets", told, "nothing", float(idle), seeds, source)]
+    return [*out, ClaimEvidence("Other clients while one forgets", told, "nothing", float(idle), seeds, source)]
 
 
-def _less(shares: Sequence[Spread]) -> str:
+def _less(shares: Sequence[SeedSpread]) -> str:
     return f"{span([100 * (1 - (share.mean or 0.0)) for share in shares], '{:.2f}')} less than vanilla"
 
 
-def _reached(shares: Sequence[Spread], goal: float) -> float:
-    """1 where so much is saved (as whole percent, as the goal is stated), 0.5 where at least nine tenths are."""
+def _reached(shares: Sequence[SeedSpread], goal: float) -> float:
+    """Return 1 if the goal is saved (in whole percent, like the goal), 0.5 if at least nine tenths are, else 0."""
     saved = min(1 - (share.mean or 0.0) for share in shares)
     return 1.0 if round(saved, 2) >= goal else 0.5 if saved >= 0.9 else 0.0
 
 
-def _why(told: Sequence[tuple[bool, Line, int]]) -> str:
+def _why(told: Sequence[tuple[bool, SummaryRow, int]]) -> str:
     if not told:
         return ""
-    _, line, epochs = min(told, key=lambda one: one[0])  # where everybody sends floats, if there is such
+    _, line, epochs = min(told, key=lambda one: one[0])  # prefer results without a codec
     time, one, every = (
         100 * (s.mean or 0.0) for s in (line.share_of_vanilla[0], line.flops_of_vanilla[0], line.flops_of_vanilla[1])
     )

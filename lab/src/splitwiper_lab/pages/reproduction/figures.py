@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from splitwiper.report.axes import Axis, share
 from splitwiper.report.chart import Series, Spot, lines
 from splitwiper.report.markup import Markup
-from splitwiper_lab.evaluation.comparison import Spread
+from splitwiper_lab.evaluation.comparison import SeedSpread
 from splitwiper_lab.evaluation.reproduction import Condition
 from splitwiper_lab.evaluation.reproduction.experiment import Subject
 from splitwiper_lab.evaluation.reproduction.outcomes import curves as traced
@@ -19,24 +19,24 @@ from splitwiper_lab.pages.reproduction.parts import panels, styles
 
 _SPREAD = "Bars and bands: the deviation over seeds."
 _CLOSE = 0.15
-"""Lines so far below the best are left out where the others are to be told apart."""
+"""Lines this far below the best are left out of the enlarged chart."""
 
 
 def figures(measured: Measured, look: str) -> list[Markup]:
-    """The figures of an experiment of which something was measured; none for tables alone."""
+    """Draw the figures of an experiment with results; empty if it is shown as tables only."""
     draw = _FIGURES.get(look)
     return draw(measured) if draw and measured.results else []
 
 
-def spot(x: float, spread: Spread | None, scale: float = 1.0, *, joined: bool = True) -> Spot:
-    """A point of a chart from a quantity over seeds."""
+def spot(x: float, spread: SeedSpread | None, scale: float = 1.0, *, joined: bool = True) -> Spot:
+    """Convert a quantity over seeds to a point of a chart."""
     if spread is None or spread.mean is None:
         return Spot(x, None, joined=joined)
     return Spot(x, spread.mean * scale, spread.deviation * scale if spread.deviation else None, joined)
 
 
 def _log(series: Sequence[Series]) -> bool:
-    """Whether values differ so much that a linear axis would hide the small ones."""
+    """Return whether values differ so much that a linear axis would hide the small ones."""
     there = [s.y for one in series for s in one.spots if s.y is not None and s.y > 0]
     return bool(there) and max(there) > 20 * min(there)
 
@@ -97,7 +97,7 @@ def _times_gamma(measured: Measured) -> list[Markup]:
                 for s in experiment.systems
                 if s.x is None
             ]
-            there = tuple(one for one in spots if one.is_there)  # a line leads over what was not measured
+            there = tuple(one for one in spots if one.is_there)  # lines bridge missing values
             series.append(Series(condition.name, there, names[condition.name]))
         x = Axis("expansion γ", marks=dict(places.values()))
         label = f"A client's {title.lower()} time over the expansion of labels"
@@ -107,14 +107,14 @@ def _times_gamma(measured: Measured) -> list[Markup]:
 
 
 def _places(systems: Sequence[Subject]) -> dict[str, tuple[float, str]]:
-    """Systems on an axis of γ; those without a place of their own come after all others."""
+    """Place systems on an axis of γ; those without a γ come after all others."""
     numbers = sorted({s.x for s in systems if s.x is not None})
     last = (numbers[-1] if numbers else 0.0) + 1
     return {s.name: (float(s.x), f"{s.x:g}") if s.x is not None else (last, s.name.split(",")[0]) for s in systems}
 
 
 def _accuracy(measured: Measured) -> list[Markup]:
-    """Accuracy over ε, a line for each expansion: all of them, and those that are close to the best."""
+    """Draw accuracy over ε, a line for each expansion: once all of them, and once those close to the best."""
     experiment, found = measured.experiment, over_seeds(measured.experiment, measured.results)
     names = styles([s.group for s in experiment.systems])
     marks = {float(s.x): f"{s.x:g}" for s in experiment.systems if s.x is not None}
@@ -182,7 +182,7 @@ def _clusters(attacks: Sequence[tuple[str, str]], goals: dict[str, float]) -> Ca
 
 
 def _curves(measured: Measured) -> list[Markup]:
-    """Accuracy after each epoch, and the share of answers that still change."""
+    """Draw accuracy after each epoch, and the share of answers that still change."""
     experiment = measured.experiment
     names = styles([s.name for s in experiment.systems])
     what = (("accuracy", "accuracy", "accuracy"), ("changed", "answers that change", "share of test rows"))

@@ -1,35 +1,44 @@
-"""Claims (a) and (b): the forgotten label is gone, and the others are kept better than elsewhere."""
+"""Claims (a) and (b): the forgotten label is gone, and other labels are retained better than by baselines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from splitwiper_lab.evaluation.comparison import Record, Spread
+from splitwiper_lab.evaluation.comparison import Record, SeedSpread
 from splitwiper_lab.evaluation.reproduction.growth import ours
-from splitwiper_lab.pages.reproduction.claim import NOT, Claim, Evidence, plain, records_of, seeds_of, span, spread_told
+from splitwiper_lab.pages.reproduction.claim import (
+    NOT,
+    ClaimEvidence,
+    PaperClaim,
+    plain,
+    records_of,
+    seeds_of,
+    span,
+    spread_told,
+)
 from splitwiper_lab.pages.reproduction.collected import Collected, Measured
 from splitwiper_lab.pages.reproduction.quantities import reported
 
 RETAINED = 0.08
-"""How much better the paper says that other labels are kept."""
+"""How much more accuracy on other labels the paper claims after forgetting."""
 GAINS = {
     "CIFAR-10 and MNIST": {"vanilla": 0.0298, "u-shaped": 0.0354},
     "CIFAR-100": {"vanilla": 0.0437, "u-shaped": 0.0382},
     "CIFAR-10": {"vanilla": 0.0477, "u-shaped": 0.0418},
 }
-"""How much better it says that is learned (Section 6.3), by how a condition's name begins."""
+"""How much more accuracy it claims after learning (Section 6.3), by the start of a condition's name."""
 _ALONE = 0.01
-"""A difference of one seed that is no larger may be chance."""
+"""A difference of this size or less may be chance if there is only one seed."""
 _NAMES = {"vanilla": "vanilla", "u-shaped": "U-shaped"}
 Shares = Sequence[tuple[str, int, float]]
-"""Accuracies on the forgotten label, with what they are of and their seed."""
+"""Accuracies on the forgotten label, each with a description and a seed."""
 
 
-def forgotten(collected: Collected) -> Claim:
-    """(a) The forgotten label has an accuracy of 0 %."""
+def forgotten(collected: Collected) -> PaperClaim:
+    """Judge claim (a): the forgotten label has an accuracy of 0 %."""
     found = [_gone(shares, source) for shares, source in _forgotten(collected) if shares]
-    claim = Claim(
+    claim = PaperClaim(
         "a",
         "The forgotten label is gone",
         "Once a client has forgotten a label that it alone holds, the model is right on 0 % of that label's test rows.",
@@ -63,7 +72,7 @@ def _ours(records: Sequence[tuple[str, Record]]) -> Shares:
     ]
 
 
-def _gone(shares: Shares, source: str) -> Evidence:
+def _gone(shares: Shares, source: str) -> ClaimEvidence:
     where, _, worst = max(shares, key=lambda one: one[2])
     cells: dict[str, list[float]] = {}
     for name, _, share in shares:
@@ -71,19 +80,19 @@ def _gone(shares: Shares, source: str) -> Evidence:
     many = f"in each of {len(cells)} combinations" if len(cells) > 1 else f"with {where}"
     ours = f"0.00\xa0% {many}" if worst == 0 else f"up to {100 * worst:.2f}\xa0%, with {where}"
     says = "The forgotten label, after forgetting"
-    return Evidence(says, ours, "0\xa0%", float(worst == 0), seeds_of(list(cells.values())), source, decisive=True)
+    return ClaimEvidence(says, ours, "0\xa0%", float(worst == 0), seeds_of(list(cells.values())), source, decisive=True)
 
 
-def retained(collected: Collected) -> Claim:
-    """(b) Other labels are kept better than by the baselines."""
-    found: list[Evidence] = []
+def retained(collected: Collected) -> PaperClaim:
+    """Judge claim (b): other labels are retained better than by the baselines."""
+    found: list[ClaimEvidence] = []
     for measured in collected.of("effectiveness-"):
         found += _against(plain(measured, records_of(measured)), measured.experiment.id, measured)
     compared = collected.comparison
     if compared:
         kept = compared.records if not found else [r for r in compared.records if not _interleaved(r)]
         found += _against({_data(str(compared.about.get("title", ""))): kept}, compared.file)
-    return Claim(
+    return PaperClaim(
         "b",
         "Other labels are kept better",
         "Labels that stay are answered better than by split learning as it was: after forgetting by 8 %, and before "
@@ -96,19 +105,19 @@ def retained(collected: Collected) -> Claim:
 
 
 def _data(title: str) -> str:
-    """The name of a comparison's data as conditions write it."""
+    """Return the name of a comparison's data as it is written in conditions."""
     return {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}.get(title, title)
 
 
 def _interleaved(record: Record) -> bool:
-    """Whether it is a baseline that the experiments have too."""
+    """Return whether a record is of a baseline that the experiments also have."""
     return record.kind != "splitwiper" and "turns" not in record.system
 
 
 def _against(
     conditions: Mapping[str, Sequence[Record]], source: str, measured: Measured | None = None
-) -> list[Evidence]:
-    """SplitWiper without expansion against each baseline that retrains, after forgetting and before."""
+) -> list[ClaimEvidence]:
+    """Compare SplitWiper without expansion with each retraining baseline, after forgetting and before."""
     names: dict[str, str] = {}
     for records in conditions.values():
         names |= {r.system: r.kind for r in records if r.kind in _NAMES and r.unlearning == "retraining"}
@@ -122,7 +131,7 @@ def _against(
             reached = [_reached(spread, goals[c]) for c, spread in by.items()]
             said = sorted({goal for goal in goals.values() if goal})
             out.append(
-                Evidence(
+                ClaimEvidence(
                     f"Other labels {'after' if phase == 'unlearned' else 'before'} forgetting, against {name}",
                     _points(list(by.values())),
                     span([100 * g for g in said], "{:+.3g}", " points") if said else "",
@@ -135,7 +144,7 @@ def _against(
 
 
 def _goal(measured: Measured | None, condition: str, phase: str, other: str, kind: str) -> float:
-    """How much better the paper says it is: by its own table where its source has one, or as its text says."""
+    """Return the improvement that the paper claims: from its table if it has figures, else from its text."""
     mine = next((s.name for s in ours(measured.experiment)), "") if measured else ""
     if measured:
         pair = [reported(measured.experiment, condition, f"{phase}.retained", name) for name in (mine, other)]
@@ -146,8 +155,8 @@ def _goal(measured: Measured | None, condition: str, phase: str, other: str, kin
     return next((gains[kind] for begins, gains in GAINS.items() if condition.startswith(begins)), 0.0)
 
 
-def _differences(records: Sequence[Record], other: str, phase: str) -> Spread:
-    """SplitWiper's accuracy on other labels less another system's, seed by seed."""
+def _differences(records: Sequence[Record], other: str, phase: str) -> SeedSpread:
+    """Return SplitWiper's accuracy on other labels minus another system's, seed by seed."""
     ours = next((r.system for r in records if r.kind == "splitwiper"), None)
     sides: tuple[dict[int, float], dict[int, float]] = ({}, {})
     for record in records:
@@ -155,11 +164,11 @@ def _differences(records: Sequence[Record], other: str, phase: str) -> Spread:
         if value is not None and (record.system == ours or (record.system, record.unlearning) == (other, "retraining")):
             sides[record.system != ours][record.seed] = value
     mine, theirs = sides
-    return Spread.of(mine[seed] - theirs[seed] for seed in sorted(mine) if seed in theirs)
+    return SeedSpread.of(mine[seed] - theirs[seed] for seed in sorted(mine) if seed in theirs)
 
 
-def _reached(difference: Spread, goal: float) -> float:
-    """1 where the goal is reached, 0.5 where SplitWiper is better by more than seeds differ, 0 otherwise."""
+def _reached(difference: SeedSpread, goal: float) -> float:
+    """Return 1 if the goal is reached, 0.5 if SplitWiper is better by more than seeds differ, and 0 otherwise."""
     mean = difference.mean or 0.0
     around = _ALONE if difference.deviation is None else difference.deviation
     if mean <= 0 or mean <= around:
@@ -167,17 +176,19 @@ def _reached(difference: Spread, goal: float) -> float:
     return 1.0 if mean >= goal else 0.5
 
 
-def _points(differences: Sequence[Spread]) -> str:
+def _points(differences: Sequence[SeedSpread]) -> str:
     if len(differences) == 1:
         one = differences[0]
-        scaled = Spread(100 * (one.mean or 0.0), 100 * one.deviation if one.deviation is not None else None, one.count)
+        scaled = SeedSpread(
+            100 * (one.mean or 0.0), 100 * one.deviation if one.deviation is not None else None, one.count
+        )
         return f"{spread_told(scaled, '{:+.2f}')} points"
     told = span([100 * (one.mean or 0.0) for one in differences], "{:+.2f}", " points")
     return f"{told} in {len(differences)} conditions"
 
 
-def _schedules(records: Sequence[Record], found: Sequence[Evidence]) -> str:
-    """What a baseline's schedule does to it."""
+def _schedules(records: Sequence[Record], found: Sequence[ClaimEvidence]) -> str:
+    """Explain the effect of a baseline's schedule."""
     level = [one for one in found if "turns" not in one.says]
     told = []
     for kind, name in _NAMES.items():
@@ -186,7 +197,7 @@ def _schedules(records: Sequence[Record], found: Sequence[Evidence]) -> str:
             if r.kind == kind and r.unlearning == "retraining":
                 by.setdefault("turns" if "turns" in r.system else "interleaved", []).append(r.unlearned.retained)
         if len(by) == 2:
-            a, b = (100 * (Spread.of(by[way]).mean or 0.0) for way in ("interleaved", "turns"))
+            a, b = (100 * (SeedSpread.of(by[way]).mean or 0.0) for way in ("interleaved", "turns"))
             told.append(f"{name} split learning keeps {a:.1f}\xa0% with clients' batches interleaved and {b:.1f}\xa0% ")
             told[-1] += "with clients taking turns"
     start = "Some differences are smaller than claimed, or none"

@@ -1,4 +1,4 @@
-"""The tables of overhead: the paper's formulas, and the exponents that measurements have."""
+"""The tables of overhead: the paper's formulas, and the measured exponents."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _WHAT = {
         "bytes stored": ("server.storage", ""),
     },
 }
-"""By side: what is fitted, and what checks call it; nothing where it is shown and not checked."""
+"""By side: the fitted quantities, and their names in checks; empty for those that are shown but not checked."""
 _COLUMNS = {"flops": "operations"}
 
 
 def formulas(measured: Measured, side: str) -> Markup:
-    """Each formula with the exponents it means, those measured, and whether they agree."""
+    """Show each formula with its expected exponents, the measured ones, and whether they agree."""
     checks = client_formulas if side == "client" else server_formulas
     marks = {text.rpartition(":")[0]: ok for ok, text in checks(measured.experiment, measured.results)}
     titles = [(what, axis) for what in _WHAT[side] for axis in _AXES]
@@ -72,7 +72,7 @@ def _cell(
     axis: str,
     marks: Mapping[str, bool],
 ) -> tuple[str, list[bool]]:
-    """Exponents of a system over an axis, least to most where it was measured several times."""
+    """Format the exponents of a system over an axis, as a range if there are several measurements."""
     found, held = [], []
     for (there, name), (slope, points) in fitted.items():
         if there == axis and name.split(",")[0] == system and slope is not None and points > 1:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from splitwiper_lab.attacks.suite import AS_SEEN, GUESS
-from splitwiper_lab.evaluation.comparison import Spread
+from splitwiper_lab.evaluation.comparison import SeedSpread
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
 from splitwiper_lab.evaluation.tradeoff import Point
-from splitwiper_lab.pages.reproduction.claim import HOLDS, OPEN, Claim, Evidence, seeds_of, span
+from splitwiper_lab.pages.reproduction.claim import HOLDS, OPEN, ClaimEvidence, PaperClaim, seeds_of, span
 from splitwiper_lab.pages.reproduction.collected import Collected, Measured
 
 GAMMA = 3
-"""The expansion that the paper's figures are for."""
+"""The expansion that the paper's figures apply to."""
 _ATTACKS = {
     "kmeans": (
         ("elbow.perfect", "k-means, elbow method: grouped perfectly", 0.1, "at most 10\xa0%"),
@@ -25,11 +25,11 @@ _ATTACKS = {
         ("birch Q.perfect", "BIRCH, told Q: grouped perfectly", 0.0, "0\xa0%"),
     ),
 }
-"""By experiment: quantities, what they are, and the paper's figures."""
+"""By experiment: quantities, their descriptions, and the paper's figures."""
 
 
-def hidden(collected: Collected) -> Claim:
-    """(d) SplitWiper+ keeps 90 % of label privacy."""
+def hidden(collected: Collected) -> PaperClaim:
+    """Judge claim (d): SplitWiper+ keeps 90 % of label privacy."""
     found = [one for measured in collected.of("kmeans", "birch") for one in _clustered(measured)]
     points: Sequence[Point] = collected.tradeoff.points if collected.tradeoff else ()
     expanded = [p for p in points if p.setting.startswith(f"duplicate, γ = {GAMMA}")]
@@ -37,7 +37,7 @@ def hidden(collected: Collected) -> Claim:
         if not found:
             found += [one for p in expanded for one in _paper_attack(p, collected.tradeoff.file)]
         found += [one for p in expanded for one in _strongest(p, collected.tradeoff.file)]
-    claim = Claim(
+    claim = PaperClaim(
         "d",
         "Masked labels stay hidden",
         f"With each label expanded into γ = {GAMMA} masked labels, a curious server finds out at most a tenth: "
@@ -49,7 +49,7 @@ def hidden(collected: Collected) -> Claim:
     return replace(claim, why="" if claim.verdict in (HOLDS, OPEN) else _why(expanded))
 
 
-def _clustered(measured: Measured) -> list[Evidence]:
+def _clustered(measured: Measured) -> list[ClaimEvidence]:
     experiment = measured.experiment
     values = over_seeds(experiment, measured.results)
     systems = [s.name for s in experiment.systems if s.x == GAMMA]
@@ -60,32 +60,32 @@ def _clustered(measured: Measured) -> list[Evidence]:
         if shares:
             seeds = seeds_of([range(cell.count) for cell in shares])
             ours = f"{span([100 * (cell.mean or 0.0) for cell in shares])} in {_many(shares)}"
-            out.append(Evidence(says, ours, paper, _within(shares, goal), seeds, experiment.id))
+            out.append(ClaimEvidence(says, ours, paper, _within(shares, goal), seeds, experiment.id))
     return out
 
 
-def _many(cells: Sequence[Spread]) -> str:
+def _many(cells: Sequence[SeedSpread]) -> str:
     return "one cell" if len(cells) == 1 else f"{len(cells)} cells"
 
 
-def _within(shares: Sequence[Spread], goal: float) -> float:
+def _within(shares: Sequence[SeedSpread], goal: float) -> float:
     kept = [(share.mean or 0.0) <= goal for share in shares]
     return 1.0 if all(kept) else 0.5 if any(kept) else 0.0
 
 
-def _paper_attack(point: Point, source: str) -> list[Evidence]:
-    """The paper's own attack, where it was part of the trade-off's suite."""
+def _paper_attack(point: Point, source: str) -> list[ClaimEvidence]:
+    """Return evidence from the paper's own attack, if it was part of the trade-off's suite."""
     found = [a["perfect"] for a in point.attacks if a["attack"] == "code means, k-means, elbow"]
     says = f"k-means, elbow method, {point.setting}: grouped perfectly"
     return [
-        Evidence(says, f"{100 * share:.1f}\xa0%", "at most 10\xa0%", float(share <= 0.1), "1", source)
+        ClaimEvidence(says, f"{100 * share:.1f}\xa0%", "at most 10\xa0%", float(share <= 0.1), "1", source)
         for share in found
         if share is not None
     ]
 
 
-def _strongest(point: Point, source: str) -> list[Evidence]:
-    """What the strongest attack of the suite finds."""
+def _strongest(point: Point, source: str) -> list[ClaimEvidence]:
+    """Return evidence from the strongest attack of the suite."""
     out = []
     for told, says in (("", "told nothing"), ("Q", "told Q")):
         if best := _best(point, told):
@@ -93,12 +93,12 @@ def _strongest(point: Point, source: str) -> list[Evidence]:
             name = f"Strongest attack, {says}, {point.setting}: rows' labels recovered"
             paper = "at most 10\xa0%" if not told else "about 30\xa0%"
             reached = float(best["sample_recovery"] <= (0.1 if not told else 0.3))
-            out.append(Evidence(name, ours, paper, reached, "1", source))
+            out.append(ClaimEvidence(name, ours, paper, reached, "1", source))
     return out
 
 
 def _best(point: Point, knows: str) -> Mapping[str, Any] | None:
-    """The strongest attack that is told no more than this."""
+    """Return the strongest attack with at most this side information."""
     fair = [a for a in point.attacks if a["knows"] in ("", knows) and a["attack"] not in (AS_SEEN, GUESS)]
     there = [a for a in fair if a["sample_recovery"] is not None]
     return max(there, key=lambda a: float(a["sample_recovery"]), default=None)

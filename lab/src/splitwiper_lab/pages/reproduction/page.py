@@ -1,4 +1,4 @@
-"""The page of all results: claims first, then every experiment, the trade-off, the comparison, and how to repeat it."""
+"""The page of all results: claims, then every experiment, the trade-off, the comparison, and how to reproduce them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from splitwiper_lab.evaluation.comparison import summary
 from splitwiper_lab.evaluation.recommend import recommendation
 from splitwiper_lab.pages import comparison, tradeoff
 from splitwiper_lab.pages.reproduction.beside import side_by_side
-from splitwiper_lab.pages.reproduction.claim import Claim, Evidence
+from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim
 from splitwiper_lab.pages.reproduction.claims import claims
 from splitwiper_lab.pages.reproduction.collected import Beside, Collected, made_told
 from splitwiper_lab.pages.reproduction.look import STYLE
@@ -25,11 +25,11 @@ SCALES = {
     "cpu": "minutes on two cores; parts of the real data and narrower networks.",
     "full": "one GPU; the paper's networks and numbers of epochs, on real data.",
 }
-"""What each scale is."""
+"""A description of each scale."""
 
 
 def render(collected: Collected) -> str:
-    """The page. A pure function: the same results give the same bytes."""
+    """Render the page. This is a pure function: the same results give the same bytes."""
     first, judged = len(collected.measured) + 1, claims(collected)
     parts = [
         _masthead(collected),
@@ -74,8 +74,8 @@ def _masthead(collected: Collected) -> Markup:
     return el("header", *parts)
 
 
-def _glance(judged: Sequence[Claim]) -> Markup:
-    """The four verdicts at once."""
+def _glance(judged: Sequence[PaperClaim]) -> Markup:
+    """Render the four verdicts in a row."""
     cells = (
         el(
             "div",
@@ -87,7 +87,7 @@ def _glance(judged: Sequence[Claim]) -> Markup:
     return el("dl", *cells, class_="tiles glance")
 
 
-def _card(claim: Claim, collected: Collected) -> Markup:
+def _card(claim: PaperClaim, collected: Collected) -> Markup:
     heading = el("h2", el("span", f"({claim.key})", class_="letter"), claim.title, verdict_pill(claim.verdict))
     parts = [heading, el("p", claim.says)]
     if claim.why:
@@ -106,7 +106,7 @@ def _card(claim: Claim, collected: Collected) -> Markup:
     return el("section", *parts, class_=f"claim {tone(claim.verdict)}", id=f"claim-{claim.key}")
 
 
-def _evidence(one: Evidence, collected: Collected) -> Markup:
+def _evidence(one: ClaimEvidence, collected: Collected) -> Markup:
     glyph, words = ("✓", "as claimed") if one.reached >= 1 else ("◐", "in part") if one.reached > 0 else ("✕", "not so")
     sign = el("span", glyph, class_="sign", title=words)
     return tr(
@@ -119,7 +119,7 @@ def _evidence(one: Evidence, collected: Collected) -> Markup:
 
 
 def _source(name: str, collected: Collected) -> Markup:
-    """A link to where the page shows it."""
+    """Link to the section of the page that shows a source."""
     beside = {"tradeoff": collected.tradeoff, "side-by-side": collected.comparison}
     for anchor, there in beside.items():
         if there is not None and there.file == name:

@@ -1,4 +1,4 @@
-"""Parts that sections share: verdicts as coloured words, plain tables, folded text, panels of charts."""
+"""Parts that sections share: coloured verdicts, plain tables, collapsible text, panels of charts."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from splitwiper_lab.pages.reproduction.claim import HOLDS, NOT, OPEN, PART
 
 _TONES = {HOLDS: ("exact", "✓"), PART: ("not_comparable", "◐"), NOT: ("mismatch", "✕"), OPEN: ("plain", "–")}
 _STYLES = {"γ = 1": 0, "SplitWiper": 0, "Vanilla": 1, "γ = 2": 2, "γ = 3": 3, "U-shaped": 4, "Γp": 5, "no noise": 6}
-"""Styles that a system keeps on the whole page, by how its name begins."""
+"""Styles that systems keep on the whole page, by the start of their names."""
 
 
 def verdict_pill(verdict: str) -> Markup:
-    """A verdict as a coloured word with a sign."""
+    """Render a verdict as a coloured word with a symbol."""
     tone, glyph = _TONES[verdict]
     sign = el("span", glyph, class_="glyph", aria_hidden="true")
     return el("span", sign, verdict, class_=f"pill {tone}")
 
 
 def tone(verdict: str) -> str:
-    """The class that gives a card a verdict's colour."""
+    """Return the CSS class that gives a card a verdict's colour."""
     return _TONES[verdict][0]
 
 
 def judged_as(held: bool | None) -> str:
-    """The word for what became of a check."""
+    """Return the verdict for the outcome of a check."""
     return OPEN if held is None else HOLDS if held else NOT
 
 
 def styles(names: Sequence[str]) -> dict[str, int]:
-    """A style for each name: its own where it has one that is free, or the next that is.
+    """Assign a style to each name: its own if it has one that is free, or the next free one.
 
     >>> styles(["U-shaped", "γ = 3, ε = 0.1", "γ = 3, ε = 0.2"])
     {'U-shaped': 4, 'γ = 3, ε = 0.1': 3, 'γ = 3, ε = 0.2': 0}
@@ -46,7 +46,7 @@ def styles(names: Sequence[str]) -> dict[str, int]:
 
 
 def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Markup:
-    """A plain table in its own scrolling box; headings that begin with > are of numbers."""
+    """Render a plain table in its own scrolling box; headings that begin with > are of numbers."""
     right = [heading.startswith(">") for heading in headings]
     head = tr(*(th(h.removeprefix(">"), class_="n" if n else None) for h, n in zip(headings, right, strict=True)))
     body = [
@@ -57,12 +57,12 @@ def grid(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -
 
 
 def folded(summary: str, *inside: str) -> Markup:
-    """Text that is opened with a click."""
+    """Render text that opens with a click."""
     return el("details", el("summary", summary), *inside)
 
 
 def panels(drawings: Sequence[tuple[str, Markup]], *, caption: str, names: Mapping[str, int] | None = None) -> Markup:
-    """Charts side by side, each with a title, below one legend."""
+    """Render charts side by side, each with a title, below one legend."""
     cells = [el("div", el("h4", title), drawing) for title, drawing in drawings]
     legend = [key(names)] if names else []
     return figure(*legend, el("div", *cells, class_="panels"), caption=caption)

@@ -1,4 +1,4 @@
-"""Quantities of experiments as text: which columns each one has, our figures, the paper's, and the difference."""
+"""Quantities of experiments as text: the columns of each, our figures, the paper's, and the difference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from splitwiper.formats import NONE, size
-from splitwiper_lab.evaluation.comparison import Spread
+from splitwiper_lab.evaluation.comparison import SeedSpread
 from splitwiper_lab.evaluation.reproduction import Experiment
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
 from splitwiper_lab.pages.reproduction.collected import Measured
@@ -67,17 +67,17 @@ COLUMNS: dict[str, dict[str, str]] = {
         for what, word in (("flops", "operations"), ("bytes", "bytes sent"), ("storage", "bytes stored"))
     },
 }
-"""By how an experiment is shown: quantities, and what their columns are called."""
+"""Quantities and their column titles, by the way an experiment is shown."""
 
 
 def look(experiment: Experiment) -> str:
-    """How an experiment is shown, forgetting samples set apart."""
+    """Return the way an experiment is shown; experiments that forget samples have their own."""
     levels = {str(condition.settings.get("level", "")) for condition in experiment.conditions}
     return "samples" if not experiment.show and "sample" in levels else experiment.show
 
 
 def unit(name: str) -> str:
-    """What a quantity is counted in: %, s, bytes or nothing.
+    """Return a quantity's unit: %, s, bytes (B) or none.
 
     >>> unit("learned.retained"), unit("learned.others.sending"), unit("two models.auc")
     ('%', 's', '')
@@ -91,7 +91,7 @@ def unit(name: str) -> str:
 
 
 def amount(value: float, name: str) -> str:
-    """A quantity's value, without its unit.
+    """Format a quantity's value, without its unit, except for bytes.
 
     >>> amount(0.9312, "learned.retained"), amount(1234.5, "seconds"), amount(0.0123, "seconds")
     ('93.1', '1,234', '0.0123')
@@ -108,8 +108,8 @@ def amount(value: float, name: str) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def told(spread: Spread | None, name: str) -> str:
-    """A quantity with its deviation over seeds."""
+def told(spread: SeedSpread | None, name: str) -> str:
+    """Format a quantity with its deviation over seeds."""
     if spread is None or spread.mean is None:
         return NONE
     around = f" ±\xa0{amount(spread.deviation, name)}" if spread.deviation else ""
@@ -117,7 +117,7 @@ def told(spread: Spread | None, name: str) -> str:
 
 
 def reported(experiment: Experiment, condition: str, name: str, system: str) -> float | None:
-    """The paper's figure, in percent or seconds; None where its source has none, and at other scales than its own."""
+    """Return the paper's figure, in percent or seconds; None if it has none, and at all scales except full."""
     if experiment.scale != "full":
         return None
     for where in (experiment.reported.get(condition), experiment.reported):
@@ -129,15 +129,15 @@ def reported(experiment: Experiment, condition: str, name: str, system: str) -> 
     return None
 
 
-def difference(spread: Spread | None, paper: float | None, name: str) -> float | None:
-    """Ours less the paper's, in the paper's unit."""
+def difference(spread: SeedSpread | None, paper: float | None, name: str) -> float | None:
+    """Return our figure minus the paper's, in the paper's unit."""
     if spread is None or spread.mean is None or paper is None:
         return None
     return spread.mean * (100 if unit(name) == "%" else 1) - paper
 
 
 def signed(value: float | None, name: str) -> str:
-    """A difference.
+    """Format a difference with its sign.
 
     >>> signed(-0.52, "learned.retained"), signed(None, "seconds")
     ('−0.5', '–')
@@ -149,7 +149,7 @@ def signed(value: float | None, name: str) -> str:
 
 
 def parts_of(experiment: Experiment) -> list[dict[str, str]]:
-    """The columns of an experiment, in tables that are not too wide for a text."""
+    """Split the columns of an experiment into tables that are narrow enough for a text file."""
     columns = COLUMNS[look(experiment)]
     if len(columns) < 8:
         return [columns]
@@ -162,7 +162,7 @@ _WORDS = {"clients.sending": "sending", "clients.flops": "operations", "clients.
 
 
 def in_words(text: str) -> str:
-    r"""A check's figures, with quantities called as people call them.
+    r"""Replace the names of quantities in a check's figures by plain words.
 
     >>> in_words("γ = 1, learned.clients.flops: 0.00"), in_words("at most 5 %")
     ('γ = 1, operations to learn: 0.00', 'at most 5\xa0%')
@@ -176,12 +176,12 @@ def in_words(text: str) -> str:
 def listing(
     measured: Measured, *, all_of: bool = False, columns: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and rows: every cell with its quantities, and the paper's figures beside ours where there are any.
+    """Return headings and rows: every cell with its quantities, and the paper's figures next to ours if there are any.
 
     Args:
         measured: the experiment.
-        all_of: also rows of which nothing is there, if the paper has figures for them.
-        columns: quantities, and what their columns are called; all unless given.
+        all_of: also include rows without results, if the paper has figures for them.
+        columns: quantities and their column titles; by default all.
     """
     experiment = measured.experiment
     columns = COLUMNS[look(experiment)] if columns is None else columns
@@ -211,7 +211,7 @@ def listing(
 
 
 def _cells(
-    names: Sequence[str], compared: set[str], values: Mapping[str, Spread], papers: Mapping[str, float | None]
+    names: Sequence[str], compared: set[str], values: Mapping[str, SeedSpread], papers: Mapping[str, float | None]
 ) -> list[str]:
     out = []
     for name in names:

@@ -1,11 +1,11 @@
-"""An experiment's README: what it reproduces, the paper's figures, ours, and what they were measured with."""
+"""An experiment's README: what it reproduces, the paper's figures, ours, and their provenance."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 
-from splitwiper_lab.evaluation.reproduction import Experiment, Result, judged
+from splitwiper_lab.evaluation.reproduction import CellResult, Experiment, judged
 from splitwiper_lab.pages.reproduction.collected import Measured, how_told, made_of
 from splitwiper_lab.pages.reproduction.parts import judged_as
 from splitwiper_lab.pages.reproduction.quantities import in_words, listing, parts_of
@@ -14,8 +14,8 @@ from splitwiper_lab.pages.reproduction.sections import command
 FILE = "README.md"
 
 
-def readme(experiment: Experiment, results: Sequence[Result]) -> str:
-    """The text of an experiment's README at the experiment's scale."""
+def readme(experiment: Experiment, results: Sequence[CellResult]) -> str:
+    """Return the text of an experiment's README at the experiment's scale."""
     measured = Measured(experiment, results)
     prose = (f"In the paper: {experiment.paper}.", experiment.about, experiment.notes)
     parts = [f"# {experiment.title}", *(_wrapped(text) for text in prose if text)]
@@ -44,7 +44,7 @@ def _results(measured: Measured) -> list[str]:
 
 
 def _reported(measured: Measured) -> list[str]:
-    """The paper's figures alone."""
+    """Return only the paper's figures."""
     headings, rows = listing(measured, all_of=True)
     if not rows:
         return []
@@ -52,7 +52,7 @@ def _reported(measured: Measured) -> list[str]:
 
 
 def _only_paper(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """The paper's columns of a listing, called as ours are."""
+    """Return only the paper's columns of a listing, with the titles of ours."""
     kept = [place for place, name in enumerate(headings) if name == ">paper"]
     head = [*headings[:2], *(headings[place - 1] for place in kept)]
     return head, [[row[0], row[1], *(row[place] for place in kept)] for row in rows]

@@ -1,11 +1,11 @@
-"""One experiment as a section: what it is, figures, tables, verdicts, what it was measured with, what is missing."""
+"""One experiment as a section: description, figures, tables, verdicts, provenance, and missing cells."""
 
 from __future__ import annotations
 
 from splitwiper.formats import plural
 from splitwiper.report.markup import Markup, el
 from splitwiper.report.parts import section
-from splitwiper_lab.evaluation.reproduction import Verdict, judged
+from splitwiper_lab.evaluation.reproduction import CheckVerdict, judged
 from splitwiper_lab.evaluation.reproduction.checks import CHECKS
 from splitwiper_lab.pages.reproduction.collected import Measured, made_told
 from splitwiper_lab.pages.reproduction.figures import figures
@@ -15,17 +15,17 @@ from splitwiper_lab.pages.reproduction.quantities import in_words, listing, look
 from splitwiper_lab.pages.reproduction.tables import effectiveness, membership, samples
 
 _LONG = 3
-"""A verdict with more figures than this has them folded."""
+"""The most figures of a verdict that are shown without a click."""
 
 
 def command(measured: Measured) -> str:
-    """What measures an experiment again."""
+    """Return the command that reproduces an experiment."""
     data = "" if measured.experiment.scale == "smoke" else " --data DIR"
     return f"splitwiper reproduce {measured.experiment.id} --scale {measured.experiment.scale}{data}"
 
 
 def experiment_section(number: int, measured: Measured) -> Markup:
-    """The section of an experiment, whether or not anything was measured."""
+    """Render the section of an experiment, with or without results."""
     experiment = measured.experiment
     parts = [el("p", f"In the paper: {experiment.paper}.", class_="where"), el("p", experiment.about)]
     if experiment.notes:
@@ -61,7 +61,7 @@ def _verdicts(measured: Measured) -> Markup:
     return el("div", *parts, class_="judged two" if len(parts) == 2 else "judged")
 
 
-def _verdict(measured: Measured, verdict: Verdict) -> Markup:
+def _verdict(measured: Measured, verdict: CheckVerdict) -> Markup:
     found = list(CHECKS[verdict.name][1](measured.experiment, measured.results))
     told = [in_words(text) for ok, text in found if not ok] or [in_words(text) for _, text in found]
     line = [verdict_pill(judged_as(verdict.held)), " ", in_words(f"{verdict.says[:1].upper()}{verdict.says[1:]}.")]
@@ -76,7 +76,7 @@ def _made(measured: Measured) -> Markup:
 
 
 def _covered(measured: Measured) -> Markup:
-    """How much is there, and which cells are missing."""
+    """Say how many cells are measured, and which are missing."""
     done, wanted = measured.done, measured.wanted
     missing = [one for one in measured.covered if one.done < one.wanted]
     text = f"{done:,} of {plural(wanted, 'cell')} measured."

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from splitwiper.formats import NONE
 from splitwiper.report.markup import Markup, el
 from splitwiper.report.parts import row_head, scroll, table, th, tr
-from splitwiper_lab.evaluation.comparison import Spread
+from splitwiper_lab.evaluation.comparison import SeedSpread
 from splitwiper_lab.evaluation.reproduction import Condition, Experiment
 from splitwiper_lab.evaluation.reproduction.cells import systems_of
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
@@ -16,7 +16,7 @@ from splitwiper_lab.pages.reproduction.parts import folded
 from splitwiper_lab.pages.reproduction.quantities import difference, reported, signed, told
 
 Row = tuple[str, tuple[str, ...]]
-"""What a row is called, and the quantities in its cells."""
+"""The title of a row, and the quantities in its cells."""
 _PHASES = (("Learning", "learned"), ("Unlearning", "unlearned"))
 
 
@@ -33,7 +33,7 @@ def _effective(phase: str) -> list[Row]:
 
 
 def effectiveness(measured: Measured) -> Markup:
-    """A table for each condition, in the paper's layout: systems across, learning above unlearning."""
+    """Render a table for each condition, in the paper's layout: systems across, learning above unlearning."""
     found = over_seeds(measured.experiment, measured.results)
     parts: list[Markup] = []
     for condition in measured.experiment.conditions:
@@ -46,7 +46,7 @@ def effectiveness(measured: Measured) -> Markup:
 
 
 def samples(measured: Measured) -> Markup:
-    """A table for each group of conditions: accuracy before and after, for each share δ that is forgotten."""
+    """Render a table for each group of conditions: accuracy before and after forgetting, for each share δ."""
     found = over_seeds(measured.experiment, measured.results)
     rows: list[Row] = [
         ("The label, before, %", ("learned.forgotten",)),
@@ -62,7 +62,7 @@ def samples(measured: Measured) -> Markup:
 
 
 def membership(measured: Measured) -> Markup:
-    """Hit rates with false alarms, and the AUC, for each share δ."""
+    """Render hit rates with false alarms, and the AUC, for each share δ."""
     found = over_seeds(measured.experiment, measured.results)
     parts: list[Markup] = []
     attacks = {"two models": "Asking both models", "labels only": "Seeing labels only"}
@@ -91,7 +91,7 @@ def _groups(measured: Measured, found: Mapping[tuple[str, str], object]) -> dict
 
 def _table(
     experiment: Experiment,
-    found: Mapping[tuple[str, str], Mapping[str, Spread]],
+    found: Mapping[tuple[str, str], Mapping[str, SeedSpread]],
     blocks: Sequence[tuple[str, Sequence[Row], Condition]],
     caption: str,
 ) -> Markup:
@@ -111,9 +111,9 @@ def _table(
 
 
 def _cell(
-    experiment: Experiment, condition: str, system: str, names: Sequence[str], values: Mapping[str, Spread]
+    experiment: Experiment, condition: str, system: str, names: Sequence[str], values: Mapping[str, SeedSpread]
 ) -> Markup:
-    """Ours, and below it the paper's figure and the difference where there is one."""
+    """Render our figure, and below it the paper's figure and the difference, if there is one."""
     every = [told(values.get(name), name) for name in names]
     ours = " / ".join(one.split(" ±")[0] for one in every) if len(every) > 1 else every[0]
     papers = [reported(experiment, condition, name, system) for name in names]
@@ -140,5 +140,5 @@ def _note(measured: Measured) -> list[Markup]:
     return [el("p", " ".join(texts), class_="caption")] if texts else []
 
 
-def _spreads(measured: Measured) -> list[dict[str, Spread]]:
+def _spreads(measured: Measured) -> list[dict[str, SeedSpread]]:
     return list(over_seeds(measured.experiment, measured.results).values())

@@ -1,0 +1,96 @@
+"""Agglomerative clustering of a few hundred points, with pairs that must never be merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from splitwiper.wire.columns import Array
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The order in which points were merged.
+
+    Attributes:
+        size: the number of points.
+        merges: pairs of clusters, each named by its first point, in the order of merging.
+        heights: the distance between the clusters of each pair.
+        squared: whether heights are sums of squares, which have no upper bound; otherwise they are distances.
+    """
+
+    size: int
+    merges: tuple[tuple[int, int], ...]
+    heights: tuple[float, ...]
+    squared: bool
+
+    def cut(self, clusters: int) -> Array:
+        """Return the cluster of each point when ``clusters`` are left, or as few as the constraints allow."""
+        at = np.arange(self.size)
+        for one, other in self.merges[: max(0, self.size - max(1, clusters))]:
+            at[at == other] = one
+        return np.unique(at, return_inverse=True)[1]
+
+    def jump(self) -> int:
+        """Return how many clusters were left before the merge with the largest increase in height."""
+        heights = np.maximum.accumulate(np.maximum(np.array(self.heights), 0))
+        if len(heights) < 2 or not heights[-1] > 0:
+            return self.size - (0 if heights.any() else len(heights))
+        if self.squared:
+            heights = np.sqrt(heights)
+            floor = 0.02 * heights[-1]  # heights below this count as equal
+            leaps = (heights[1:] + floor) / (heights[:-1] + floor)
+        else:
+            leaps = np.diff(heights)
+        return self.size - 1 - int(leaps.argmax())
+
+
+def merge_points(points: Array, weights: Array | None = None, *, cannot: Array | None = None) -> Tree:
+    """Merge points by Ward's method: each time, the pair that increases the sum of squares least.
+
+    Args:
+        points: one row per point.
+        weights: how many rows each point stands for.
+        cannot: a boolean matrix: pairs that must not be merged.
+    """
+    weights = np.ones(len(points)) if weights is None else np.maximum(weights.astype(np.float64), 1e-9)
+    centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
+    squares = (centred**2).sum(1)
+    distances = np.maximum(squares[:, None] + squares[None] - 2 * centred @ centred.T, 0)
+    pull = weights[:, None] * weights[None] / (weights[:, None] + weights[None])
+    return _merge(distances * pull, weights, ward=True, cannot=cannot)
+
+
+def merge_distances(distances: Array, *, cannot: Array | None = None) -> Tree:
+    """Merge by average linkage on a matrix of distances."""
+    return _merge(distances.astype(np.float64), np.ones(len(distances)), ward=False, cannot=cannot)
+
+
+def _merge(distances: Array, sizes: Array, *, ward: bool, cannot: Array | None) -> Tree:
+    """Merge the closest pair until one cluster is left or no pair may be merged (Lance and Williams)."""
+    distances, sizes = distances.copy(), sizes.astype(np.float64)
+    if cannot is not None:
+        distances[cannot] = np.inf
+    np.fill_diagonal(distances, np.inf)
+    merges, heights = [], []
+    for _ in range(len(distances) - 1):
+        at = int(distances.argmin())
+        i, j = sorted(divmod(at, len(distances)))
+        height = distances[i, j]
+        if not np.isfinite(height):
+            break
+        a, b = sizes[i], sizes[j]
+        # the Lance-Williams update: distances from the merged cluster follow from those of its two parts
+        if ward:
+            joined = (a + sizes) * distances[i] + (b + sizes) * distances[j] - sizes * height
+            joined /= a + b + sizes
+        else:
+            joined = (a * distances[i] + b * distances[j]) / (a + b)
+        distances[i], distances[:, i] = joined, joined
+        distances[i, i] = np.inf
+        distances[j], distances[:, j] = np.inf, np.inf
+        sizes[i] += b
+        merges.append((i, j))
+        heights.append(float(height))
+    return Tree(len(distances), tuple(merges), tuple(heights), ward)

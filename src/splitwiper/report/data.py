@@ -1,0 +1,152 @@
+"""The data of a report: plain frozen values, filled in by the caller that ran the federation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from splitwiper.errors import InputError, nearest
+from splitwiper.wire import Spent
+from splitwiper.wire.messages import Level
+
+Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
+
+
+def _one_of(value: str, allowed: tuple[str, ...], what: str) -> None:
+    if value not in allowed:
+        raise InputError(f"{what} is {value!r}; it must be one of {', '.join(allowed)}.{nearest(value, allowed)}")
+
+
+@dataclass(frozen=True)
+class ReportedRequest:
+    """The request: who wants to forget what; ``rows`` is the number of rows."""
+
+    client: str
+    level: Level
+    labels: tuple[str, ...]
+    rows: int
+
+    def __post_init__(self) -> None:
+        _one_of(self.level, get_args(Level), "Request.level")
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Test accuracies between 0 and 1; NaN means not measured, a missing label has no output."""
+
+    forgotten: float
+    retained: float
+    per_label: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ReportedClient:
+    """One client: its rows, row counts per label before the request, and its costs."""
+
+    name: str
+    rows_before: int
+    rows_after: int
+    labels_before: Mapping[str, int]
+    learn: Spent
+    unlearn: Spent
+    requester: bool = False
+
+
+@dataclass(frozen=True)
+class ReportedServer:
+    """The server's time, and its training loss per epoch at learning and at unlearning."""
+
+    learn_seconds: float
+    unlearn_seconds: float
+    epochs: int
+    loss_before: tuple[float, ...] = ()
+    loss_after: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReportedCheck:
+    """One comparison; ``outcome`` is usually one of the verification's outcomes."""
+
+    what: str
+    outcome: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class ReportedVerification:
+    """The outcome of comparing the recomputation from scratch with the stored result."""
+
+    outcome: Outcome
+    reason: str = ""
+    checks: tuple[ReportedCheck, ...] = ()
+
+    def __post_init__(self) -> None:
+        _one_of(self.outcome, get_args(Outcome), "Verification.outcome")
+
+
+@dataclass(frozen=True)
+class Remain:
+    """One kind of file that is still stored, and why."""
+
+    what: str
+    count: int
+    bytes: int
+    why: str
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything the report shows. Mappings are shown in the order they are given."""
+
+    title: str
+    subtitle: str
+    created: str
+    """ISO 8601 time."""
+    versions: Mapping[str, str]
+    seed: int
+    dataset: str
+    client_names: tuple[str, ...]
+    request: ReportedRequest
+    before: Accuracy
+    after: Accuracy
+    clients: tuple[ReportedClient, ...]
+    server: ReportedServer
+    verification: ReportedVerification
+    halves_text: str = ""
+    """Preformatted preview of the cut."""
+    receipt: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    remains: tuple[Remain, ...] = ()
+    run: str = ""
+    """The run's folder."""
+
+    @property
+    def requester(self) -> ReportedClient | None:
+        """The client that made the request, if its costs are known."""
+        return next((c for c in self.clients if c.requester), None)
+
+    @property
+    def others(self) -> tuple[ReportedClient, ...]:
+        """All clients that did not make the request."""
+        return tuple(c for c in self.clients if not c.requester)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Every label mentioned anywhere, in order of first mention."""
+        seen: dict[str, None] = dict.fromkeys(self.before.per_label)
+        seen.update(dict.fromkeys(self.after.per_label))
+        for client in self.clients:
+            seen.update(dict.fromkeys(client.labels_before))
+        return tuple(seen)
+
+    @property
+    def asked_labels(self) -> tuple[str, ...]:
+        """The labels that the request concerns; for a whole client, all that it held."""
+        if self.request.level == "client" and not self.request.labels and self.requester is not None:
+            return tuple(name for name, rows in self.requester.labels_before.items() if rows)
+        return self.request.labels
+
+    def keepers(self, label: str) -> tuple[str, ...]:
+        """Return the other clients that hold rows of ``label``."""
+        return tuple(c.name for c in self.others if c.labels_before.get(label, 0) > 0)

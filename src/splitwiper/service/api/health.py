@@ -1,0 +1,125 @@
+"""Health for probes, and status for operators."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+from fastapi import APIRouter, Request, Response
+
+from splitwiper import __version__
+from splitwiper.errors import SplitWiperError
+from splitwiper.server import Server
+from splitwiper.service.api.openapi import PROBLEMS
+from splitwiper.service.api.shapes import ApiShape, ProblemShape
+from splitwiper.service.api.shared import service_of
+from splitwiper.service.metrics import CONTENT, LITTLE, room
+
+router = APIRouter(tags=["state"])
+_log = logging.getLogger("splitwiper.service")
+
+
+class Ready(ApiShape):
+    """Readiness of the service."""
+
+    status: Literal["ready"]
+    model: bool
+    room: bool
+
+
+class Member(ApiShape):
+    """A client: how often its shard changed, and how many of its rows the server holds.
+
+    ``removed`` says who erased its shard, unless the client did so itself: ``training`` (it failed with the shard),
+    ``operator``, or ``lapse`` (the client asked to forget rows and then sent nothing). It is empty otherwise.
+    """
+
+    generation: int
+    rows: int
+    removed: str
+    evicted: bool
+
+
+class Waiting(ApiShape):
+    """A request to forget that has not been settled."""
+
+    ticket: str
+    client: str
+    state: str
+    deadline: str
+
+
+class ServiceStatus(ApiShape):
+    """The service's status for operators."""
+
+    version: str
+    clients: dict[str, Member]
+    current: bool
+    model: bool
+    open: list[Waiting]
+    free_bytes: int
+
+
+@router.get("/healthz")
+async def alive() -> dict[str, str]:
+    """Answer that the process is alive."""
+    return {"status": "alive", "version": __version__}
+
+
+@router.get("/readyz", responses={503: {"model": ProblemShape, "description": "The store cannot be read."}})
+async def ready(request: Request, response: Response) -> Ready | ProblemShape:
+    """Answer whether the store can be read. Without a model, or with a full disk, it is ready too, and says so."""
+    service = service_of(request)
+
+    def look(server: Server) -> Ready:
+        return Ready(status="ready", model=server.store.model() is not None, room=room(service.root) >= LITTLE)
+
+    try:
+        return await service.queries.run(look)
+    except SplitWiperError as problem:
+        _log.error("not ready: %s", problem)
+        response.status_code = 503
+        return ProblemShape(kind="FailingError", message="the store cannot be read; its operator finds why in the log.")
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={**PROBLEMS, 200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
+    tags=["operator"],
+)
+async def metrics(request: Request) -> Response:
+    """Return Prometheus metrics; requires an operator's certificate or token."""
+    service = service_of(request)
+    return Response(await service.queries.run(service.metrics.text), media_type=CONTENT)
+
+
+@router.get("/v1/status", responses=PROBLEMS, tags=["operator"])
+async def status(request: Request) -> ServiceStatus:
+    """Return clients, row counts and open requests for operators; no labels, no data."""
+    service = service_of(request)
+
+    def look(server: Server) -> ServiceStatus:
+        store = server.store
+        held = {shard.client: shard.rows for shard in store.shards()}
+
+        def member(name: str, generation: int) -> Member:
+            found = server.standing(name)
+            rows, evicted = held.get(name, 0), bool(found.evicted)
+            return Member(generation=generation, rows=rows, removed=found.by, evicted=evicted)
+
+        return ServiceStatus(
+            version=__version__,
+            clients={name: member(name, generation) for name, generation in store.clients().items()},
+            current=store.is_current(),
+            model=store.model() is not None,
+            open=[
+                Waiting(
+                    ticket=t.id, client=t.client, state=t.state, deadline=service.deadline(t, service.cases.find(t.id))
+                )
+                for t in store.waiting()
+            ],
+            free_bytes=room(service.root),
+        )
+
+    return await service.queries.run(look)

@@ -1,0 +1,203 @@
+"""Predictions from activations, and the server half for clients that predict locally."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+from torch import Tensor
+
+from splitwiper.errors import DataError, ForbiddenError, NotFoundError, SplitWiperError, WithdrawnError
+from splitwiper.formats import counted
+from splitwiper.server import Server
+from splitwiper.service.access import Reservation
+from splitwiper.service.api.copies import Copy
+from splitwiper.service.api.openapi import BINARY
+from splitwiper.service.api.receiving import received
+from splitwiper.service.api.shapes import ProblemShape
+from splitwiper.service.api.shared import service_of
+from splitwiper.store import ServerStore
+from splitwiper.store.ledger import has_lapsed
+from splitwiper.wire import Scores, Ticket
+from splitwiper.wire.codecs import has_ranges, is_range
+from splitwiper.wire.tensors import read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from splitwiper.service.api.app import Service
+
+router = APIRouter(prefix="/v1", tags=["predictions"])
+TENSORS = "application/vnd.safetensors"
+PIECE = 128
+"""Rows computed in one turn. Pieces are cut by position in the request alone, never by load, because the result's bits
+depend on the batch."""
+_MOST = 1 << 30
+"""Bytes of one prediction's activations: half of the common limit, so that a single client can reach it."""
+_HEADER = 1 << 16
+"""Bytes of the header of the body sent: it names only a few tensors."""
+_TRIES = 5
+"""How often a prediction is restarted because a new model was published during it."""
+_FILE: dict[str, Any] = {
+    "description": "A safetensors file. Its metadata has 'labels' (what outputs stand for: a JSON list), 'codebook' "
+    "(that they are codes of, if any) and 'model' (the commitment to the model that answered).",
+    "content": {TENSORS: BINARY},
+}
+_NONE: dict[str, Any] = {"model": ProblemShape, "description": "There is no model, or it is not handed out."}
+_WITHDRAWN: dict[str, Any] = {"model": ProblemShape, "description": "The model is forgetting; ask again later."}
+
+
+@router.post(
+    "/predict",
+    response_class=Response,
+    responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN},
+    openapi_extra={"requestBody": {"required": True, "content": {TENSORS: BINARY}}},
+)
+async def predict(request: Request) -> Response:
+    """Run the server half on activations, sent as a safetensors file.
+
+    The answer has one row for each input: the index of the most likely label, or logits if the operator allows them.
+    Clients are served in turn, some rows at a time; 429 means that this client has too many predictions waiting.
+    """
+    service = service_of(request)
+    client = service.client(request)
+    async with service.turns.admitted(client):
+        return await _received(request, service, client)
+
+
+async def _received(request: Request, service: Service, client: str) -> Response:
+    with service.held.keeping(client) as held:
+        body = await received(request.stream(), held, most=_MOST)
+        try:
+            tensors, _ = read_tensors(body, longest=_HEADER)
+        except ValueError as problem:
+            raise DataError(f"{problem}.") from problem
+        return await _answered(service, client, tensors, _rows(tensors, service.config.rows), held)
+
+
+async def _answered(
+    service: Service, client: str, tensors: dict[str, Tensor], rows: int, held: Reservation
+) -> Response:
+    """Compute piece by piece, and start over if the model changes, so that one model answers all rows."""
+    for _ in range(_TRIES):
+        outputs: list[Tensor] = []
+        model = ""
+        for start in range(0, rows, PIECE):
+            piece = {name: t if is_range(name) else t[start : start + PIECE] for name, t in tensors.items()}
+            scores = await _computed(service, client, piece)
+            if not outputs:
+                model = scores.model
+                if service.config.probabilities:
+                    held.take(2 * 4 * rows * len(scores.labels))  # all logits, and the file they are sent in
+            elif scores.model != model:
+                break
+            outputs.append(scores.logits if service.config.probabilities else scores.logits.argmax(dim=1))
+        else:
+            return _file(scores, torch.cat(outputs), service.config.probabilities)
+    raise WithdrawnError("a new model was published again and again while this was computed: ask again.")
+
+
+async def _computed(service: Service, client: str, piece: dict[str, Tensor]) -> Scores:
+    def compute(server: Server) -> Scores:
+        check_serving(server, service, client)
+        return _asked(server, client, piece)
+
+    async with service.turns.turn(client):
+        return await service.inference.run(compute)
+
+
+def _file(scores: Scores, output: Tensor, probabilities: bool) -> Response:
+    tensors = {"logits": output} if probabilities else {"best": output.to(torch.int32)}
+    told = write_tensors(tensors, scores.labels, codebook=scores.codebook, model=scores.model)
+    return Response(told, media_type=TENSORS)
+
+
+@router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
+async def model(request: Request) -> Response:
+    """Return the current server half as a safetensors file, for clients that predict locally.
+
+    'salt' in its metadata opens the commitment in 'model': an HMAC of the digest of these tensors.
+    """
+    service = service_of(request)
+    client = service.client(request)
+    if not service.config.hand_out:
+        raise NotFoundError("this server does not hand its half out: predict there.")
+
+    def copied(server: Server) -> Copy:
+        check_serving(server, service, client)
+        found = server.model(client)
+        if (made := service.handed_out.get(found.commitment)) is None:
+            told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
+            made = Copy(write_tensors(found.state, found.labels, **told))
+            service.handed_out[found.commitment] = made
+        return made
+
+    made = await service.copies.run(copied)
+    return StreamingResponse(made.pieces(), media_type=TENSORS, headers={"Content-Length": str(len(made.data))})
+
+
+def check_serving(server: Server, service: Service, client: str) -> None:
+    """Refuse clients that have not joined, and all clients while the model still knows rows that are to be forgotten.
+
+    An operator can override the second rule.
+
+    Raises:
+        ForbiddenError: the client has not joined.
+        WithdrawnError: the model still knows such rows.
+    """
+    if service.config.signed and service.cases.key(client) is None:
+        raise ForbiddenError(
+            f"client {client!r} has not joined: labels and predictions are for clients that registered a key. Run "
+            "'splitwiper join' first."
+        )
+    if not service.config.withdraw:
+        return
+    if waiting := service.overrides.stopping(_withdrawing(server.store)):
+        raise WithdrawnError(
+            f"the model is withdrawn while {counted(len(waiting), 'request is', 'requests are')} carried out. It "
+            "answers again when it has forgotten."
+        )
+
+
+def _withdrawing(store: ServerStore) -> list[Ticket]:
+    """Return the requests that withdraw the model: all open ones, except some that were not followed up yet.
+
+    Asking is not enough for a client that once asked without following up, nor for a second request within a day: such
+    requests are carried out like any other, but withdraw the model only once the new shard has arrived.
+    """
+    return [one for one in store.waiting() if one.state != "accepted" or _may_withdraw(store, one)]
+
+
+def _may_withdraw(store: ServerStore, ticket: Ticket) -> bool:
+    day_before = (datetime.fromisoformat(ticket.received) - timedelta(days=1)).isoformat(timespec="seconds")
+    earlier = [one for one in store.tickets(ticket.client) if day_before < one.received <= ticket.received]
+    return earlier[0].id == ticket.id and not has_lapsed(store.database.db, ticket.client)
+
+
+def _rows(tensors: dict[str, Tensor], most: int) -> int:
+    """Return the number of rows of a prediction.
+
+    Raises:
+        DataError: there are none or too many, or tensors differ in length.
+    """
+    lengths = {len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items() if not is_range(name)}
+    if len(lengths) != 1 or not 0 < next(iter(lengths)) <= most:
+        raise DataError(f"activations must be tensors of 1 to {most:,} rows each, as many of one as of another.")
+    return next(iter(lengths))
+
+
+def _asked(server: Server, client: str, boundary: dict[str, Tensor]) -> Scores:
+    wanted = {column.name for column in server.columns}
+    coded = {column.name for column in server.columns if has_ranges(column, server.codec)}
+    wanted |= {name for name in boundary if is_range(name) and name.partition("/")[2] in coded}
+    if set(boundary) != wanted:
+        raise DataError(f"the body has the tensors {sorted(boundary)[:20]}, and the cut sends {sorted(wanted)[:20]}.")
+    try:
+        return server.predict(client, boundary)
+    except SplitWiperError:
+        raise
+    except (RuntimeError, ValueError, KeyError, IndexError, TypeError) as problem:
+        raise DataError(
+            f"the server half cannot take these activations: {str(problem).partition(chr(10))[0]}"
+        ) from problem

@@ -1,0 +1,140 @@
+"""Publishing an authority's certificates and lists to the folders of servers and clients."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from splitwiper.errors import CorruptError, SplitWiperError
+from splitwiper.service.identity import folders
+from splitwiper.service.identity.certificate_builder import Signer, hex_serial, revocation_list
+from splitwiper.service.identity.folders import AUTHORITY, CA, CERTIFICATE, KEY, REVOKED, SUPERSEDED
+from splitwiper.service.identity.index import Journal
+from splitwiper.service.identity.names import PRINCIPALS, SERVER, Kind
+from splitwiper.store.files import TEMPORARY, erase, make_folder, move, sweep_abandoned, write_bytes
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import Certificate
+
+NEXT = "next-"
+"""Prefix of staged files, which take effect once the index knows their certificate."""
+
+
+def folder_of(root: Path, kind: Kind, name: str) -> Path:
+    """Return the folder with everything that one party needs."""
+    if kind == "authority":
+        return root / AUTHORITY
+    return root / SERVER if kind == "server" else root / f"{kind}s" / name
+
+
+def stage(folder: Path, key: EllipticCurvePrivateKey, certificate: Certificate) -> None:
+    """Write a new key and certificate next to the current ones, until the index knows the certificate."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from splitwiper.service.identity.keys import key_pem
+
+    make_folder(folder)
+    write_bytes(folder / f"{NEXT}{KEY}", key_pem(key))
+    write_bytes(folder / f"{NEXT}{CERTIFICATE}", certificate.public_bytes(Encoding.PEM))
+
+
+def finish(root: Path, journal: Journal) -> None:
+    """Install staged files whose certificate the index knows; erase other staged files and unfinished writes."""
+    for folder in (root / AUTHORITY, *_handed_out(root)):
+        sweep_abandoned(folder, stem=TEMPORARY)
+        key, certificate = folder / f"{NEXT}{KEY}", folder / f"{NEXT}{CERTIFICATE}"
+        if certificate.is_file() and _is_known(certificate, journal):
+            if key.is_file():
+                move(key, folder / KEY)
+            move(certificate, folder / CERTIFICATE)
+        for leftover in (certificate, key):
+            if leftover.is_file():
+                erase(leftover)
+        with suppress(OSError):  # the folder of a party that never got a certificate; all others contain files
+            folder.rmdir()
+
+
+def publish(root: Path, journal: Journal, signers: list[Signer], now: datetime) -> None:
+    """Write the CA bundle to all folders, and the revocation lists to the server's, as the index has them."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    own, server = root / AUTHORITY, root / SERVER
+    make_folder(server)
+    bundle = b"".join(s.certificate.public_bytes(Encoding.PEM) for s in reversed(signers))
+    if _number(own) < len(journal):
+        revoked = {one.serial: one.revoked for one in journal.issued.values() if one.revoked}
+        ends = {one.serial: one.ends for one in journal.issued.values() if one.ends}
+        revoked |= {serial: when for serial, when in ends.items() if when <= now and serial not in revoked}
+        for file, dates in ((SUPERSEDED, ends), (REVOKED, revoked)):
+            write_bytes(own / file, _lists(journal, signers, dates, now))
+    lists = [(server / file, (own / file).read_bytes()) for file in (REVOKED, SUPERSEDED)]
+    old = (server / CA).read_bytes() if (server / CA).is_file() else b""
+    bundles = [
+        (folder / CA, bundle) for folder in _handed_out(root) if (folder / CERTIFICATE).is_file() or folder == server
+    ]
+    # a server that reads between two of these writes must find a list for every CA it trusts
+    for path, data in bundles + lists if len(bundle) < len(old) else lists + bundles:
+        folders.write_changed(path, data)
+
+
+def whole_index(root: Path, path: Path) -> Journal:
+    """Return the index, after checking that it is not older than the lists made from it. Others may append meanwhile.
+
+    Raises:
+        CorruptError: it is older.
+    """
+    journal = Journal.read(path)
+    number = _number(root / AUTHORITY)
+    with suppress(SplitWiperError):  # damage to the server's copy is repaired by the next change
+        number = max(number, _number(root / SERVER, journal))
+    if number > len(journal):
+        journal = Journal.read(path)  # both may have grown since the first read; entries never go
+    if number > len(journal):
+        raise CorruptError(
+            f"{journal.path} has {len(journal)} entries, and a revocation list in {root} was made from {number}: the "
+            "end is missing, or it is from an old backup. Restore the newest one; certificates that were revoked since "
+            "would be accepted again."
+        )
+    return journal
+
+
+def _handed_out(root: Path) -> list[Path]:
+    """Return the folders of servers, clients, operators and auditors that are still on this machine."""
+    places = [root / SERVER, *(place for kind in PRINCIPALS for place in (root / f"{kind}s").glob("*"))]
+    return [place for place in sorted(places) if place.is_dir()]
+
+
+def _is_known(path: Path, journal: Journal) -> bool:
+    (certificate,) = folders.certificates(path)
+    known = journal.issued.get(hex_serial(certificate.serial_number))
+    return known is not None and known.is_current
+
+
+def _lists(journal: Journal, signers: list[Signer], dates: dict[str, datetime], now: datetime) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    out = b""
+    for signer in reversed(signers):
+        own = hex_serial(signer.certificate.serial_number)
+        mine = [(serial, when) for serial, when in dates.items() if journal.issued[serial].authority == own]
+        out += revocation_list(signer, mine, number=len(journal), now=now).public_bytes(Encoding.PEM)
+    return out
+
+
+def _number(folder: Path, journal: Journal | None = None) -> int:
+    """Return the number of index entries that the lists in a folder were made from; 0 if there are no lists.
+
+    If the index is given, lists of other authorities, which an operator may have added, are left out.
+    """
+    from cryptography import x509
+
+    if not (folder / REVOKED).is_file():
+        return 0
+    found = folders.revocation_lists(folder / REVOKED)
+    if journal is not None:
+        own = [journal.certificate(one.serial).subject for one in journal.authorities]
+        found = [one for one in found if one.issuer in own]
+    return max((one.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number for one in found), default=0)

@@ -1,0 +1,128 @@
+"""Joining a federation: ask its server for the settings it was made with, and create the client's site."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load
+
+from splitwiper.config import ClientConfig, Config, config_digest, from_dict, read_toml, to_toml
+from splitwiper.errors import ConfigError, InputError
+from splitwiper.federation.build import build_halves
+from splitwiper.seeding import seeded_key
+from splitwiper.service.site.config import FILE, SiteConfig, check_name, connect, read_site
+from splitwiper.service.site.invited import first_key, take_key
+from splitwiper.service.site.site import Progress, Site
+from splitwiper.splitting import Halves, identity, libraries
+from splitwiper.store import ClientStore, files
+
+
+def join(
+    folder: Path,
+    config: SiteConfig,
+    client: ClientConfig,
+    *,
+    invitation: str | None = None,
+    progress: Progress | None = None,
+) -> Site:
+    """Create a client's site, or open the existing one.
+
+    Args:
+        folder: the site's folder.
+        config: server, certificates, model. The seed is taken from the server.
+        client: the client's own settings, which the server never learns.
+        invitation: the group's secret, if labels are hidden; all clients have it, and the server does not. A site that
+            joined with another secret changes to this one, unless it has already agreed on labels.
+        progress: called with the progress of long work.
+
+    Raises:
+        ConfigError: labels are to be hidden without a secret, or there is a secret although they are not. Or the folder
+            is another client's, or joined with other settings.
+        InputError: the client's half is not the one that the federation was made with.
+    """
+    if (folder / FILE).exists():
+        _keep_up(folder, config, client)
+        site = Site(folder, progress)
+        if invitation is not None:
+            take_key(site.client, invitation)
+        return site
+    check_name(folder, config)
+    link = connect(folder, config)
+    try:
+        told, first = link.federation(), load(link.initial())
+    finally:
+        link.close()
+    config = dataclasses.replace(config, seed=int(told["seed"]))
+    halves = build_halves(Config(seed=config.seed, model=config.model, client=client))
+    _check(halves, told, client)
+    group = first_key(client, invitation, federation=str(told["run"]), seed=config.seed)
+    files.make_folder(folder)
+    ClientStore(folder / config.name).create(
+        config=to_toml(client),
+        initial=first,
+        meta={
+            "name": config.name,
+            "task": config.task,
+            "seed": str(config.seed),
+            "config": config_digest(client, seed=config.seed),
+            "federation": str(told["run"]),
+            "columns": json.dumps(told["columns"]),
+            "model": told["architecture"],
+        },
+        key=seeded_key(config.seed, config.name) if client.keys == "seeded" else None,
+        group=group,
+    )
+    files.write_bytes(folder / FILE, to_toml(config).encode())
+    site = Site(folder, progress)
+    site.register()
+    return site
+
+
+def _keep_up(folder: Path, config: SiteConfig, client: ClientConfig) -> None:
+    """Store a changed server address or credentials; refuse settings that a site cannot change after joining.
+
+    Raises:
+        ConfigError: the message names the first setting that differs.
+    """
+    joined = read_site(folder)
+    wanted = dataclasses.replace(config, seed=joined.seed)
+    fixed: dict[str, tuple[Any, Any]] = {"name": (joined.name, wanted.name), "task": (joined.task, wanted.task)}
+    fixed["[model]"] = joined.model, wanted.model
+    fixed["[client]"] = from_dict(ClientConfig, read_toml(folder / joined.name / "config.toml")), client
+    for what, (before, now) in fixed.items():
+        if before != now:
+            told = (
+                f"{what} = {now!r}, and {folder} joined with {before!r}"
+                if isinstance(before, str)
+                else (f"{what} is not what {folder} joined with: {_differing(before, now)}")
+            )
+            raise ConfigError(f"{told}. Set it as it was, or join in a new folder.")
+    if wanted != joined:
+        files.write_bytes(folder / FILE, to_toml(wanted).encode())
+
+
+def _differing(before: Any, now: Any) -> str:
+    """Describe the first setting that differs."""
+    for field in dataclasses.fields(before):
+        old, new = getattr(before, field.name), getattr(now, field.name)
+        if old != new:
+            return f"{field.name} was {old!r}, and is {new!r} now"
+    return ""
+
+
+def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:
+    if told["at"] != halves.at:
+        raise InputError(
+            f"the client half is not what the federation was made with (the cut is at {told['at']!r} there, at "
+            f"{halves.at!r} here): take the model's settings from its operator."
+        )
+    if told["architecture"] != identity(halves.client):
+        raise InputError(
+            "the client half is not what the federation was made with: the model's settings, code or constants "
+            f"differ, or the version of a library it comes from{libraries(halves.client)}. Take them from its operator."
+        )
+    if told["codec"] != client.codec:
+        raise InputError(f"this federation's activations are written as {told['codec']!r}: set client.codec to that.")

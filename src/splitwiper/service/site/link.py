@@ -1,0 +1,377 @@
+"""The link over HTTPS: the in-process protocol, for clients behind firewalls, which open all connections."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import httpx
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save
+from torch import Tensor
+
+from splitwiper import errors
+from splitwiper.errors import UnreachableError
+from splitwiper.service.calls import Calls
+from splitwiper.service.certificate import Opening, SignedHead, TreeHead
+from splitwiper.service.certificate.canonical import dumps
+from splitwiper.service.certificate.log import shows
+from splitwiper.service.site.own_key import OwnKey
+from splitwiper.store.files import file_digest
+from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
+from splitwiper.wire.codecs import LARGEST
+from splitwiper.wire.link import Fence
+from splitwiper.wire.tensors import labels_in, read_tensors
+from splitwiper.wire.transfer import check_transfer, compressed
+
+_PIECE = 1 << 20
+_UNLIKELY = -30.0
+"""The logit of every label except the one that the server named as the most likely."""
+_SOON = 3.0
+"""Time limit in seconds for information that is only nice to have."""
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file to send. Its digest also identifies an interrupted upload of it."""
+
+    path: Path
+    size: int
+    digest: str
+
+    def pieces(self, offset: int) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            while piece := file.read(_PIECE):
+                yield piece
+
+
+class ByteCounter(Protocol):
+    """Checks which model a server answers with; see `splitwiper.service.site.served`."""
+
+    def answered(self, boundary: Mapping[str, Tensor], ask: Callable[[Mapping[str, Tensor]], Scores]) -> Scores:
+        """Ask, and return the answer if it is from the model that the server commits to."""
+        ...
+
+    def fetched(self) -> ModelCopy:
+        """Fetch the model, and check that it is the one that the server commits to."""
+        ...
+
+
+def _readable(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Wrap a call whose answer may be anything: report any failure to read it as an `UnreachableError`."""
+
+    @functools.wraps(call)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return call(*args, **kwargs)
+        except errors.SplitWiperError:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as problem:
+            raise UnreachableError(
+                f"the answer to {call.__name__!r} cannot be read ({type(problem).__name__}: {str(problem)[:80]}): "
+                "nothing of it is used. Tell the server's operator."
+            ) from problem
+
+    return run
+
+
+class HttpsLink(Calls):
+    """A client's connection to a server.
+
+    Args:
+        url: the server's address, ``https://host:port``.
+        context: certificates; see `Calls`.
+        signer: signs requests to forget, shards and withdrawals, see `splitwiper.service.site.own_key`.
+        transfer: 'zstd' compresses shards in transit, if the server accepts that.
+        how: token, patience, tries and guard, as `Calls` takes them.
+    """
+
+    travels = True
+
+    def __init__(
+        self,
+        url: str,
+        context: ssl.SSLContext | None = None,
+        *,
+        signer: OwnKey | None = None,
+        transfer: str = "none",
+        **how: Any,
+    ) -> None:
+        check_transfer(transfer)
+        super().__init__(url, context, **how)
+        self._signer, self._transfer = signer, transfer
+        self.watch: ByteCounter | None = None
+        """Checks which model answers; None for no check."""
+        self.timings: dict[str, float] = {}
+        """Durations of the parts of the last upload, in seconds, for measurements."""
+        self.travelled = 0
+        """Bytes that the last upload took on the wire."""
+
+    # --- the protocol --------------------------------------------------------------------------------------
+
+    @_readable
+    def upload(
+        self,
+        client: str,
+        shard: Path,
+        statement: Statement,
+        *,
+        digest: str | None = None,
+        fence: Fence = nullcontext,
+    ) -> Accepted:
+        """Send a shard; resume after an interruption.
+
+        The serial number in the statement decides which of two shards is the later one, and is drawn within the fence:
+        a process that lost its lease draws none, and what it still sends is refused. The fence is not held while bytes
+        travel.
+
+        Raises:
+            DataError: the server refuses the shard, or received something else.
+        """
+        file = _File(shard, shard.stat().st_size, digest or file_digest(shard))
+        begun = self._begun(client, file, statement, fence)
+        try:
+            return self._finished(file, begun, fence)
+        except errors.DataError:
+            # bytes from before the interruption may be damaged; an upload that was sent in one go is refused for good
+            if not begun["offset"]:
+                raise
+        except errors.NotFoundError:  # the upload has expired, or the answer to finishing it was lost
+            pass
+        return self._finished(file, self._begun(client, file, statement, fence), fence)  # once more, from the start
+
+    def _begun(self, client: str, file: _File, statement: Statement, fence: Fence) -> dict[str, Any]:
+        signed = self._signed(client, file.digest, statement, fence)
+        announced = {"size": file.size, "mark": file.digest, "statement": _plain(statement), **signed}
+        begun: dict[str, Any] = self._call("POST", "/v1/uploads", json=announced).json()
+        return begun
+
+    def _finished(self, file: _File, begun: Mapping[str, Any], fence: Fence) -> Accepted:
+        """Send what the server does not have yet, and have it accept the shard."""
+        place, offset = f"/v1/uploads/{begun['id']}", int(begun["offset"])
+        packs = self._transfer == "zstd" and "zstd" in begun.get("codings", ())
+        self.travelled = 0
+        start = time.perf_counter()
+        moved = time.monotonic()
+        while offset < file.size:
+            before, offset = offset, self._sent(place, file, offset, packs)
+            if offset > before:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > self._patience:
+                raise UnreachableError(
+                    f"{self.url} took nothing more of the shard for {self._patience:g} seconds. What came through is "
+                    "kept there: send it again, and it goes on."
+                )
+        self.timings["sent"] = time.perf_counter() - start
+        with fence() if self._signer is None else nullcontext():  # without serial numbers, the last to finish counts
+            done = self._call("POST", f"{place}/finish", json={"digest": file.digest}, timeout=None).json()
+        if done["digest"] != file.digest:
+            raise errors.DataError(f"{self.url} says that it has another shard than was sent: tell its operator.")
+        return Accepted(done["digest"], done["generation"])
+
+    def _sent(self, place: str, file: _File, offset: int, packs: bool) -> int:
+        """Send from an offset to the end; return how much the server has, even after an interruption."""
+        try:
+            coded = {"Content-Encoding": "zstd"} if packs else {"Content-Length": str(file.size - offset)}
+            headers = {"Upload-Offset": str(offset), **coded}
+            pieces = compressed(file.pieces(offset)) if packs else file.pieces(offset)
+            patience = httpx.Timeout(None, connect=10.0, write=self._patience)
+            answer = self._once("PATCH", place, content=self._counted(pieces), headers=headers, timeout=patience)
+            return int(answer.json()["offset"])
+        except (httpx.TransportError, errors.BusyError, errors.DataError):
+            there = int(self._call("GET", place).json()["offset"])
+            if there == offset:
+                time.sleep(0.2)
+            return there
+
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            self.travelled += len(piece)
+            yield piece
+
+    @_readable
+    def withdraw(self, client: str, statement: Statement, *, fence: Fence = nullcontext) -> None:
+        """Erase the client's shard."""
+        signed = self._signed(client, "", statement, fence)
+        with fence() if self._signer is None else nullcontext():
+            self._call("POST", "/v1/withdraw", json={**_plain(statement), **signed})
+
+    @_readable
+    def standing(self, client: str) -> Standing:
+        """Return whether this site's shard was erased by another party, as proved by the server's ledger.
+
+        Raises:
+            MismatchError: the server says so, but its ledger does not show it.
+        """
+        told = self._call("GET", "/v1/standing").json()
+        evicted, removed = str(told["evicted"]), told["removed"]
+        if removed is None:
+            return Standing(evicted=evicted)
+        entry = removed["entry"]
+        if not shows(removed) or (entry["kind"], entry["client"]) != ("withdrawn", client):
+            raise errors.MismatchError("the server says that it erased this site's shard, and cannot show the entry.")
+        if self._guard is not None:
+            self._guard.pins.compare(TreeHead(int(removed["size"]), str(removed["root"])), self.consistency)
+        return Standing(int(entry["seq"]), str(entry["by"]), str(entry["why"]), evicted)
+
+    @_readable
+    def largest_value(self) -> float:
+        """Return the largest absolute value of an activation that the server accepts."""
+        return float(self.federation().get("largest_value", LARGEST))
+
+    def _signed(self, client: str, digest: str, statement: Statement, fence: Fence) -> dict[str, Any]:
+        """Return the site's signed statement about a shard, with a new serial number, as the fields of a call."""
+        if self._signer is None:
+            return {}
+        told = int(self._call("GET", "/v1/site-key").json()["serial"])
+        with fence():
+            serial = self._signer.next_serial(told)
+        return {"signed": self._signer.sign_shard(client, digest, statement, serial=serial)}
+
+    def register(self, client: str) -> None:
+        """Register the key that this site signs with.
+
+        Raises:
+            ForbiddenError: another key is registered in its name.
+        """
+        if self._signer is not None:
+            self._call("POST", "/v1/site-key", json=self._signer.register(client))
+
+    @_readable
+    def submit(self, request: Request) -> Ticket:
+        """Submit a request to forget."""
+        asked: dict[str, Any] = {
+            "ticket": request.ticket,
+            "level": request.level,
+            "commitment": request.commitment,
+        }
+        if self._signer is not None:
+            asked["signed"] = self._signer.sign_request(request)
+        return _ticket(self._call("POST", "/v1/requests", json=asked).json())
+
+    @_readable
+    def tickets(self, client: str) -> tuple[Ticket, ...]:
+        """Return every request made in this client's name, with its state."""
+        return tuple(map(_ticket, self._call("GET", "/v1/requests").json()))
+
+    @_readable
+    def receipt(self, ticket: str) -> Receipt:
+        """Return the receipt of a request: what was done for it."""
+        return Receipt.from_dict(self._call("GET", f"/v1/requests/{ticket}/receipt").json())
+
+    def estimate(self) -> dict[str, Any]:
+        """Return how long a request would take the server, and its deadline."""
+        found: dict[str, Any] = self._once("GET", "/v1/estimate", timeout=_SOON).json()
+        return found
+
+    @_readable
+    def certificate(self, ticket: str) -> dict[str, Any]:
+        """Return the certificate of a settled request."""
+        found = dict(self._call("GET", f"/v1/requests/{ticket}/certificate").json())
+        dumps(found)  # must be JSON, because it is stored as received
+        return found
+
+    @_readable
+    def head(self, size: int | None = None) -> SignedHead:
+        """Return the ledger's signed head, now or at ``size`` entries; it has not been checked."""
+        told = self._call("GET", "/v1/ledger/head", params={"size": size} if size else {}).json()
+        return SignedHead.read(told["signed"])
+
+    def countersign(self, witness: Mapping[str, Any]) -> None:
+        """Publish a countersigned head for other sites."""
+        self._call("POST", "/v1/ledger/witnesses", json=dict(witness))
+
+    @_readable
+    def witnesses(self) -> list[dict[str, Any]]:
+        """Return the countersigned heads of all sites, as the server relays them."""
+        return [dict(one) for one in self._call("GET", "/v1/ledger/witnesses").json()]
+
+    def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
+        """Run the server half; if it names only the most likely label, all others get a very low logit."""
+        return self.watch.answered(boundary, self.scores) if self.watch else self.scores(boundary)
+
+    @_readable
+    def scores(self, boundary: Mapping[str, Tensor]) -> Scores:
+        """Run the server half, without checking which model answers."""
+        body = save({name: tensor.contiguous().cpu() for name, tensor in boundary.items()})
+        found, told = read_tensors(bytearray(self._call("POST", "/v1/predict", content=body).content))
+        labels, logits = labels_in(told), found.get("logits")
+        if logits is None:
+            logits = torch.full((len(found["best"]), len(labels)), _UNLIKELY)
+            logits.scatter_(1, found["best"].long()[:, None], 0.0)
+        only = "logits" not in found
+        return Scores(labels, logits, told.get("codebook", ""), told.get("model", ""), labels_only=only)
+
+    def model(self, client: str) -> ModelCopy:
+        """Fetch the server half."""
+        return self.watch.fetched() if self.watch else self.copy()
+
+    @_readable
+    def copy(self) -> ModelCopy:
+        """Fetch the server half, without checking which model it is."""
+        state, told = read_tensors(bytearray(self._call("GET", "/v1/model").content))
+        return ModelCopy(state, labels_in(told), *(told.get(name, "") for name in ("codebook", "model", "salt")))
+
+    @_readable
+    def model_entry(self) -> dict[str, Any]:
+        """Return the ledger's newest entry about a model, with the proof that it is in the ledger."""
+        return dict(self._call("GET", "/v1/ledger/model").json())
+
+    def newest_model(self) -> str:
+        """Return the ledger's newest model according to the last answer's head; empty if heads are not checked."""
+        return self._guard.model if self._guard else ""
+
+    @_readable
+    def opening(self, ticket: str) -> Opening:
+        """Return the secret that opens the commitments in one of this site's certificates."""
+        return Opening.from_dict(self._call("GET", f"/v1/requests/{ticket}/opening").json())
+
+    def attest(self, signed: Mapping[str, Any]) -> None:
+        """Submit an attestation of this site."""
+        self._call("POST", "/v1/attestations", json=dict(signed))
+
+    def post(self, client: str, topic: str, place: int, body: bytes) -> None:
+        """Relay a sealed message to the other clients."""
+        sealed = {"body": base64.b64encode(body).decode()}
+        self._call("PUT", f"/v1/board/messages/{place}", params={"topic": topic}, json=sealed)
+
+    @_readable
+    def topic(self) -> str:
+        """Return the relay's current channel, or its last one."""
+        return str(self._call("GET", "/v1/board/topic").json()["topic"])
+
+    @_readable
+    def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
+        """Return the messages of a channel from a sequence number on."""
+        out: list[Posted] = []
+        while found := self._call("GET", "/v1/board/messages", params={"topic": topic, "since": since}).json():
+            out += [Posted(m["place"], m["sender"], base64.b64decode(m["body"])) for m in found]
+            since = out[-1].place + 1
+        return tuple(out)
+
+    def ended(self, topic: str, proof: bytes = b"") -> None:
+        """Report that a negotiation has ended, so that it is kept; or, with its proof, was abandoned, to erase it."""
+        self._call("POST", "/v1/board/end", json={"topic": topic, "proof": proof.hex()})
+
+
+def _plain(statement: Statement) -> dict[str, Any]:
+    values = asdict(statement)
+    return {**values, "fingerprint": dict(statement.fingerprint), "tickets": list(statement.tickets)}
+
+
+def _ticket(values: Mapping[str, Any]) -> Ticket:
+    reached = values["stages"]
+    plain = {name: values[name] for name in ("id", "client", "level", "state", "received", "commitment")}
+    settled = reached.get("retrained", reached.get("settled", ""))
+    return Ticket(**plain, erased=reached.get("erased", ""), settled=settled)

@@ -1,0 +1,229 @@
+"""Which model answers: every answer comes with a commitment, and the site checks that the server keeps it.
+
+A server could have one model certified and answer with another. So the site compares an answer's commitment with the
+one that it accepted last. If it is new, and at random also if it is not, the site downloads the server half, which must
+open the commitment, be in the ledger, and reproduce the answer for a random row. The copy is never stored. Numerics
+differ between machines, so outputs need only be close.
+
+With every head the server signs which model is the ledger's newest; that model must answer. Only an auditor, who reads
+all entries, can see whether that claim is true. A site sees besides that the server never goes back: a model must come
+later in the ledger than the one accepted last, and later than every request of this site that a certificate says is
+settled.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from splitwiper.cache import to_device
+from splitwiper.errors import MismatchError, NotFoundError
+from splitwiper.numerics import reproducible
+from splitwiper.seeding import state_digest
+from splitwiper.service.certificate.log import TreeHead, shows
+from splitwiper.splitting import ServerHalf
+from splitwiper.wire import Column, ModelCopy, Scores
+from splitwiper.wire.codecs import is_range, unpack
+from splitwiper.wire.commitments import model_commitment
+
+Ask = Callable[[Mapping[str, Tensor]], Scores]
+_T = TypeVar("_T")
+_TRIES = 3
+_MARGIN = 0.02
+"""How far outputs may differ, as a share of the largest."""
+_ADVICE = (
+    "Do not rely on its answers. Keep this message, compare with other sites, and have an auditor recompute the model "
+    "('splitwiper audit')."
+)
+
+
+class ServedCopies(Protocol):
+    """A source of copies of the model, and of proofs."""
+
+    def copy(self) -> ModelCopy:
+        """Fetch the server half."""
+        ...
+
+    def model_entry(self) -> dict[str, Any]:
+        """Return the ledger's newest entry about a model, with its proof."""
+        ...
+
+    def newest_model(self) -> str:
+        """Return the ledger's newest model according to the last answer's head; empty if heads are not checked."""
+        ...
+
+
+class Memory(Protocol):
+    """A memory of the model that was accepted last."""
+
+    def accepted(self) -> str:
+        """Return its commitment; empty if none was accepted yet."""
+        ...
+
+    def place(self) -> int:
+        """Return the number of the ledger entry that another model must come after; 0 if none was accepted yet."""
+        ...
+
+    def accept(self, commitment: str, place: int) -> None:
+        """Remember a commitment, and the number of its ledger entry."""
+        ...
+
+    def handed_out(self) -> str:
+        """Return the commitment to the model that was downloaded last; empty if none was."""
+        ...
+
+    def download(self, commitment: str) -> None:
+        """Remember that a model was downloaded, by its commitment."""
+        ...
+
+
+class ModelWatch:
+    """Checks that a server answers with the model that it commits to.
+
+    Args:
+        source: the server.
+        memory: remembers what was accepted before.
+        pin: checks a ledger head against all pinned ones.
+        half: the server half's architecture.
+        columns: the columns that cross the cut.
+        codec: the encoding of activations.
+        share: the share of a known model's answers that are checked all the same.
+    """
+
+    def __init__(
+        self,
+        source: ServedCopies,
+        memory: Memory,
+        pin: Callable[[TreeHead], None],
+        half: ServerHalf,
+        columns: Sequence[Column],
+        *,
+        codec: str,
+        share: float,
+    ) -> None:
+        self._source, self._memory, self._pin, self._half = source, memory, pin, half
+        self._columns, self._codec, self._share = columns, codec, share
+        self.unchecked = ""
+        """Why answers could not be checked against the model; empty if they could."""
+        self.checked = 0
+        """The number of answers checked."""
+
+    def answered(self, boundary: Mapping[str, Tensor], ask: Ask) -> Scores:
+        """Ask, and return the answer if it is from the model that the server commits to.
+
+        Raises:
+            MismatchError: it is not.
+        """
+        scores = self._newest(lambda: ask(boundary), lambda scores: scores.model)
+        known = scores.model and scores.model == self._memory.accepted()
+        if known and secrets.randbelow(1_000_000) >= self._share * 1_000_000:
+            return scores
+        return self.compared(boundary, ask, scores)
+
+    def compared(self, boundary: Mapping[str, Tensor], ask: Ask, scores: Scores | None = None) -> Scores:
+        """Compare an answer with that of a downloaded half, on one random row, and return it.
+
+        Raises:
+            MismatchError: they differ, or the half is not the model that the server commits to.
+        """
+        for _ in range(_TRIES):
+            scores = self._newest(lambda: ask(boundary), lambda scores: scores.model) if scores is None else scores
+            if not scores.model:
+                raise MismatchError(f"the server does not say with which model it answers. {_ADVICE}")
+            try:
+                copy = self.fetched()
+            except NotFoundError as problem:
+                if scores.model == self._memory.handed_out():  # otherwise it could refuse whenever its answer is wrong
+                    raise MismatchError(
+                        "the server has handed this model out before, and refuses to now that its answer is to be "
+                        f"checked ({str(problem).removesuffix('.')}). Ask its operator why; 'spot_check = 0' in this "
+                        "site's site.toml goes on without checking."
+                    ) from problem
+                self.unchecked = str(problem).removesuffix(".")
+                self._check_entry(scores.model)
+                return scores
+            if copy.commitment == scores.model:
+                self._compare(copy, boundary, scores)
+                self.checked += 1
+                return scores
+            scores = None  # another model was published in between: ask again
+        raise MismatchError(
+            f"the server hands out another model than the one that it says it answers with, {_TRIES} times in a row. "
+            f"{_ADVICE}"
+        )
+
+    def _newest(self, ask: Callable[[], _T], commitment: Callable[[_T], str]) -> _T:
+        """Return an answer from the model that the server signed as its newest; retry if one was just published."""
+        for _ in range(_TRIES):
+            answer = ask()
+            if self._source.newest_model() in ("", commitment(answer)):
+                return answer
+        raise MismatchError(f"the server answers with a model that is not the newest of its ledger. {_ADVICE}")
+
+    def fetched(self) -> ModelCopy:
+        """Fetch the model; it must open its commitment, and come after those accepted before in the ledger.
+
+        Raises:
+            MismatchError: it does not.
+            NotFoundError: the server does not hand it out.
+        """
+        copy = self._newest(self._source.copy, lambda copy: copy.commitment)
+        if not is_opened(copy, copy.commitment):
+            raise MismatchError(f"the model that the server hands out is not the one it commits to. {_ADVICE}")
+        self._check_entry(copy.commitment)
+        if copy.commitment != self._memory.handed_out():
+            self._memory.download(copy.commitment)
+        return copy
+
+    def _check_entry(self, commitment: str) -> None:
+        """Check that a model came later than the one accepted last, unless it is that one."""
+        if commitment == self._memory.accepted():
+            return
+        told = self._source.model_entry()
+        if not shows(told) or told["entry"].get("kind") != "model":
+            raise MismatchError(f"the server cannot show its newest model in its ledger. {_ADVICE}")
+        self._pin(TreeHead(int(told["size"]), str(told["root"])))
+        if told["entry"].get("model") != commitment:
+            raise MismatchError(f"the server answers with a model that is not the newest of its ledger. {_ADVICE}")
+        if (place := int(told["entry"]["seq"])) <= self._memory.place():
+            raise MismatchError(f"the server answers with an older model than the one it must answer with. {_ADVICE}")
+        self._memory.accept(commitment, place)
+
+    def certified(self, commitment: str, place: int) -> None:
+        """Accept the model in a valid certificate as the one that answers, unless a later one was accepted already.
+
+        Args:
+            commitment: the commitment to the model that the request was settled with.
+            place: the number of the ledger entry that settled it.
+        """
+        if place > self._memory.place():
+            self._memory.accept(commitment, place)
+
+    def _compare(self, copy: ModelCopy, boundary: Mapping[str, Tensor], scores: Scores) -> None:
+        row = secrets.randbelow(len(scores.logits))
+        if scores.labels != copy.labels:
+            raise MismatchError(f"the server's answer names other labels than its model has. {_ADVICE}")
+        device = torch.device("cpu")
+        half = self._half.loaded(copy.state).to(device)
+        with reproducible(device, 1), torch.inference_mode():
+            one = {name: t if is_range(name) else t[row : row + 1] for name, t in boundary.items()}
+            here = half.logits(unpack(to_device(one, device), self._columns, self._codec)).float().cpu()[0]
+        there = scores.logits[row].float()
+        margin = _MARGIN * (1.0 + float(here.abs().max()))
+        # the server's best label must be (almost) the best here; if it sent logits, all of them must agree, too
+        far = float(here.max() - here[int(there.argmax())]) > margin
+        if far or (not scores.labels_only and not torch.allclose(here, there, rtol=0.0, atol=margin)):
+            raise MismatchError(f"the server's answer is not that of the model it commits to. {_ADVICE}")
+
+
+def is_opened(copy: ModelCopy, commitment: str) -> bool:
+    """Return whether a copy of a model opens a commitment."""
+    try:
+        salt = bytes.fromhex(copy.salt)
+    except ValueError:
+        return False
+    return bool(salt) and model_commitment(salt, state_digest(copy.state)) == commitment

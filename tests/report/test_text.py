@@ -1,0 +1,119 @@
+"""The verdict's wording for every outcome and every kind of request."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from splitwiper.errors import InputError
+from splitwiper.report import Accuracy, ReportData, ReportedRequest, ReportedVerification, render
+from splitwiper.report.text import GLYPH, GUARANTEED, SHORT, mark, verdict
+
+OUTCOMES = {
+    "exact": ("Verified: exact", "forgot class ‘three’.", "bit for bit equal"),
+    "mismatch": ("Verification failed: mismatch", "does not pass verification", "the result is different"),
+    "not_comparable": ("not comparable here", "not proved here", "says nothing for or against"),
+    "unverifiable": ("no longer possible", "can no longer be proved", "neither confirmed nor refuted"),
+}
+
+
+def plain(text: str) -> str:
+    return text.replace("\xa0", " ")
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_each_outcome_has_its_own_words_and_colour(story: ReportData, outcome: str) -> None:
+    told = replace(story, verification=ReportedVerification(outcome, "because so"))  # type: ignore[arg-type]
+    said = verdict(told)
+    badge, headline, proof = OUTCOMES[outcome]
+    assert badge in said.badge
+    assert headline in said.headline
+    assert proof in said.proof
+    page = render(told)
+    assert f'class="verdict {outcome}"' in page
+    assert "The verification adds: because so" in page
+    assert GUARANTEED[told.verification.outcome][0] in page
+
+
+@pytest.mark.parametrize("outcome", [o for o in OUTCOMES if o != "exact"])
+def test_only_exact_claims_equality(story: ReportData, outcome: str) -> None:
+    page = render(replace(story, verification=ReportedVerification(outcome)))  # type: ignore[arg-type]
+    assert "bit for bit" not in page
+    assert "forgot class" not in page
+
+
+def test_outcomes_differ_without_colour() -> None:
+    assert len(set(GLYPH.values())) == len(set(SHORT.values())) == len(OUTCOMES)
+
+
+def test_headline_figures(story: ReportData) -> None:
+    said = verdict(story)
+    assert said.headline == "Client ‘north’ forgot class ‘three’."
+    assert plain(said.accuracy) == (
+        "Accuracy on it fell from 98.9 % to 0.0 %; on everything else it rose from 97.1 % to 97.3 %. "
+        "183 rows were removed."
+    )
+    assert said.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (ReportedRequest("n", "class", ("a", "b"), 5), "forgot 2 classes: ‘a’ and ‘b’."),
+        (ReportedRequest("n", "class", ("a", "b", "c", "d", "e", "f"), 5), "‘a’, ‘b’, ‘c’, ‘d’ and 2 more."),
+        (ReportedRequest("n", "sample", (), 1), "forgot 1 row."),
+        (ReportedRequest("n", "sample", ("a",), 1200), "forgot 1,200 rows of ‘a’."),
+        (ReportedRequest("n", "client", (), 1200), "forgot everything it had contributed."),
+        (ReportedRequest("n", "client", ("a",), 1200), "forgot everything it had contributed."),
+    ],
+)
+def test_each_level(story: ReportData, request_: ReportedRequest, words: str) -> None:
+    assert plain(verdict(replace(story, request=request_)).headline).endswith(words)
+
+
+def test_a_label_others_hold_is_not_called_gone(story: ReportData) -> None:
+    told = replace(story, request=ReportedRequest("north", "class", ("zero", "three"), 243))
+    assert verdict(told).notes == (
+        "‘south’, ‘west’ and ‘centre’ still hold rows of ‘zero’, so the model still knows it.",
+    )
+    assert mark(told, "zero") == "still held"
+    assert mark(told, "three") == "forgotten"
+    assert mark(told, "one") == ""
+
+
+def test_samples_do_not_promise_a_fall(story: ReportData) -> None:
+    told = replace(story, request=ReportedRequest("north", "sample", ("three",), 2))
+    assert "Similar rows remain" in verdict(told).notes[0]
+    assert mark(told, "three") == "some rows"
+    assert "among those marked with an asterisk" in render(told)
+
+
+def test_whole_client_marks_only_labels_nobody_else_holds(story: ReportData) -> None:
+    told = replace(story, request=ReportedRequest("north", "client", (), 451))
+    assert [label for label in told.labels if mark(told, label)] == ["three"]
+    assert render(told).count("<del>") == len(told.clients[0].labels_before)
+
+
+def test_unchanged_and_unmeasured_accuracy(story: ReportData) -> None:
+    same = replace(story, after=story.before)
+    assert "it stayed at 97.1 %" in plain(verdict(same).accuracy)
+    none = replace(story, after=Accuracy(math.nan, 0.9, {}))
+    assert "Accuracy on it was not measured; on everything else it fell" in plain(verdict(none).accuracy)
+    blank = replace(story, after=Accuracy(math.nan, math.nan, {}))
+    assert plain(verdict(blank).accuracy) == "Accuracy was not measured. 183 rows were removed."
+
+
+def test_a_label_without_output_is_explained(story: ReportData) -> None:
+    kept = {k: v for k, v in story.after.per_label.items() if k != "three"}
+    told = replace(story, after=Accuracy(0.0, 0.973, kept))
+    assert "the model no longer has an output for ‘three’" in render(told)
+    assert "no longer has an output" not in render(story)
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(InputError, match=r"'exakt'.*Did you mean 'exact'"):
+        ReportedVerification("exakt")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'row'"):
+        ReportedRequest("n", "row", (), 1)  # type: ignore[arg-type]
