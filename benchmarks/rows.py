@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, nn
 
-from splitwiper.cache import Cache
 from splitwiper.config import ServerConfig
-from splitwiper.loop import fit
 from splitwiper.seeding import Stream
+from splitwiper.training.cache import Cache
+from splitwiper.training.loop import fit
 from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
 from splitwiper.wire.shard import Block
 

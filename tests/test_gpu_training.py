@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from splitwiper import feeding, loop
-from splitwiper.cache import Cache
 from splitwiper.config import Recipe
 from splitwiper.errors import TrainingError
-from splitwiper.loop import Span, finish, fit, state_of, training
 from splitwiper.seeding import Stream, state_digest
+from splitwiper.training import feeding, loop
+from splitwiper.training.cache import Cache
+from splitwiper.training.loop import Span, finish, fit, state_of, training
 from splitwiper.wire import Column, Label, Shard
 from splitwiper.wire.codecs import Ranges, stored
 

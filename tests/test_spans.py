@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from splitwiper.cache import Cache
 from splitwiper.config import Recipe
 from splitwiper.config.training import OPTIMIZERS, SCHEDULES
 from splitwiper.errors import DataError
-from splitwiper.loop import Span, fit, state_of
 from splitwiper.seeding import Stream, state_digest
-from splitwiper.stepping import State
+from splitwiper.training.cache import Cache
+from splitwiper.training.loop import Span, fit, state_of
+from splitwiper.training.stepping import State
 from splitwiper.wire import Column, Label, open_shard, write_shard
 
 LABELS = tuple(Label("", n) for n in range(3))

@@ -10,16 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from splitwiper import cache as cache_module
-from splitwiper import feeding, numerics
-from splitwiper.cache import Cache
+from splitwiper import numerics
 from splitwiper.config import Recipe
 from splitwiper.errors import ConfigError, TrainingError
-from splitwiper.heads import head_for, rows_of
-from splitwiper.loop import finish, fit, schedule, state_of, training
 from splitwiper.numerics import fingerprint, pick_device, reproducible, thread_count
 from splitwiper.seeding import Stream
-from splitwiper.stepping import make_optimizer
+from splitwiper.training import cache as cache_module
+from splitwiper.training import feeding
+from splitwiper.training.cache import Cache
+from splitwiper.training.heads import head_for, rows_of
+from splitwiper.training.loop import finish, fit, schedule, state_of, training
+from splitwiper.training.stepping import make_optimizer
 from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
 
 A, B, C = (Label("", name) for name in "abc")

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.dishonest.lies_answering import KEPT, Lie
-from splitwiper.loop import Span
 from splitwiper.server import Server
 from splitwiper.server.training import TrainedServerHalf, TrainingInputs, first_state, train_epochs, weights_in
 from splitwiper.service import running
 from splitwiper.service.certificate import SigningKey
 from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.store import ServerStore, ShardRecord, outputs_of, tickets
+from splitwiper.training.loop import Span
 from splitwiper.wire import Shard, Statement, open_shard
 from splitwiper.wire.commitments import shard_commitment
 

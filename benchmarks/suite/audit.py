@@ -30,13 +30,13 @@ from splitwiper import ClientConfig, Config, Federation, ServerConfig
 from splitwiper.config import ModelConfig
 from splitwiper.federation.build import build_halves
 from splitwiper.formats import size
-from splitwiper.loop import Span
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.server.training import TrainingInputs, first_state, train_epochs, weights_in
 from splitwiper.server.transcript import Transcript, check_end, check_first, detection, recompute_epoch, sample_epochs
 from splitwiper.store import ServerStore
+from splitwiper.training.loop import Span
 
 INPUTS, LABELS = 64, 10
 SITES = ("north", "south")

@@ -21,10 +21,11 @@ import torch
 from benchmarks.harness import Check, Result
 from benchmarks.profiling import in_words, on_gpu, on_host
 from benchmarks.real import Told, folder, images, lacking, tell
-from splitwiper import Federation, feeding, loop
+from splitwiper import Federation
 from splitwiper.client import pretrain
-from splitwiper.loop import Pausing, finish
 from splitwiper.server import Server
+from splitwiper.training import feeding, loop
+from splitwiper.training.loop import Pausing, finish
 from splitwiper_lab.workloads import Workload
 
 RUNS = 3

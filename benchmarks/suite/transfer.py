@@ -21,10 +21,10 @@ from splitwiper import Federation
 from splitwiper.client import Client
 from splitwiper.client.embed import embed, with_ranges
 from splitwiper.config import CODECS, to_toml
-from splitwiper.loop import finish
 from splitwiper.service.identity import Authority, client_context
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.service.storing import Architecture
+from splitwiper.training.loop import finish
 from splitwiper.wire import Spent, Statement
 from splitwiper.wire.transfer import carry
 from splitwiper_lab.workloads import workload

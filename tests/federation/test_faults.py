@@ -27,7 +27,7 @@ from splitwiper.client import Client
 from splitwiper.errors import BusyError, TrainingError, UntrainableError
 from splitwiper.exclusive import Company, own, own_pool
 from splitwiper.splitting import legal_cuts
-from splitwiper.stepping import Step
+from splitwiper.training.stepping import Step
 
 FLASH = torch.backends.cuda.enable_flash_sdp  # this switch holds for the CPU, too
 Beside = Callable[[], AbstractContextManager[None]]

@@ -25,7 +25,7 @@ from splitwiper.client.embed import Sending
 from splitwiper.errors import BusyError
 from splitwiper.exclusive import Company, borrowed, give_way
 from splitwiper.numerics import reproducible, thread_count
-from splitwiper.stepping import Step
+from splitwiper.training.stepping import Step
 
 PATIENCE = 60.0
 

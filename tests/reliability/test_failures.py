@@ -14,8 +14,8 @@ from splitwiper import Federation
 from splitwiper.client import embed
 from splitwiper.errors import DataError, ResourceError, TrainingError
 from splitwiper.federation import status
-from splitwiper.stepping import Step
 from splitwiper.store import files
+from splitwiper.training.stepping import Step
 
 DATA = {"north": rows("north", "abcabc"), "south": rows("south", "abcabc")}
 MOMENTS = ("north: pre-training", "north: embedding", "server: training")

@@ -15,7 +15,6 @@ import torch
 
 from service.scene import EPOCHS, Scene
 from splitwiper.errors import ConfigError
-from splitwiper.loop import Span
 from splitwiper.server import Server, server
 from splitwiper.server.training import TrainedServerHalf, first_state, train_epochs, weights_in
 from splitwiper.service.audit.source import AuditLink
@@ -23,6 +22,7 @@ from splitwiper.service.certificate import SigningKey, check, read_public
 from splitwiper.service.certificate.attestation import FIELD, PROOF
 from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.store import ServerStore, ledger
+from splitwiper.training.loop import Span
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.commitments import shard_commitment
 

@@ -13,11 +13,11 @@ from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.config import ClientConfig, Config, ServerConfig
 from splitwiper.data.tables import Table
 from splitwiper.errors import ConfigError, DataError, RequestError, TrainingError
-from splitwiper.loop import fit, state_of
 from splitwiper.models import digits_cnn
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.server.training import with_head
 from splitwiper.splitting import split
+from splitwiper.training.loop import fit, state_of
 from splitwiper.wire import Label
 from splitwiper_lab.baselines.problem import Forgetting, Problem
 from splitwiper_lab.baselines.sisa import Sisa, by_vote, places, sisa

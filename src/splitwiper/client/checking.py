@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from splitwiper.cache import to_device
 from splitwiper.certainty import NET_FAULTS, Trial, certain
 from splitwiper.client.embed import BATCH
 from splitwiper.client.local_net import Embedder, Normaliser, features_of
@@ -25,6 +24,7 @@ from splitwiper.errors import DataError, nearest
 from splitwiper.exclusive import give_way
 from splitwiper.numerics import reproducible, undisturbed
 from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.training.cache import to_device
 from splitwiper.wire import Column
 from splitwiper.wire.columns import Array
 

@@ -39,7 +39,6 @@ from splitwiper.errors import (
     TrainingError,
 )
 from splitwiper.formats import counted
-from splitwiper.loop import Pausing, finish
 from splitwiper.masking.codebook import Codebook
 from splitwiper.privacy import Spending
 from splitwiper.seeding import digest
@@ -47,6 +46,7 @@ from splitwiper.splitting import ServerHalf
 from splitwiper.store import files
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
+from splitwiper.training.loop import Pausing, finish
 from splitwiper.wire import Label, Request, Scores, Shard, Ticket
 from splitwiper.wire.codecs import LARGEST
 from splitwiper.wire.commitments import shard_commitment

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.cache import to_device
 from splitwiper.certainty import Trial, certain
 from splitwiper.client.content import rows_digest
 from splitwiper.client.fitted import ValueSpread
@@ -27,6 +26,7 @@ from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.store import files
+from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, Shard, write_shard
 from splitwiper.wire.codecs import (
     LARGEST,

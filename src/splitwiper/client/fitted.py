@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.cache import Cache
+from splitwiper.training.cache import Cache
 from splitwiper.wire import Column, Label, Shard
 from splitwiper.wire.codecs import Ranges, by_channel, channels, fit_range
 from splitwiper.wire.labels import in_order

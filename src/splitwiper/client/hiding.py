@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from splitwiper.cache import CODE, Cache
 from splitwiper.client.content import MAC_COLUMN, sort_order
 from splitwiper.client.fitted import labels_present
 from splitwiper.config import Masking
@@ -16,6 +15,7 @@ from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.modes import Mode, ModeInputs
 from splitwiper.masking.plan import ShardPlan, plain, planned
 from splitwiper.seeding import mac
+from splitwiper.training.cache import CODE, Cache
 from splitwiper.wire import Label, Shard
 from splitwiper.wire.columns import Array
 

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from splitwiper.data.rows import pack
 from splitwiper.errors import DataError
-from splitwiper.heads import head_for, linear, rows_of
 from splitwiper.seeding import Stream
 from splitwiper.splitting import call_with
+from splitwiper.training.heads import head_for, linear, rows_of
 from splitwiper.wire import Label
 
 _SIDE = 8  # feature maps are pooled to at most this many pixels a side

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.cache import to_device
 from splitwiper.client.embed import BATCH
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder
@@ -23,6 +22,7 @@ from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.privacy import ByContent, protect, row_contents, secure_stream
 from splitwiper.seeding import state_digest
 from splitwiper.splitting import ServerHalf
+from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, Label, ModelCopy, Scores
 from splitwiper.wire.codecs import is_range, pack, ranges_in
 from splitwiper.wire.columns import DTYPES, Array

@@ -22,17 +22,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from splitwiper.cache import Cache
 from splitwiper.client.content import rows_digest
 from splitwiper.client.fitted import labels_present, statistics
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder, LocalNet, Normaliser, features_of
 from splitwiper.config import ClientConfig, config_digest
 from splitwiper.errors import DataError
-from splitwiper.loop import Pausing, state_of
-from splitwiper.loop import training as fitting
 from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.seeding import Stream, encode, isolated_rng, mac
+from splitwiper.training.cache import Cache
+from splitwiper.training.loop import Pausing, state_of
+from splitwiper.training.loop import training as fitting
 from splitwiper.wire import Label, Shard
 from splitwiper.wire.codecs import is_range
 

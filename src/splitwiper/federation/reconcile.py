@@ -22,8 +22,8 @@ from splitwiper.federation.agreeing import agree
 from splitwiper.federation.registry import ClientRegistry
 from splitwiper.federation.sources import NAME
 from splitwiper.formats import counted
-from splitwiper.loop import Pausing
 from splitwiper.store import exclusion, ledger
+from splitwiper.training.loop import Pausing
 from splitwiper.wire import Receipt
 
 LANES = 8

@@ -10,16 +10,16 @@ from pathlib import Path
 from splitwiper.errors import StoreError
 from splitwiper.exclusive import own_pool
 from splitwiper.seeding import state_digest
-from splitwiper.stepping import State
 from splitwiper.store import EpochRecord, ServerStore, files
 from splitwiper.store.tensors import save_state
+from splitwiper.training.stepping import State
 
 _WAITING = 2
 """Largest number of states in memory that are being written or wait for it; beyond, training waits."""
 
 
 class TranscriptRecorder:
-    """Writes the state after each epoch into the server's store; an `splitwiper.loop.OnState`.
+    """Writes the state after each epoch into the server's store; an `splitwiper.training.loop.OnState`.
 
     The files have no effect until the database points to them; on leaving the context, those it does not
     point to are erased. A full disk ends the training as it does when the model is written: nothing is published, no

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from splitwiper.cache import to_device
 from splitwiper.certainty import disturbed, same_fault
 from splitwiper.config import ServerConfig, from_dict, read_toml
 from splitwiper.errors import (
@@ -25,7 +24,6 @@ from splitwiper.errors import (
     NotFoundError,
     UntrainableError,
 )
-from splitwiper.loop import OnState
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
@@ -36,6 +34,8 @@ from splitwiper.server.training import TrainedServerHalf, TrainingInputs, Watch,
 from splitwiper.server.transcript import EpochCheck, Transcript, check_end, check_first, recompute_epoch
 from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ModelRecord, ServerStore, ShardRecord, exclusion, files, manifest_digest, outputs_of
+from splitwiper.training.cache import to_device
+from splitwiper.training.loop import OnState
 from splitwiper.wire import (
     Accepted,
     Label,

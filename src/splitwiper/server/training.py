@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from splitwiper.cache import Cache
 from splitwiper.config import ServerConfig
 from splitwiper.errors import UntrainableError
-from splitwiper.heads import empty_linear, head_for, rows_of
-from splitwiper.loop import OnEpoch, OnState, Span, fit, state_of
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
-from splitwiper.stepping import State, load_net, net_state
+from splitwiper.training.cache import Cache
+from splitwiper.training.heads import empty_linear, head_for, rows_of
+from splitwiper.training.loop import OnEpoch, OnState, Span, fit, state_of
+from splitwiper.training.stepping import State, load_net, net_state
 from splitwiper.wire import Column, Label, Shard
 
 Watch = Callable[[int, ServerHalf], None]

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from splitwiper.certainty import reproduced
 from splitwiper.errors import DataError, InputError, TrainingError
-from splitwiper.loop import Span
 from splitwiper.seeding import mac, state_digest
 from splitwiper.server.training import TrainingInputs, first_state, train_epochs, weights_in
 from splitwiper.store import merkle
+from splitwiper.training.loop import Span
 
 
 @dataclass(frozen=True)

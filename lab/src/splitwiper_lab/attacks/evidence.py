@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.cache import CODE, Cache, to_device
 from splitwiper.numerics import pick_device
+from splitwiper.training.cache import CODE, Cache, to_device
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.features import Probe, activations, reduced
 from splitwiper_lab.attacks.finding import AttackFinding

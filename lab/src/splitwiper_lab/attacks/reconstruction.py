@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from splitwiper.cache import Cache, to_device
 from splitwiper.errors import InputError
+from splitwiper.training.cache import Cache, to_device
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.features import activations

@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from splitwiper.cache import CODE, Parts
 from splitwiper.config import Recipe
-from splitwiper.feeding import Feed
+from splitwiper.training.cache import CODE, Parts
+from splitwiper.training.feeding import Feed
 from splitwiper_lab.baselines.channel import GONE, LABEL, Message
 from splitwiper_lab.baselines.meters import Meter
 from splitwiper_lab.baselines.network import Network

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from splitwiper.config.settings import choice
 from splitwiper.errors import ConfigError
-from splitwiper.loop import OnEpoch
+from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.baselines.aggregation import Phi, weighing
 from splitwiper_lab.baselines.channel import Channel, Tap
 from splitwiper_lab.baselines.meters import Cost

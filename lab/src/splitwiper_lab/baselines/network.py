@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitwiper.cache import to_device
 from splitwiper.client.local_net import Embedder
 from splitwiper.client.prediction import fitting
 from splitwiper.data.rows import Data, as_rows
@@ -19,10 +18,11 @@ from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import DataError, NotFoundError, nearest
 from splitwiper.federation import Evaluation
 from splitwiper.federation.evaluate import score
-from splitwiper.heads import head_for
 from splitwiper.numerics import pick_device, reproducible
 from splitwiper.server.training import with_head
 from splitwiper.splitting import ServerHalf
+from splitwiper.training.cache import to_device
+from splitwiper.training.heads import head_for
 from splitwiper.wire import Column, Label
 from splitwiper.wire.columns import Array
 from splitwiper_lab.baselines.problem import Holding, Problem

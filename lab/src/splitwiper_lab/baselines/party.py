@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from splitwiper.config import Recipe
 from splitwiper.errors import TrainingError
-from splitwiper.stepping import laid_out, make_optimizer
+from splitwiper.training.stepping import laid_out, make_optimizer
 from splitwiper_lab.baselines.meters import Meter
 from splitwiper_lab.baselines.network import Network
 

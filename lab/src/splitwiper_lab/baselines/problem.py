@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from splitwiper.cache import Cache
 from splitwiper.client.checking import check_rows
 from splitwiper.client.content import MAC_COLUMN, row_macs, sort_order
 from splitwiper.config import Config
@@ -19,6 +18,7 @@ from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import columns_of
 from splitwiper.seeding import seeded_key
 from splitwiper.splitting import Halves
+from splitwiper.training.cache import Cache
 from splitwiper.wire import Column, Label, Shard
 from splitwiper.wire.columns import Array
 from splitwiper.wire.labels import in_order

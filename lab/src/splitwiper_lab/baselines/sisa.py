@@ -31,8 +31,8 @@ from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.data.rows import Data, as_rows
 from splitwiper.errors import ConfigError, DataError, TrainingError
 from splitwiper.federation.evaluate import Evaluation, score
-from splitwiper.loop import OnEpoch
 from splitwiper.seeding import Stream
+from splitwiper.training.loop import OnEpoch
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 from splitwiper.wire.labels import in_order

@@ -15,8 +15,8 @@ from splitwiper.client.content import MAC_COLUMN, slice_of
 from splitwiper.client.fitted import statistics
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.federation.folder import drawn
-from splitwiper.loop import finish
 from splitwiper.seeding import Stream, seeded_key, state_digest
+from splitwiper.training.loop import finish
 from splitwiper.wire import Shard
 from splitwiper_lab.baselines.meters import Cost
 from splitwiper_lab.baselines.problem import Holding, Problem

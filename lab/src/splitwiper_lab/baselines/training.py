@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitwiper.cache import Parts
 from splitwiper.config import Recipe
 from splitwiper.errors import TrainingError
-from splitwiper.feeding import Feed, feed_for
-from splitwiper.loop import OnEpoch, schedule
 from splitwiper.numerics import reproducible
 from splitwiper.seeding import Stream, isolated_rng
+from splitwiper.training.cache import Parts
+from splitwiper.training.feeding import Feed, feed_for
+from splitwiper.training.loop import OnEpoch, schedule
 from splitwiper_lab.baselines.channel import Channel, Tap, size
 from splitwiper_lab.baselines.client import BaselineClient
 from splitwiper_lab.baselines.meters import Cost, Meter

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from splitwiper.cache import Cache, to_device
 from splitwiper.client.embed import BATCH
 from splitwiper.client.fitted import statistics
 from splitwiper.client.local_net import Embedder, Normaliser
@@ -25,11 +24,12 @@ from splitwiper.client.prediction import fitting
 from splitwiper.config import Recipe
 from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import DataError
-from splitwiper.loop import OnEpoch, fit, state_of
 from splitwiper.numerics import device_at_hand, reproducible
 from splitwiper.seeding import Stream
 from splitwiper.server.training import with_head
 from splitwiper.splitting import Halves, ServerHalf
+from splitwiper.training.cache import Cache, to_device
+from splitwiper.training.loop import OnEpoch, fit, state_of
 from splitwiper.wire import Column, Label
 from splitwiper.wire.labels import in_order
 from splitwiper_lab.baselines.problem import Holding, Problem

@@ -20,12 +20,12 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from splitwiper.cache import to_device
 from splitwiper.errors import MismatchError, NotFoundError
 from splitwiper.numerics import reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.service.certificate.log import TreeHead, shows
 from splitwiper.splitting import ServerHalf
+from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, ModelCopy, Scores
 from splitwiper.wire.codecs import is_range, unpack
 from splitwiper.wire.commitments import model_commitment

@@ -12,7 +12,7 @@ import numpy as np
 
 from splitwiper.config.settings import bounded
 from splitwiper.errors import AbsentClientError, ConfigError
-from splitwiper.loop import OnEpoch
+from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.baselines.channel import Tap
 from splitwiper_lab.baselines.framework import Trained
 from splitwiper_lab.baselines.network import Network

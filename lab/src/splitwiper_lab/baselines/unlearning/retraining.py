@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from splitwiper.loop import OnEpoch
+from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.baselines.channel import Tap
 from splitwiper_lab.baselines.framework import Trained
 from splitwiper_lab.baselines.meters import Cost

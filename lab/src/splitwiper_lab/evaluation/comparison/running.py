@@ -16,8 +16,8 @@ import numpy as np
 from splitwiper.errors import AbsentClientError, ConfigError, TrainingError, nearest
 from splitwiper.federation import Evaluation, Federation
 from splitwiper.federation.evaluate import apart
-from splitwiper.loop import OnEpoch
 from splitwiper.seeding import Stream
+from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.attacks.membership import Model
 from splitwiper_lab.baselines import Cost, Forgetting, Problem, Trained
 from splitwiper_lab.baselines.sisa import Sisa, sisa

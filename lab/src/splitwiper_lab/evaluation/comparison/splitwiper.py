@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from splitwiper.cache import CODE
 from splitwiper.client.content import MAC_COLUMN, row_id
 from splitwiper.client.embed import BATCH
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.config import Config
 from splitwiper.federation import Federation
-from splitwiper.feeding import feed_for
 from splitwiper.numerics import pick_device, reproducible
+from splitwiper.training.cache import CODE
+from splitwiper.training.feeding import feed_for
 from splitwiper.wire import Receipt, Spent
 from splitwiper_lab.baselines import Cost, Forgetting, Problem
 from splitwiper_lab.baselines.channel import size

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from splitwiper.cache import CODE, Parts
 from splitwiper.config import Recipe
 from splitwiper.errors import DataError, ResourceError, TrainingError, UntrainableError
 from splitwiper.seeding import cpu_generators, same_generators, set_cpu_generators
+from splitwiper.training.cache import CODE, Parts
 
 _log = logging.getLogger("splitwiper")
 _lost = 0

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.cache import CODE, Cache, Parts
 from splitwiper.exclusive import own_pool
+from splitwiper.training.cache import CODE, Cache, Parts
 from splitwiper.wire.columns import Array
 
 _log = logging.getLogger("splitwiper")

@@ -19,15 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitwiper.cache import Cache
 from splitwiper.certainty import Trial, by_handler, certain, disturbed, once, same_fault
 from splitwiper.config import Recipe
 from splitwiper.errors import ResourceError, UntrainableError, let_go
 from splitwiper.exclusive import give_way
-from splitwiper.feeding import Feed, feed_for
 from splitwiper.numerics import pick_device, reproducible, undisturbed
 from splitwiper.seeding import Stream, isolated_rng, state_digest
-from splitwiper.stepping import State, Step
+from splitwiper.training.cache import Cache
+from splitwiper.training.feeding import Feed, feed_for
+from splitwiper.training.stepping import State, Step
 from splitwiper.wire.columns import Array
 
 OnEpoch = Callable[[int, int, float], None]
