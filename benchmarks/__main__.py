@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     unknown = [name for name in asked.names if name not in harness.names()]
     if unknown:
-        _say(f"there is no benchmark {unknown[0]!r}; there are {', '.join(harness.names())}, and 'table'.")
+        _say(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(harness.names())}, or 'table'.")
         return 2
     out: Path | None = asked.out or (None if asked.quick else OUT)
     for name in asked.names or harness.names():
@@ -56,7 +56,7 @@ def _run(name: str, out: Path | None, asked: argparse.Namespace) -> None:
         for check in result.checks:
             judged = "" if quick or check.target == "reported" else f" (target {check.target}, {_met(check.met)})"
             _say(f"  {check.what}: {check.measured}{judged}")
-        if out is not None:  # at once: a long benchmark that is stopped keeps what it had
+        if out is not None:  # immediately: a long benchmark that is stopped keeps its results so far
             harness.write(out, name, kept, others=bool(asked.only))
 
 
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", help="the parts of a benchmark whose name has this in it; earlier results of others stay"
     )
-    parser.add_argument("--commit", help="the commit that is measured, where there is no repository")
+    parser.add_argument("--commit", help="the commit that is measured, for a copy without a repository")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     return parser
 

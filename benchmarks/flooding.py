@@ -1,6 +1,6 @@
 """A client that floods a server with predictions, as a process: ``python -m benchmarks.flooding URL CERTS ROWS WIDTH``.
 
-It has many connections, sends the largest predictions that are taken on each, and begins again at once, whatever the
+It has many connections, sends the largest accepted predictions on each, and starts again immediately, whatever the
 answer is. It says ``flooding`` once it does, counts answers by status, and prints them when its input is closed.
 """
 
@@ -28,7 +28,7 @@ CONNECTIONS = 12
 
 @contextmanager
 def flood(url: str, certs: Path, rows: int, width: int) -> Iterator[Counter[str]]:
-    """Flood a server meanwhile; what is yielded has the answers by status afterwards."""
+    """Flood a server during the block; yield an object that afterwards counts the answers by status."""
     answers: Counter[str] = Counter()
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "benchmarks.flooding", url, str(certs), str(rows), str(width)],

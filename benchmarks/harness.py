@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Check:
-    """One promise: what was to be reached, and what was."""
+    """One promise: its target, and what was measured."""
 
     what: str
     target: str
@@ -138,7 +138,7 @@ def source(commit: str | None = None) -> dict[str, Any]:
     """The commit that was measured, and whether files differ from it; None where nobody can tell.
 
     Args:
-        commit: told by the caller, where there is no repository.
+        commit: given by the caller, for a copy without a repository.
     """
     head = _git("rev-parse", "HEAD")
     if commit is not None or head is None:

@@ -51,7 +51,7 @@ def edits(*, sealed: bool) -> dict[str, Edit]:
     """Every kind of edit: of each column, rows deleted and doubled in each table, and schemes of several steps.
 
     Args:
-        sealed: the insider has the server's key, and edits the server's database alone.
+        sealed: the insider has the server's key, and edits only the server's database.
     """
     found: dict[str, Edit] = {}
     databases = ["server/server.db"] if sealed else ["server/server.db", "clients/north/client.db"]
@@ -224,7 +224,7 @@ def _times_changed(db: sqlite3.Connection, _: Path) -> None:
 
 
 def _hashes_claimed(db: sqlite3.Connection, _: Path) -> None:
-    """Times changed and the ledger chained anew, with entries that claim the hashes that they had before."""
+    """Rebuild the ledger with other times, with entries that claim their earlier hashes."""
     rows = db.execute("SELECT body, hash FROM ledger ORDER BY seq").fetchall()
     db.execute("UPDATE tickets SET received = '19' || substr(received, 3)")
     db.execute("DELETE FROM ledger")
@@ -233,7 +233,7 @@ def _hashes_claimed(db: sqlite3.Connection, _: Path) -> None:
 
 
 def _asked_twice(db: sqlite3.Connection, _: Path) -> None:
-    """A settled ticket that is accepted once more, at another level, after all that is remembered of the ledger."""
+    """Accept a settled ticket once more, at another level, after everything that is remembered of the ledger."""
     row = dict(db.execute("SELECT * FROM tickets WHERE client = 'north'").fetchone())
     asked = {name: row[name] for name in ("client", "commitment", "received")}
     ledger.append(db, {"kind": "accepted", "ticket": row["id"], **asked, "level": "sample"})
@@ -255,14 +255,14 @@ def _settings_changed(db: sqlite3.Connection, run: Path) -> None:
 SCHEMES: dict[str, Callable[[sqlite3.Connection, Path], None]] = {
     "ledger cut to its first entry": _cut_ledger,
     "last entry of the ledger lost": _last_entry_lost,
-    "another commitment in ticket, receipt and ledger, chained anew": _commitment_replaced,
-    "a request removed from tickets and ledger, chained anew": request_unmade,
+    "another commitment in ticket, receipt and ledger, the chain rebuilt": _commitment_replaced,
+    "a request removed from tickets and ledger, the chain rebuilt": request_unmade,
     "a forged receipt with its entries in the ledger": _forged_receipt,
     "a shard dropped, with its entry in the ledger": _shard_dropped,
     "another shard put in place, with its entry in the ledger": _other_shard,
-    "a request's level changed everywhere, chained anew": _level_changed,
-    "times changed everywhere, chained anew": _times_changed,
-    "hashes claimed by entries, chained anew": _hashes_claimed,
+    "a request's level changed everywhere, the chain rebuilt": _level_changed,
+    "times changed everywhere, the chain rebuilt": _times_changed,
+    "hashes claimed by entries, the chain rebuilt": _hashes_claimed,
     "a settled ticket accepted once more": _asked_twice,
     "the run made once more": _made_twice,
     "other settings of the server": _settings_changed,

@@ -10,9 +10,9 @@ from typing import Any
 PAGE = "README.md"
 _HEAD = """# Benchmarks
 
-Written by `python -m benchmarks table` from the `.jsonl` files beside it; `make bench` measures them again. Everything
-that was measured, pairs and medians, with settings and versions, is in those files. On CPUs, timings are ratios within
-one run; absolute times are a GPU's.
+Written by `python -m benchmarks table` from the `.jsonl` files in this folder; `make bench` measures them again.
+Everything that was measured, pairs and medians, with settings and versions, is in those files. On CPUs, timings are
+ratios within one run; absolute times are a GPU's.
 """
 _COLUMNS = "| benchmark | what | target | measured | met | commit |\n|---|---|---|---|---|---|\n"
 
@@ -45,7 +45,7 @@ def _met(check: Mapping[str, Any]) -> str:
 
 
 def write(folder: Path) -> Path:
-    """Write the page beside the results it is written from."""
+    """Write the page into the folder with the results that it is generated from."""
     path = folder / PAGE
     path.write_text(page(read(folder)), encoding="utf-8")
     return path

@@ -129,7 +129,7 @@ def _value(param: Any) -> str:
 
 
 def body(text: str | None) -> str:
-    """A help text as Markdown: what is indented is shown as it is."""
+    """Return a help text as Markdown, with indented lines as code."""
     text = (text or "").replace("\\[", "[")
     out = []
     for part in re.findall(r"(?:^ .*\n(?:\n(?= ))?)+|(?:^\S.*\n)+", f"{text}\n", re.MULTILINE):

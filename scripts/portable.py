@@ -34,7 +34,7 @@ SHIM = "int mkl_serv_intel_cpu_true(void) { return 1; }\nint mkl_serv_intel_cpu(
 
 
 def child(what: str) -> dict[str, Any]:
-    """One measurement, of the package beside this script, whichever is installed."""
+    """Measure the package of this repository, whichever one is installed."""
     sys.path.insert(1, str(ROOT / "src"))
     import portable_work as work
     import torch

@@ -66,8 +66,8 @@ def table(*rows: list[str]) -> str:
 
 
 def page(kept: dict[str, Any]) -> str:
-    """All that is known, from the record alone."""
-    parts = ["# Portable numerics: who was compared with whom", "Written by `scripts/portable.py --record`.\n"]
+    """Return the page, generated only from the record."""
+    parts = ["# Portable numerics: the machines that were compared", "Written by `scripts/portable.py --record`.\n"]
     parts.append(
         "## The profile\n\nSmall nets and federations that learn and forget, bit for bit, by version of torch.\n"
     )

@@ -66,7 +66,7 @@ def drawn(name: str, *shape: int) -> Tensor:
 
 
 def functions() -> dict[str, str]:
-    """Functions one by one: where nets differ, these tell which part of torch it comes from."""
+    """Digest functions one by one: if nets differ, these show which part of torch causes it."""
     x, w, maps = drawn("x", 512, 256) * 4, drawn("w", 256, 96), drawn("maps", 32, 8, 16, 16)
     kernel, wide = drawn("kernel", 16, 8, 3, 3), x.double()
     generator = torch.Generator().manual_seed(1)

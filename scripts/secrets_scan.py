@@ -1,7 +1,7 @@
 """Look for passwords, tokens and private keys in all files of the repository.
 
 What is in ``.secrets.baseline`` was looked at and is none (digests of data sets, words of tests). Anything else is
-listed, and the exit status is 1. ``--accept`` takes all that is found now into the baseline: look at the difference in
+listed, and the exit status is 1. ``--accept`` adds everything found now to the baseline: look at the difference in
 git before you commit it.
 """
 

@@ -20,7 +20,7 @@ from splitwiper.store import ServerStore
 from splitwiper.wire import Request, Scores, Ticket
 
 KEPT = "kept"
-"""A copy of the store from before, beside it; see `kinds`."""
+"""An earlier copy of the store, in the same folder; see `kinds`."""
 Lie = Callable[[], None]
 
 
@@ -52,7 +52,7 @@ def others_certificate() -> None:
 
 
 def _altered(change: Callable[[dict[str, Any]], None]) -> None:
-    """Hand out certificates that say something else, signed with the server's own key."""
+    """Hand out certificates with other statements, signed with the server's own key."""
 
     def forged(store: ServerStore, cases: RequestRecords, ticket: str, days: float) -> dict[str, Any]:
         body = json.loads(Envelope.from_dict(certified(store, cases, ticket, days=days)).payload)
@@ -146,7 +146,7 @@ def other_download() -> None:
 
 
 def old_model() -> None:
-    """Answer with, and hand out, the model from before the request, beside the ledger's newest head."""
+    """Answer with, and hand out, the model from before the request, together with the ledger's newest head."""
     predict, model = Server.predict, Server.model
 
     def old(self: Server) -> Server:

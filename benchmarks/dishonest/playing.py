@@ -90,7 +90,7 @@ def play(stage: Stage, kind: Kind, *, steps: Sequence[str] | None = None) -> Pla
     Args:
         stage: the federation to begin with.
         kind: the scenario.
-        steps: of its steps, play these alone.
+        steps: play only these of its steps.
     """
     scene, done = stage.scene(kind.name.replace("'", "")), list[Step]()
     try:
@@ -138,7 +138,7 @@ def _json(ended: Ended) -> Mapping[str, Any]:
 
 
 def _noticed(ended: Ended, told: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the names of the checks that failed, or else what the error says; and whether it is names."""
+    """Return the names of the failed checks and True, or, if there are none, the error's message and False."""
     failed = [
         str(check.get("what") or check.get("subject")) for check in told.get("checks", ()) if check["outcome"] in _WRONG
     ]

@@ -1,7 +1,7 @@
 """Processes of the scene: the ordinary command line, and before it, for a server, the lies that it tells.
 
 ``python -m benchmarks.dishonest.process LIE… -- ARGUMENTS…`` runs ``splitwiper ARGUMENTS…`` with the behaviour of the
-server changed by the named lies. The product has no hooks for that: modules are changed from outside, here alone.
+server changed by the named lies. The product has no hooks for that: only this module changes others from outside.
 
 Without arguments it reads orders, one JSON line each, and forks a process for each: importing torch takes seconds, and
 a scene has hundreds of commands.

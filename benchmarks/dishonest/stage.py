@@ -29,7 +29,7 @@ from splitwiper.store import ClientStore, ServerStore
 EPOCHS = 4
 FEATURES = 6
 LABELS = {"north": ("bird", "cat", "dog"), "south": ("cat", "dog")}
-"""What sites hold: all that north forgets is held elsewhere too, so that forgetting does not show in the outputs."""
+"""The rows of each site. Another site also holds the labels that north forgets, so outputs do not change."""
 LENIENT = """
 rate = 10000.0
 burst = 10000
@@ -174,7 +174,7 @@ class Processes:
 
     def _ordered(self, order: dict[str, Any]) -> int:
         if self._forker is None or not self._forker.stdin or not self._forker.stdout:
-            raise AssertionError("there is no forking process")
+            raise AssertionError("the process that forks has ended")
         self._forker.stdin.write(json.dumps(order) + "\n")
         self._forker.stdin.flush()
         return int(self._forker.stdout.readline())

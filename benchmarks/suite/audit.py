@@ -78,7 +78,7 @@ def _toml(model: Mapping[str, Any]) -> str:
 
 
 def _costs(rows: int, hidden: int, epochs: int, rounds: int) -> Result:
-    """Train anew in every round, and audit one epoch, a fifth of them, all of them, and the whole training."""
+    """Train again in every round, and audit one epoch, a fifth of them, all of them, and the whole training."""
     from splitwiper.service.identity import Authority
     from splitwiper.service.site import SiteConfig, join
 
@@ -102,7 +102,7 @@ def _costs(rows: int, hidden: int, epochs: int, rounds: int) -> Result:
                         name=name, url=url, certs=str(root / "certs/clients" / name), model=ModelConfig(**model)
                     )
                     with closing(join(root / name, settings, ClientConfig(epochs=1, threads=1))) as site:
-                        count = rows // 2 if number == 0 else 8  # a few more rows have the server train anew
+                        count = rows // 2 if number == 0 else 8  # a few more rows make the server train again
                         site.learn((draw.random((count, INPUTS), dtype=np.float32), np.arange(count) % LABELS))
                 training.append(_trained(root / "store"))
                 for kind, words in list(kinds.items())[:: -1 if number % 2 else 1]:
@@ -233,7 +233,7 @@ def _detection(epochs: int, forged: int, sampled: tuple[int, ...], draws: int) -
 
 
 def _states(inputs: TrainingInputs, epochs: int, false: set[int]) -> list[dict[str, Tensor]]:
-    """Train epoch by epoch, and go on from an altered state after each false epoch, as a server that lies would."""
+    """Train epoch by epoch, and continue from an altered state after each forged epoch, as a lying server would."""
     states = [dict(first_state(inputs))]
     for epoch in range(1, epochs + 1):
         state = dict(train_epochs(inputs, Span(epoch - 1, epoch, states[-1])))

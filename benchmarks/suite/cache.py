@@ -1,7 +1,7 @@
 """An epoch of a small server half from the cache on disk, against the same loop on arrays in memory.
 
 The page cache is warm. Pairs alternate in order, and the ratio is taken within each. A plain loop written by hand on
-one tensor in memory is timed beside them.
+one tensor in memory is timed for comparison.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Callers' settings: whatever a program set around learning, forgetting or verifying, bits and verdict are the same.
 
-Every setting is tried around each of the three calls alone, and around all of them: torch's switches and modes, hooks,
+Every setting is tried around each of the three calls, and around all of them: torch's switches and modes, hooks,
 what a callback may do, and, in processes of their own, environment variables. The run must have the bits of one made
 without any setting, `verify` must call it exact, the caller's settings must be as they were, and no shard may be gone.
 A few settings cannot be pinned: for these, listed in `benchmarks/settings.py`, `not comparable` is right, too.

@@ -1,4 +1,4 @@
-"""What proving costs: learning, forgetting, verifying and uploading beside the program before it could prove anything.
+"""What proving costs: learning, forgetting, verifying and uploading, compared with the last version without proofs.
 
 Each round runs the same work with the source tree of an earlier commit and with this one, one after the other, each in
 a process of its own, so that both meet the same machine. Ratios are of the fastest rounds.

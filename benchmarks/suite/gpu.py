@@ -93,7 +93,7 @@ def _whole(told: list[Told]) -> Result:
 
 
 def _pretraining(fed: Federation) -> Result:
-    """The clients' pre-training alone: together, and one after another."""
+    """Only the clients' pre-training: together, and one after another."""
     clients = [fed._client(name) for name in fed.clients]
     seconds = {}
     for how in ("together", "in turn"):

@@ -1,4 +1,4 @@
-"""Races: several processes learn, forget, settle, predict and verify on one run at once, and nothing goes wrong.
+"""Races: several processes learn, forget, settle, predict and verify on one run together, and nothing goes wrong.
 
 Each trial starts four processes on one run folder at the same instant. Two ask for rows or classes to be forgotten and
 settle, one learns, and one predicts, verifies and looks at the status until the others are done. Being told that
@@ -107,7 +107,7 @@ _SETTLE: tuple[str, Call] = ("settle", Federation.settle)
 
 
 def _at_once(path: Path, plans: list[list[tuple[str, Call]]]) -> Counter[str]:
-    """Carry out the plans, each in a process of its own, beside one that looks on until they are done."""
+    """Carry out the plans, each in a process of its own, while another process watches until they are done."""
     context = multiprocessing.get_context("fork")
     start, done = context.Barrier(len(plans) + 1), context.Event()
     told, workers = Counter[str](), []
@@ -171,7 +171,7 @@ def _look_on(path: Path, done: Event) -> Counter[str]:
             except BusyError:
                 told["had to wait"] += 1
                 continue
-            except NotFoundError:  # between two states there is no half or no model to predict with
+            except NotFoundError:  # between two states a half or a model to predict with may be missing
                 told[f"{name} told to wait for learning or settling"] += 1
                 continue
             told[f"call {name}"] += 1

@@ -1,4 +1,4 @@
-"""The service over mutual TLS: uploads beside a bare uvicorn, memory, many clients at once, predictions meanwhile."""
+"""The service over mutual TLS: uploads against a bare uvicorn, memory, many simultaneous clients, predictions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ rate = 100000.0
 burst = 1000000
 """
 IDLE = 86400.0
-"""Seconds that the worker waits before it trains: for ever, where only the upload is to be measured."""
+"""Seconds that the worker waits before it trains: in effect without end, to measure only the upload."""
 
 
 def missing(*, quick: bool = False) -> str:
@@ -194,7 +194,7 @@ def _link(root: Path, url: str, name: str = "client-0") -> HttpsLink:
 
 
 def _speed(root: Path, url: str, size: int, rounds: int) -> Result:
-    """The same file, sent to the service and to a bare uvicorn; who is first changes every time."""
+    """Send one file to the service and to a bare uvicorn, in alternating order."""
     ours, bare, whole = [], [], []
     with _bare(root) as other, closing(_link(root, url)) as link:
         context = client_context(root / "certs" / "clients" / "client-0")
@@ -246,7 +246,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 def _resident(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("RssAnon"):  # what is mapped from files can be given back at any time
+        if line.startswith("RssAnon"):  # memory mapped from files can be released at any time
             return 1024 * int(line.split()[1])
     return 0
 
@@ -276,7 +276,7 @@ def _memory(root: Path, url: str, pid: int, size: int) -> Result:
 
 
 def _many(root: Path, url: str, names: list[str]) -> Result:
-    """Everybody at once: look at the federation, fetch first weights, send a shard."""
+    """Let all clients simultaneously look at the federation, fetch first weights and send a shard."""
     file = io.BytesIO()
     block = ({"activation": np.ones((8, WIDTH), np.float32)}, np.zeros(8, np.int32))
     columns = [Column("activation", "F32", (WIDTH,))]
@@ -352,7 +352,7 @@ def _fairness(root: Path, url: str, count: int) -> Result:
 
 
 def _heads(root: Path, url: str, count: int) -> Result:
-    """Small predictions whose ledger head is checked and pinned, beside the same that nobody checks."""
+    """Compare small predictions whose ledger head is checked and pinned with unchecked ones."""
     server_store = ServerStore(root / "store")
     guard = LedgerGuard(root / "site", server_store.database.meta("run") or "", root)
     server_store.database.close()

@@ -5,8 +5,8 @@ something must notice (opening the run, or `verify`), or the change must be harm
 and every model, half, shard, slice and checkpoint must have the bits that the untouched run has.
 
 Three insiders are played. The first has the databases and no key. The second has the server's key too, so it can
-reseal the server's database and chain its ledger anew. The third has every key, or puts back an older copy of the whole
-folder: the run alone cannot show that, so it is compared with a receipt and a ledger head that were kept outside.
+reseal the server's database and rebuild its ledger's chain. The third has every key, or puts back an older copy of
+the whole folder: the run alone cannot show that, so it is compared with a receipt and a ledger head kept outside.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Stage:
                 path.chmod(0o600)  # as every file of a run
 
     def _forgotten_once_more(self) -> dict[str, Any]:
-        """Have a further row forgotten, and tell what the run then holds, bit for bit."""
+        """Forget one more row, and return what the run then holds, bit for bit."""
         fed = Federation(self.run, self.halves)
         fed.unlearn("south", samples=[self.ids["south"][3]])
         return bits(self.run)

@@ -85,7 +85,7 @@ def _stored(quick: bool) -> Result:
 
 
 def _sent(codec: str, quick: bool) -> Result:
-    """The same shards, as they are and compressed, to a server on loopback; who is first changes every time."""
+    """Send the same shards, plain and compressed, to a server on loopback, in alternating order."""
     source, model = ("digits", "digits_cnn") if quick else ("cifar10", "vgg")
     brief = {"server": {"epochs": 1}, "client": {"epochs": 1, "codec": codec}}
     work = workload(source, model, seed=1, rows=200 if quick else 500, **brief)
