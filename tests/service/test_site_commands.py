@@ -127,7 +127,7 @@ def test_an_interrupted_request_hands_its_certificate_over(server: Running, tmp_
     assert "Forgotten at this site" in finished.stdout and proof.exists() and receipt.exists()
     proof.unlink()  # also once the site has it
     assert "Nothing is left" not in call("forget", folder, "--certificate", proof).stdout and proof.exists()
-    assert "Nothing is left to do" in call("forget", site).stdout
+    assert "Nothing is left to do" in call("forget", folder).stdout
     call("verify", proof, "--key", folder / "north" / "server-keys")
 
 
