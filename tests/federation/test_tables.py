@@ -224,3 +224,23 @@ def test_columns_of_several_tables_are_matched_by_name(tmp_path: Path) -> None:
         fed.predict("north", {**turned, "right": turned["left"]})
     fed.unlearn("north", everything=True)
     assert fed.learn({"north": (turned, labels)}).added["north"].refused == 24
+
+
+def test_tables_with_the_same_columns_in_different_orders_are_known(tmp_path: Path) -> None:
+    """Each table has its own order, also after tables with other columns were learned and forgotten."""
+
+    def tables(left: list[int], right: list[int], names: str = "abc", seed: int = 1) -> tuple[Any, np.ndarray]:
+        x, y = table(seed, ("cat", "dog"), 24)
+        return {
+            side: Table(tuple(names[place] for place in order), values[:, order])
+            for side, order, values in (("left", left, x[:, :3]), ("right", right, x[:, 3:]))
+        }, y
+
+    torch.manual_seed(0)
+    example = {"left": torch.zeros(1, 3), "right": torch.zeros(1, 3)}
+    fed = Federation(tmp_path / "run", split(Both(), at="cut", example=example), settings(keys="seeded"))
+    for given in (tables([0, 1, 2], [2, 1, 0]), tables([0, 1, 2], [0, 1, 2], "xyz", seed=2)):
+        fed.learn({"north": given})
+        fed.unlearn("north", everything=True)
+    for left, right in (([1, 0, 2], [1, 0, 2]), ([0, 1, 2], [0, 1, 2]), ([2, 1, 0], [0, 1, 2])):
+        assert fed.learn({"north": tables(left, right)}).added["north"].refused == 24

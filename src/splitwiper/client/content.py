@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import islice, permutations
+from itertools import islice, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,20 @@ class Form:
     def width(self) -> int:
         """The number of values in a row."""
         return sum(math.prod(column.shape) for column in self.columns)
+
+    def orders(self, rows: Rows) -> Iterator[ColumnNames]:
+        """Yield the orders that the columns of these rows' tables may have had in this form.
+
+        A table is matched by its input's name. If inputs come in another way now, names say nothing, so every order is
+        tried that some table with the same columns had.
+        """
+        choices = []
+        for name, columns in rows.features.items():
+            alike = [kept for kept in self.features.values() if set(kept) == set(columns)] or [columns]
+            own = self.features.get(name, ()) if rows.call == self.call else ()
+            choices.append([own] if own in alike else [*dict.fromkeys(alike)])
+        for choice in product(*choices):
+            yield dict(zip(rows.features, choice, strict=True))
 
 
 def check_comparable(rows: Rows, form: Form, whose: str) -> None:

@@ -125,9 +125,8 @@ class RowStore:
         for labelled in (dataclasses.replace(rows, labels=labels) for labels in kinds):
             found: list[Sequence[bytes | None]] = [row_macs(self.arranged(labelled), key)]
             for form in self._earlier_forms():
-                orders = {frozenset(names): names for names in form.features.values()}
-                wanted = {name: orders.get(frozenset(names), names) for name, names in rows.features.items()}
-                same = [labelled, self.arranged(labelled), labelled.arranged(wanted, f"client {self._name!r}")]
+                turns = (labelled.arranged(order, f"client {self._name!r}") for order in form.orders(rows))
+                same = [labelled, self.arranged(labelled), *turns]
                 for turned in {json.dumps(one.features): one for one in same}.values():
                     found += macs_in_form(turned, form.call, form.columns, key)
             for macs in found:
