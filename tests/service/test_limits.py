@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -346,8 +347,53 @@ def test_one_that_forgets_makes_others_give_way(
             stalled.append(begun(south, part, "t2"))
             south.patch(stalled[-1], content=part.read_bytes()[:-1], headers={"Upload-Offset": "0"})
         assert south.get(stalled[0]).status_code == 404  # one client has one upload that may use the reserve
-        (small / "ballast").write_bytes(bytes(os.statvfs(small).f_bavail * os.statvfs(small).f_frsize - (4 << 20)))
+        fill(small, but=14 << 20)
         assert south.get(stalled[1]).status_code == 200
         link = link_of(url, certs, "north", tries=1)
         assert link.upload("north", shard(tmp_path / "fewer", 380_000), said("t1")).generation == 2
         assert south.get(stalled[1]).status_code == 404
+
+
+def test_one_that_forgets_leaves_room_for_others_that_do(
+    run: Federation, http, certs: Path, small: Path, tmp_path: Path
+) -> None:
+    """One that never ends its upload, and sends a few bytes at a time, does not keep others from forgetting."""
+    store = Path(shutil.copytree(run.path / "server", small / "server"))
+    server = Server(ServerStore(store), run.halves.server)
+    server.upload("south", shard(tmp_path / "south", 400_000), said())  # 14 MB
+    server.upload("north", shard(tmp_path / "north", 150_000), said())
+    fill(small, but=18 << 20)
+    stop = threading.Event()
+
+    def dripping(content: bytes) -> Iterator[bytes]:
+        yield content[:-1000]
+        for place in range(len(content) - 1000, len(content) - 1):
+            if stop.wait(0.05):
+                return
+            yield content[place : place + 1]
+
+    with service_over(store, run.halves.server, certs, reserve=0.5) as url, ThreadPoolExecutor(1) as pool:
+        south = http(url, "south")
+        for name, ticket in (("north", "t1"), ("south", "t2")):
+            link_of(url, certs, name).submit(Request(ticket, name, "class", COMMITTED))
+        whole, half = shard(tmp_path / "whole", 390_000), shard(tmp_path / "half", 240_000)
+        answer = south.post("/v1/uploads", json=announced(whole, statement=plain(said("t2"))))
+        assert answer.status_code == 507
+        place = begun(south, half, "t2")
+        answers = pool.submit(south.patch, place, content=dripping(half.read_bytes()), headers={"Upload-Offset": "0"})
+        try:
+            while http(url, "south").get(place).json()["offset"] < 8 << 20:
+                assert not answers.done()
+            link = link_of(url, certs, "north", tries=1)
+            assert link.upload("north", shard(tmp_path / "fewer", 120_000), said("t1")).generation == 2
+            assert not answers.done()
+        finally:
+            stop.set()
+            with suppress(httpx.HTTPError):
+                answers.result()
+
+
+def fill(folder: Path, *, but: int) -> None:
+    """Fill a disk but for so many bytes."""
+    free = os.statvfs(folder)
+    (folder / "ballast").write_bytes(bytes(free.f_bavail * free.f_frsize - but))

@@ -83,7 +83,7 @@ class ServiceConfig:
     scaled inputs; larger values make training fail."""
     reserve: float = 0.05
     """The fraction of the store's disk that uploads leave free, so that forgetting always has room. A shard that
-    answers a request, and is no larger than the one it replaces, may use it."""
+    answers a request, and is no larger than the one it replaces, may take up to half of what is then free."""
     lapse: float = 4.0
     """Hours after which a client's shard is erased if the client asked to forget and then sent nothing more. This
     settles its requests; it can send its surviving rows later, and its later requests withdraw the model only once they

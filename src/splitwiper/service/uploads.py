@@ -161,9 +161,15 @@ class Uploads:
         return Upload(**values, statement=statement, path=self._folder / f"{row['id']}.part")  # type: ignore[arg-type]
 
     def _room(self, size: int, spared: int) -> int:
-        """Return how many bytes an upload of this size may take: the free ones, less the disk's reserve."""
+        """Return how many bytes an upload of this size may take: the free ones, less the disk's reserve.
+
+        One that may use the reserve leaves half of what is free, so that no client takes all of it from the others,
+        however slowly it sends.
+        """
         free = os.statvfs(self._folder)
-        reserve = 0 if size <= spared else int(self._config.reserve * free.f_blocks)
+        reserve = int(self._config.reserve * free.f_blocks)
+        if size <= spared:
+            reserve = min(reserve, free.f_bavail // 2)
         return (free.f_bavail - reserve) * free.f_frsize
 
     def _make_room(self, client: str, size: int, left: int, spared: int) -> None:
