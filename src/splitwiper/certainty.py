@@ -34,7 +34,7 @@ _LOOKS = 20
 _GLANCE, _EVERY, _SUSPECT = 0.005, 0.1, 1.0
 """Seconds: how long threads are watched before a trial, the least time between such watches, and for how long a
 sighting raises the bar."""
-NET_FAULTS = (RuntimeError, ValueError, IndexError, TypeError)
+NET_FAULTS = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 """Errors of a net for unsuitable inputs, which may also be caused by another thread changing a setting."""
 
 

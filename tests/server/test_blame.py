@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,15 +81,51 @@ def test_a_shard_that_is_too_small_by_itself_is_not_accused_where_others_succeed
 class Moody(nn.Module):
     """Fails on some values, as an embedding does on numbers beyond its table."""
 
+    def __init__(self, fault: type[Exception] = IndexError) -> None:
+        super().__init__()
+        self._fault = fault
+
     def forward(self, x: Tensor) -> Tensor:
         if bool((x > 1e6).any()):
-            raise IndexError("index out of range in self")
+            raise self._fault("no")
         return x
+
+
+class ForeignError(Exception):
+    """What a net may raise as well."""
+
+
+class Backward(torch.autograd.Function):
+    """Fails on some values when gradients are computed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        assert bool((ctx.saved_tensors[0].abs() < 1e6).all())
+        return gradients[0]
+
+
+class MoodyGradients(nn.Module):
+    """Applies it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Backward.apply(x)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def cut(kind: str) -> Halves:
     torch.manual_seed(0)
-    body: dict[str, nn.Module] = {"loss": nn.ReLU(), "batch norm": nn.BatchNorm1d(8), "layer": Moody()}
+    body: dict[str, nn.Module] = {
+        "loss": nn.ReLU(),
+        "batch norm": nn.BatchNorm1d(8),
+        "layer": Moody(),
+        "assertion": Moody(AssertionError),
+        "foreign": Moody(ForeignError),
+        "gradient": nn.Sequential(nn.Linear(8, 8), MoodyGradients()),
+    }
     model = nn.Sequential(nn.Linear(FEATURES, 8), body[kind], nn.Linear(8, 3))
     return split(model, at="0", example=torch.zeros(1, FEATURES))
 
@@ -106,7 +143,7 @@ def digest_of(server: Server) -> str:
     return state_digest(server.store.weights(model))
 
 
-@pytest.mark.parametrize("kind", ["loss", "batch norm", "layer"])
+@pytest.mark.parametrize("kind", ["loss", "batch norm", "layer", "assertion", "foreign", "gradient"])
 def test_whoever_makes_training_fail_is_set_aside(tmp_path: Path, kind: str) -> None:
     both = cut(kind)
     server, never = served(tmp_path / "run", both), served(tmp_path / "never", both)

@@ -14,16 +14,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load, save
+from torch import nn
 
 from federation.runs import FEATURES, halves, settings, three
 from service.conftest import announced, shard
 from service.serving import link_of, service_over
-from splitwiper import Federation
+from splitwiper import Federation, split
 from splitwiper.errors import IdentityError
 from splitwiper.server import Server
 from splitwiper.service.api import predictions
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.turns import Turns
+from splitwiper.store import ServerStore
 from splitwiper.wire.codecs import pack, ranges_in
 from splitwiper.wire.tensors import read_tensors
 
@@ -217,3 +219,22 @@ def test_turns_go_round_and_survive_who_goes_away() -> None:
         return order
 
     assert asyncio.run(play()) == ["a", "b", "c", "a", "b", "last"]
+
+
+class Picky(nn.Module):
+    """Asserts what its inputs are like, as the networks of some packages do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert bool((x < 100).all())
+        return x
+
+
+def test_whatever_a_network_raises_for_a_prediction_is_the_callers(tmp_path: Path, certs: Path, http) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 8), Picky(), nn.Linear(8, 3))
+    fed = Federation(tmp_path / "run", split(model, at="0", example=torch.zeros(1, FEATURES)), settings())
+    fed.learn(three())
+    (column,) = (column.name for column in Server(ServerStore(fed.path / "server"), fed.halves.server).columns)
+    with service_over(fed.path / "server", fed.halves.server, certs, signed=False) as url:
+        answer = http(url).post("/v1/predict", content=save({column: torch.full((2, 8), 1e3)}))
+    assert answer.status_code == 422 and "cannot take these activations" in answer.text

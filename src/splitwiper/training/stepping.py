@@ -193,7 +193,7 @@ class Step:
             return logits
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, ValueError, IndexError) as problem:
+        except Exception as problem:  # whatever a net raises for some rows, an assertion for example
             if self._layout is torch.channels_last and "view" in str(problem):
                 if undo is not None:
                     undo()
@@ -209,7 +209,7 @@ class Step:
             loss.backward()
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as problem:
+        except Exception as problem:
             raise _explained(self._what, rows, problem) from problem
 
     def _undoing(self) -> Callable[[], None]:
@@ -259,11 +259,12 @@ class Step:
 
 def _explained(what: str, rows: int, problem: Exception) -> TrainingError:
     """Return the error for a batch that could not be computed: lack of memory, or a permanent failure."""
-    if re.search(r"alloc\w* memory|not enough memory|out of memory", str(problem)):
+    if isinstance(problem, MemoryError) or re.search(r"alloc\w* memory|not enough memory|out of memory", str(problem)):
         return ResourceError(
             f"{what}: there is not enough memory ({problem}). Free some, and call learn or settle again."
         )
-    return UntrainableError(f"{what}: a batch of {rows} rows could not be computed ({problem}).")
+    reason = str(problem) if isinstance(problem, RuntimeError | ValueError) else f"{type(problem).__name__}: {problem}"
+    return UntrainableError(f"{what}: a batch of {rows} rows could not be computed ({reason}).")
 
 
 def laid_out(tensors: Mapping[str, Tensor], layout: torch.memory_format) -> dict[str, Tensor]:

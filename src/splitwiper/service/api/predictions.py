@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -195,9 +196,9 @@ def _asked(server: Server, client: str, boundary: dict[str, Tensor]) -> Scores:
         raise DataError(f"the body has the tensors {sorted(boundary)[:20]}, and the cut sends {sorted(wanted)[:20]}.")
     try:
         return server.predict(client, boundary)
-    except SplitWiperError:
+    except (SplitWiperError, OSError, sqlite3.Error):
         raise
-    except (RuntimeError, ValueError, KeyError, IndexError, TypeError) as problem:
+    except Exception as problem:  # a net may raise anything for values that do not suit it
         raise DataError(
             f"the server half cannot take these activations: {str(problem).partition(chr(10))[0]}"
         ) from problem
