@@ -8,6 +8,8 @@ import logging
 import re
 import shutil
 import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -16,6 +18,7 @@ import pytest
 from service.conftest import COMMITTED, announced, finished, said, shard
 from service.serving import certificates, connected, link_of
 from splitwiper.errors import IdentityError, QuotaError, UnreachableError, WithdrawnError
+from splitwiper.server import Server
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.identity import Authority
 from splitwiper.service.logs import _LIMITED, to_stderr
@@ -194,6 +197,29 @@ def test_calls_have_a_rate(serve, http, path: str) -> None:
     assert 429 not in codes[:5] and codes[5:] == [429] * 3
     assert north.get(path).headers["retry-after"] == "1"
     assert http(url, "south").get(path).status_code == codes[0]
+
+
+def test_one_that_floods_with_calls_keeps_nobody_waiting(serve, http, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread answers all short queries: it has few of one caller's at a time to answer."""
+    answered, tickets = list[str](), Server.tickets
+
+    def slowly(server: Server, client: str) -> object:
+        answered.append(client)
+        time.sleep(0.02)
+        return tickets(server, client)
+
+    monkeypatch.setattr(Server, "tickets", slowly)
+    url = serve()
+    with ThreadPoolExecutor(24) as pool:
+        clients = [http(url) for _ in range(24)]
+        flood = [pool.submit(one.get, "/v1/requests") for one in clients * 3]
+        while len(answered) < 3:
+            time.sleep(0.005)
+        south = http(url, "south")
+        before = len(answered)
+        assert south.get("/v1/requests").status_code == 200
+        assert answered.index("south") - before < 12  # and not behind more than twenty of north's
+        assert {call.result().status_code for call in flood} == {200}
 
 
 def test_few_refused_calls_are_logged(serve, http, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,7 @@ def test_all_pieces_are_answered_by_one_model(learned, serve, http, monkeypatch:
 
 def test_turns_go_round_and_survive_who_goes_away() -> None:
     async def play() -> list[str]:
-        turns, order = Turns(100), list[str]()
+        turns, order = Turns(), list[str]()
 
         async def work(client: str) -> None:
             async with turns.turn(client):

@@ -1,60 +1,63 @@
 """Fair turns: one piece of work at a time, clients in turn, so that no client's long queue delays the others.
 
-Receiving bodies takes time as well. So a client has at most two predictions in progress: one is computed while the next
-is received. Its other connections are not read meanwhile, so that only this client has to wait.
+Receiving bodies takes time as well. So a client has few calls in progress. Its other connections are not read
+meanwhile, so that only this client has to wait.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from splitwiper.errors import QuotaError
 
-_IN_WORK = 2
-"""Predictions of one client that are received or computed at a time."""
 
-
-class Turns:
-    """A queue for each client, served round-robin. Used only by the event loop's thread.
+class Places:
+    """Limits how many calls of one client are in progress. Its other calls wait, and no other client has to.
 
     Args:
-        most: the number of predictions that one client may have waiting.
+        at_once: how many are in progress.
+        waiting: how many may wait.
+        what: what they are, for messages.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._admitted: dict[str, asyncio.Semaphore] = {}
+    def __init__(self, at_once: int, waiting: int, what: str) -> None:
+        self._waiting, self._what = waiting, what
+        self._free: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(at_once))
         self._outside: Counter[str] = Counter()
-        """Predictions that wait to be received."""
-        self._taken = False
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By client, in order of turns; the first client is next."""
 
     @asynccontextmanager
-    async def admitted(self, client: str) -> AsyncIterator[None]:
-        """Wait until a client's next prediction may be received, and count it as in progress meanwhile.
+    async def taken(self, client: str) -> AsyncIterator[None]:
+        """Wait until a client's next call may begin, and count it as in progress meanwhile.
 
         Raises:
             QuotaError: the client has too many waiting already.
         """
-        places = self._admitted.setdefault(client, asyncio.Semaphore(_IN_WORK))
-        if self._outside[client] >= self._most:
+        if self._outside[client] >= self._waiting:
             raise QuotaError(
-                f"{client!r} has {self._most:,} predictions waiting here, which is all that one client may have. Wait "
-                "for some of the answers before asking for more."
+                f"{client!r} has {self._waiting:,} {self._what} waiting here, which is all that one client may have. "
+                "Wait for some of the answers before asking for more."
             )
         self._outside[client] += 1
         try:
-            await places.acquire()
+            await self._free[client].acquire()
         finally:
             self._outside[client] -= 1
         try:
             yield
         finally:
-            places.release()
+            self._free[client].release()
+
+
+class Turns:
+    """A queue for each client, served round-robin. Used only by the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By client, in order of turns; the first client is next."""
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:

@@ -45,7 +45,7 @@ from splitwiper.service.negotiations import Negotiations
 from splitwiper.service.pacing import Pacing
 from splitwiper.service.requests import RequestRecord, RequestRecords
 from splitwiper.service.settings import ServiceConfig
-from splitwiper.service.turns import Turns
+from splitwiper.service.turns import Places, Turns
 from splitwiper.service.uploads import Uploads
 from splitwiper.service.witnesses import Witnesses
 from splitwiper.service.worker_threads import ServerThread
@@ -86,7 +86,9 @@ class Service:
         names = ("office", "oracle", "copies", "dock")
         self.queries, self.inference, self.copies, self.ingest = (ServerThread(server, name) for name in names)
         """Threads for short queries, predictions, copies of the model, and accepting shards."""
-        self.turns = Turns(config.queued)
+        self.predicting = Places(2, config.queued, "predictions")
+        """One prediction of a client is computed while its next one is received."""
+        self.turns = Turns()
         """Round-robin turns of clients at the inference thread."""
 
         self.handed_out: WeakValueDictionary[str, Copy] = WeakValueDictionary()

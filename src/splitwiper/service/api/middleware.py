@@ -33,6 +33,7 @@ from splitwiper.service.api.shared import ABOUT
 from splitwiper.service.heads import Heads
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
+from splitwiper.service.turns import Places
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
@@ -74,6 +75,9 @@ _CHEAP = 1 << 18
 """Body size up to which it is cheaper to read an unwanted body than to close the connection."""
 _LONGEST = 64
 """Characters of an upload's or ticket's name that are logged: callers may send any length."""
+_AT_ONCE, _WAITING = 4, 128
+"""Calls of one caller, besides uploads and predictions, that are in progress at a time, and that may wait. One thread
+answers everybody's short queries, in order, so that one caller's must not fill its queue."""
 _SHOWING = "/v1/"
 """Responses on these paths carry the ledger's head."""
 _CHECKING = ("client", "auditor")
@@ -97,6 +101,7 @@ class AccessMiddleware:
     ) -> None:
         self._app, self._gate, self._rates, self._held, self._metrics = app, gate, rates, held, metrics
         self._heads = heads
+        self._places = Places(_AT_ONCE, _WAITING, "calls")
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Handle a call and log one line about it, without labels, data or tokens.
@@ -135,8 +140,10 @@ class AccessMiddleware:
             if CALLER not in scope or _streams(scope):
                 await self._app(scope, receive, noted)
             else:
-                with self._held.keeping(scope[CALLER].name) as held:
-                    await self._app(scope, await small(scope, receive, held), noted)
+                caller: Principal = scope[CALLER]
+                async with self._places.taken(_named(caller)):
+                    with self._held.keeping(caller.name) as held:
+                        await self._app(scope, await small(scope, receive, held), noted)
         except ClientDisconnect:
             status = 499
         except SplitWiperError as problem:
@@ -167,11 +174,15 @@ class AccessMiddleware:
         if caller is None:
             return
         scope[CALLER] = caller
-        self._rates.take(f"{caller.kind} {caller.name}")
+        self._rates.take(_named(caller))
         whom = "operator" if path.startswith(_OPERATORS) else "auditor" if path.startswith(_AUDITORS) else "client"
         reads = caller.kind == "auditor" and method == "GET" and path.startswith(_PUBLISHED)
         if guarded and caller.kind != whom and not reads and not path.startswith(_EVERYBODY):
             raise ForbiddenError(f"{caller.kind} {caller.name!r} may not do this: it is for {whom}s.")
+
+
+def _named(caller: Principal) -> str:
+    return f"{caller.kind} {caller.name}"
 
 
 def _has_body(scope: Scope) -> bool:
@@ -193,7 +204,7 @@ def _about(scope: Scope) -> dict[str, Any]:
     address = scope.get("client")
     told: dict[str, Any] = {"address": str(address[0])} if address else {}
     if caller is not None:
-        told["caller"] = f"{caller.kind} {caller.name}"
+        told["caller"] = _named(caller)
     named = {**scope.get("path_params", {}), **scope.get(ABOUT, {})}
     if named:
         told["about"] = {name: str(value)[:_LONGEST] for name, value in named.items()}

@@ -63,7 +63,7 @@ async def predict(request: Request) -> Response:
     """
     service = service_of(request)
     client = service.client(request)
-    async with service.turns.admitted(client):
+    async with service.predicting.taken(client):
         return await _received(request, service, client)
 
 
