@@ -6,12 +6,14 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from service.processes import MODEL, Running, answers, data, settled, weights
+from service.scene import Scene
 from splitwiper import Config, Federation, ServerConfig
 from splitwiper.config import ClientConfig, ModelConfig
-from splitwiper.errors import BusyError, ConfigError, ForkError, InputError, UnreachableError
+from splitwiper.errors import BusyError, ConfigError, DataError, ForkError, InputError, UnreachableError
 from splitwiper.service.site import Site, SiteConfig, join
 from splitwiper.service.site.verifying import verify_site
 
@@ -131,3 +133,17 @@ def test_another_model_is_refused(server: Running, tmp_path: Path) -> None:
 def test_bad_homes(values: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         SiteConfig(**{"name": "north", "url": "https://127.0.0.1:1", **values})
+
+
+def test_rows_that_a_function_changes_at_random_are_refused_at_a_site(tmp_path: Path, certs: Path) -> None:
+    """Forgotten ones among them would not be recognised."""
+    scene, drawn = Scene(tmp_path, certs), np.random.default_rng(0)
+    try:
+        x, y = scene.rows["north"]
+        with pytest.raises(DataError, match="are others when they are asked for again"):
+            scene.north.learn(lambda: (x + drawn.normal(size=x.shape).astype(np.float32), y))
+        with pytest.raises(DataError, match="cannot be read: OSError"):
+            scene.north.learn(lambda: (_ for _ in ()).throw(OSError("no")))
+        assert scene.north.learn(lambda: (x, y)).held == len(x)
+    finally:
+        scene.close()

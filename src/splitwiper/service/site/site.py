@@ -19,7 +19,7 @@ import httpx
 from splitwiper.client import Added, Client, scoring
 from splitwiper.client.scoring import Predicted, Probabilities
 from splitwiper.config import ClientConfig, Config, from_dict, read_toml
-from splitwiper.data.rows import as_rows, is_wide
+from splitwiper.data.rows import is_wide
 from splitwiper.errors import (
     BusyError,
     ForbiddenError,
@@ -32,7 +32,7 @@ from splitwiper.errors import (
     UnreachableError,
 )
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.sources import Source
+from splitwiper.federation.sources import Reader, Source
 from splitwiper.seeding import digest
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.calls.patience import Patience
@@ -174,7 +174,7 @@ class Site:
         """Add rows, pre-train, and send the shard; if labels are hidden, agree on them with the others first.
 
         Args:
-            data: the rows.
+            data: the rows, or a function that returns them; it is called twice.
             gathering: whom to agree with, and how long to wait for them; not needed once there is a codebook.
             patience: seconds for which to retry if the server cannot be reached.
             told: called with the message of each error meanwhile.
@@ -188,10 +188,11 @@ class Site:
         """
         trying = Patience(patience, told)
         trying(lambda: self.register(again=True))
-        client, rows = (
-            self.client,
-            as_rows(data() if callable(data) else data, task=self.config.task, wide=is_wide(self.halves.client)),
-        )
+        client, wide = self.client, is_wide(self.halves.client)
+        reader = Reader(data, client=self.config.name, task=self.config.task, wide=wide)
+        rows = reader.rows()
+        if reader.lazy:
+            reader.rows()  # compares them: forgotten rows that a function changes at random would not be recognised
         side = Side(client, self.link) if client.config.masking.is_on else None
         if side is not None:
             trying(partial(side.check, rows))
