@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from datetime import date
 from itertools import pairwise
@@ -18,22 +16,18 @@ from typing import Any
 
 import pytest
 
+import warm
+from reliability.campaign import APART
 from reliability.scenarios import SCENARIOS
-from reliability.zygote import APART
 
-ZYGOTE = Path(__file__).with_name("zygote.py")
+TESTS = Path(__file__).parents[1]
 KINDS = {"write", "fsync", "rename", "fsync-folder", "unlink", "commit"}
 
 
 def campaign(*arguments: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The undisturbed run, and what became of each death."""
-    done = subprocess.run(
-        [sys.executable, str(ZYGOTE), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
+    command = ["-m", "reliability.campaign", *arguments]
+    done = warm.run(command, cwd=TESTS, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     quiet, *cases = map(json.loads, done.stdout.splitlines())
     return quiet, cases
