@@ -1,7 +1,8 @@
 """Commands in milliseconds: one process imports everything once, and forks a real process for each command.
 
-Python and torch take seconds to start, and tests start them hundreds of times. `start` does for ``splitwiper ...`` and
-``python -m ...`` what `subprocess.Popen` does; `program_folder` has a program ``splitwiper`` that does it for shells.
+Python and torch take seconds to start, and tests start them hundreds of times. `start` does for ``splitwiper ...``,
+``python -m ...`` and ``python -c ...`` what `subprocess.Popen` does; `program_folder` has a program ``splitwiper`` that
+does it for shells.
 What a forked process cannot show (switches that are read when torch is loaded, the installed program itself, how the
 service starts its worker) is tested with processes that are started cold.
 
@@ -44,7 +45,7 @@ def start(
     stdout: int | IO[Any] = subprocess.DEVNULL,
     stderr: int | IO[Any] = subprocess.DEVNULL,
 ) -> Process:
-    """Start ``splitwiper ...`` or ``-m module ...``."""
+    """Start ``splitwiper ...``, ``-m module ...`` or ``-c code ...``."""
     return Process([str(word) for word in command], cwd, dict(os.environ if env is None else env), stdout, stderr)
 
 
@@ -205,7 +206,10 @@ def _listen(address: str) -> list[str]:
 def _compute() -> None:
     """Learn and forget once: torch imports a thousand modules when it first does."""
     from federation.runs import halves, settings, three
+    from reliability import stage
     from splitwiper import Federation
+
+    stage.halves()
 
     with tempfile.TemporaryDirectory() as folder:
         federation = Federation(Path(folder) / "run", halves(), settings())
@@ -263,13 +267,16 @@ def _run(words: list[str]) -> int:
     from steps import watch
 
     sys.argv = words
-    if words[0] != "-m":
+    if words[0] == "splitwiper":
         watch("server" if words[1:2] == ["serve"] else "site")
     try:
         if words[0] == "-m":
             sys.path.insert(0, str(Path.cwd()))
             sys.argv = words[1:]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
         else:
             from splitwiper.cli import main
 

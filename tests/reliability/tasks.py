@@ -1,17 +1,41 @@
-"""What the forked workers do; each runs in a process of its own."""
+"""What other processes do to a run, each task in a process of its own: ``python -m reliability.tasks TASK ARGUMENTS``.
+
+It prints what the task returned, or the error that it ended with.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import warm
 from reliability.stage import config, halves, reopen, rows
 from splitwiper import Federation
 from splitwiper.errors import BusyError, RequestError
 from splitwiper.store import ServerStore, files
+
+TESTS = Path(__file__).parents[1]
+
+
+def start(task: str, **arguments: Any) -> warm.Process:
+    """Start a task."""
+    return warm.start(
+        ["-m", "reliability.tasks", task, json.dumps(arguments)],
+        cwd=TESTS,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+    )
+
+
+def result(process: warm.Process, seconds: float = 60) -> dict[str, Any]:
+    """What a task returned, as ``returned``, or its ``error`` and ``message``; once it has ended."""
+    printed, _ = process.communicate(seconds)
+    return json.loads(printed or "")
 
 
 def learn_parts(run: str, client: str, parts: list[int]) -> dict[str, int]:
@@ -106,3 +130,15 @@ def carry_out(run: Path, operation: dict[str, Any], *, again: bool) -> Any:
         if not again:
             raise
         return "recorded"
+
+
+def main(task: str, arguments: str) -> None:
+    try:
+        answer = {"returned": globals()[task](**json.loads(arguments))}
+    except Exception as problem:
+        answer = {"error": type(problem).__name__, "message": str(problem)}
+    print(json.dumps(answer))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

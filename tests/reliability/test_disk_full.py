@@ -1,4 +1,4 @@
-"""The disk is full at every single step; once there is room again, the same call ends in the same bits."""
+"""The disk is full at some steps, in the soak at every single one; once there is room, the same call ends the same."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reliability.campaign import todays
 from reliability.scenarios import SCENARIOS, learned, requests
 from reliability.stage import bits, config, halves, place_keys, reopen, rows, scratch, strays
 from splitwiper import Federation
@@ -23,9 +24,12 @@ from splitwiper.store.database import Database
 
 GROWING = {"write", "fsync", "rename", "mkdir", "commit"}
 """Steps that need room; removing and syncing folders does not."""
+NEVER = 1 << 60
+APART = 10
+"""One step in so many is tried by default; each has its day."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def folder() -> Iterator[Path]:
     path = scratch()
     yield path
@@ -47,15 +51,19 @@ class Disk:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def exhaust(folder: Path, prepared: Path, act: Callable[[Path], None], again: Callable[[Path], None]) -> int:
-    """Fill the disk at every step of `act`; returns how many steps there were."""
-    wanted = None
-    number = 0
-    while True:
-        case = folder / "case"
+def exhaust(
+    folder: Path, act: Callable[[Path], None], again: Callable[[Path], None], *, apart: int = APART
+) -> tuple[int, int]:
+    """Fill the disk at steps of `act` on a copy of ``folder/prepared``; return how many steps there are, and were met.
+
+    Each time the call says that there is no room, or has done its work; `again` then ends in the same bits.
+    """
+    case = folder / "case"
+
+    def run(full_at: int) -> Disk:
         shutil.rmtree(case, ignore_errors=True)
-        shutil.copytree(prepared, case)
-        disk = Disk(number or 1 << 60)
+        shutil.copytree(folder / "prepared", case)
+        disk = Disk(full_at)
         with files.watch(disk):
             try:
                 act(case)
@@ -64,39 +72,54 @@ def exhaust(folder: Path, prepared: Path, act: Callable[[Path], None], again: Ca
                 assert "same command" in str(problem), problem
             else:
                 assert not disk.hit or bits(case) == wanted, f"{disk.hit}: the call returned with its work undone"
-        if wanted is None:
-            wanted = bits(case)
-        elif not disk.hit:
-            return number - 1
-        else:
-            if (case / "federation.toml").exists():
-                status(case)
-            again(case)
-            assert bits(case) == wanted, disk.hit
-            assert strays(case) == [], disk.hit
-            assert status(case).todo == (), disk.hit
-        number += 1
+        return disk
+
+    steps = run(full_at=NEVER).seen
+    wanted, met = bits(case), 0
+    for number in range(1 + todays(apart), steps + 1, apart):
+        disk = run(number)
+        met += bool(disk.hit)
+        if (case / "federation.toml").exists():
+            status(case)
+        again(case)
+        assert bits(case) == wanted, disk.hit
+        assert strays(case) == [], disk.hit
+        assert status(case).todo == (), disk.hit
+    return steps, met
 
 
-def test_learning_on_a_full_disk(folder: Path) -> None:
-    place_keys(folder / "keys")
+def learning(folder: Path, apart: int) -> tuple[int, int]:
+    place_keys(folder / "prepared")
 
     def act(path: Path) -> None:
         Federation(path, halves(), config(slices=2)).learn({"north": rows("north", "aabb")})
 
-    assert exhaust(folder, folder / "keys", act, act) > 60
+    return exhaust(folder, act, act, apart=apart)
 
 
-def test_settling_on_a_full_disk(folder: Path) -> None:
+def settling(folder: Path, apart: int) -> tuple[int, int]:
     scenario = SCENARIOS["settle"]
-    learned(folder / "learned", slices=1)
+    learned(folder / "prepared", slices=1)
     acked: list[str] = []
 
     def act(path: Path) -> None:
         acked.clear()
         scenario.act(path, acked.append)
 
-    assert exhaust(folder, folder / "learned", act, lambda path: scenario.recover(path, acked)) > 70
+    return exhaust(folder, act, lambda path: scenario.recover(path, acked), apart=apart)
+
+
+@pytest.mark.parametrize("work", [learning, settling])
+def test_a_disk_that_is_full_at_some_steps(folder: Path, work: Callable[[Path, int], tuple[int, int]]) -> None:
+    steps, met = work(folder, APART)
+    assert steps > 60 and met == len(range(todays(APART), steps, APART))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("work", [learning, settling])
+def test_a_disk_that_is_full_at_any_step(folder: Path, work: Callable[[Path, int], tuple[int, int]]) -> None:
+    steps, met = work(folder, 1)
+    assert steps == met > 60
 
 
 def test_the_same_federation_goes_on_when_there_is_room(tmp_path: Path) -> None:
@@ -104,7 +127,7 @@ def test_the_same_federation_goes_on_when_there_is_room(tmp_path: Path) -> None:
     SCENARIOS["settle"].prepare(tmp_path / "learned")
     shutil.copytree(tmp_path / "learned", tmp_path / "quiet")
     SCENARIOS["settle"].act(tmp_path / "quiet", lambda _: None)
-    for full_at in range(1, 90, 8):
+    for full_at in range(1, 90, 22):
         shutil.copytree(tmp_path / "learned", tmp_path / str(full_at))
         fed = reopen(tmp_path / str(full_at))
         for name, what in requests(fed.path).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from reliability.forker import Forker, Worker
+import warm
+from reliability import tasks
 from reliability.stage import bits, config, halves, ids_at, place_keys, query, reopen, rows, scratch, strays
 from splitwiper import Federation
 from splitwiper.client import Client, row_store
@@ -36,13 +38,6 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.fixture(scope="module")
-def forker(folder: Path) -> Iterator[Forker]:
-    process = Forker(folder)
-    yield process
-    process.close()
-
-
 def make(path: Path) -> Federation:
     place_keys(path)
     fed = Federation(path, halves(), config(slices=2))
@@ -50,17 +45,17 @@ def make(path: Path) -> Federation:
     return fed
 
 
-def test_two_processes_at_once(folder: Path, forker: Forker) -> None:
+def test_two_processes_at_once(folder: Path) -> None:
     """Learning for one client, for the same client, and forgetting, all at the same time, end in the right bits."""
     run = folder / "busy"
     make(run)
     parts, forgotten = [1, 2, 3, 4], ids_at(run, "north", FIRST["north"], [0, 4])
     workers = [
-        forker.start("learn_parts", run=str(run), client="south", parts=parts[:2]),
-        forker.start("learn_parts", run=str(run), client="south", parts=parts[2:]),
-        forker.start("forget_and_settle", run=str(run), client="north", samples=forgotten),
+        tasks.start("learn_parts", run=str(run), client="south", parts=parts[:2]),
+        tasks.start("learn_parts", run=str(run), client="south", parts=parts[2:]),
+        tasks.start("forget_and_settle", run=str(run), client="north", samples=forgotten),
     ]
-    results = [worker.result() for worker in workers]
+    results = [tasks.result(worker) for worker in workers]
     assert not any("error" in result for result in results), results
     quiet = make(folder / "quiet")
     for part in parts:
@@ -154,19 +149,19 @@ def test_a_prediction_while_another_process_forgets(folder: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("step", ["mkdir", "rename", "commit"])
-def test_two_processes_make_one_run(folder: Path, forker: Forker, step: str) -> None:
+def test_two_processes_make_one_run(folder: Path, step: str) -> None:
     """Whatever moment the second one comes at, it opens the first one's run, though its model has other weights."""
-    run, workers = folder / f"made-{step}", list[Worker]()
+    run, workers = folder / f"made-{step}", list[warm.Process]()
 
     def second(kind: str, _path: Path) -> None:
         if kind == f"{step}:after" and not workers:
-            workers.append(forker.start("make_other", run=str(run)))
-            with suppress(AssertionError):
+            workers.append(tasks.start("make_other", run=str(run)))
+            with suppress(subprocess.TimeoutExpired):
                 workers[0].wait(0.3)  # it has to wait for us
 
     with files.watch(second):
         fed = Federation(run, halves(), config(slices=2))
-    answer = workers[0].result()
+    answer = tasks.result(workers[0])
     assert "error" not in answer, answer
     fed.learn(FIRST)
     assert reopen(run).verify().exact
@@ -217,24 +212,24 @@ def test_a_run_that_changes_while_it_is_verified_is_not_accused(
     assert fed.verify().exact
 
 
-def held(folder: Path, forker: Forker, name: str) -> tuple[Path, Path, Worker]:
+def held(folder: Path, name: str) -> tuple[Path, Path, warm.Process]:
     """A run whose server a worker holds."""
     run, sign = folder / name, folder / f"{name}.sign"
     make(run).submit("north", samples=ids_at(run, "north", FIRST["north"], [0]))
-    worker = forker.start("hold", run=str(run), sign=str(sign))
+    worker = tasks.start("hold", run=str(run), sign=str(sign))
     while not sign.exists():
         time.sleep(0.002)
     return run, sign, worker
 
 
-def test_a_holder_is_named_and_a_dead_one_is_replaced_at_once(folder: Path, forker: Forker) -> None:
-    run, _, worker = held(folder, forker, "killed")
+def test_a_holder_is_named_and_a_dead_one_is_replaced_at_once(folder: Path) -> None:
+    run, _, worker = held(folder, "killed")
     with pytest.raises(BusyError, match=f"process {worker.pid} .*holding.*[Ww]ait for it to finish"):
         reopen(run).settle()
     assert str(worker.pid) in (status(run).work or "")
     assert status(run).todo
-    worker.signal(signal.SIGKILL)
-    worker.wait()
+    worker.kill()
+    worker.communicate(60)
     assert "interrupted" in (status(run).work or "")
     start = time.monotonic()
     assert len(reopen(run).settle()) == 1
@@ -242,9 +237,9 @@ def test_a_holder_is_named_and_a_dead_one_is_replaced_at_once(folder: Path, fork
     assert reopen(run).verify().exact
 
 
-def test_a_process_that_slept_through_its_lease_is_fenced(folder: Path, forker: Forker) -> None:
-    run, sign, worker = held(folder, forker, "asleep")
-    worker.signal(signal.SIGSTOP)
+def test_a_process_that_slept_through_its_lease_is_fenced(folder: Path) -> None:
+    run, sign, worker = held(folder, "asleep")
+    worker.send_signal(signal.SIGSTOP)
     import sqlite3
 
     with sqlite3.connect(run / "server" / "server.db") as db:  # time passes: the lease runs out
@@ -253,8 +248,8 @@ def test_a_process_that_slept_through_its_lease_is_fenced(folder: Path, forker: 
     assert len(reopen(run).settle()) == 1
     after = bits(run)
     sign.unlink()
-    worker.signal(signal.SIGCONT)
-    answer = worker.result()
+    worker.send_signal(signal.SIGCONT)
+    answer = tasks.result(worker)
     assert answer["error"] == "FencedError"
     assert "took over" in answer["message"]
     assert query(run / "server" / "server.db", "SELECT * FROM meta WHERE key = 'mark'") == []

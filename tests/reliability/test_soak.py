@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import random
-import signal
 import sys
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 
-from reliability.forker import Forker
+from reliability import tasks
 from reliability.stage import bits, config, fixed_key, halves, ids_of, place_keys, query, reopen, rows, strays
 from reliability.tasks import carry_out
 from splitwiper import Federation, __version__
@@ -105,21 +104,20 @@ def test_killed_at_random_instants_again_and_again(tmp_path: Path) -> None:
     paths["plan"].write_text(json.dumps(plan), encoding="utf-8")
     run = folder / "run"
     start(run)
-    forker = Forker(folder)
     kills: list[dict[str, Any]] = []
     began = time.monotonic()
     problems: list[str] = []
     while (at := len(acknowledged(paths["acks"]))) < len(plan):
         paths["phase"].unlink(missing_ok=True)
-        worker = forker.start("follow", run=str(run), at=at, **{name: str(path) for name, path in paths.items()})
+        worker = tasks.start("follow", run=str(run), at=at, **{name: str(path) for name, path in paths.items()})
         if len(kills) < KILLS:
             delay = draw.uniform(0.0, 0.3)
             limit = time.monotonic() + delay
-            while worker.alive() and time.monotonic() < limit:
+            while worker.poll() is None and time.monotonic() < limit:
                 time.sleep(0.0005)
-            if worker.alive():
-                worker.signal(signal.SIGKILL)
-                worker.wait()
+            if worker.poll() is None:
+                worker.kill()
+                worker.communicate(60)
                 phase = paths["phase"].read_text(encoding="utf-8").strip() if paths["phase"].exists() else ""
                 done = len(acknowledged(paths["acks"]))
                 kills.append({"kill": len(kills) + 1, "operation": done, "after_s": round(delay, 4), "phase": phase})
@@ -128,9 +126,8 @@ def test_killed_at_random_instants_again_and_again(tmp_path: Path) -> None:
                 except Exception as problem:
                     problems.append(f"kill {len(kills)}: {problem!r}")
                 continue
-        result = worker.result(300)
+        result = tasks.result(worker, 300)
         assert "error" not in result, (result, kills[-1:])
-    forker.close()
     acked = acknowledged(paths["acks"])
     quiet = start(folder / "quiet")
     for operation in plan:

@@ -1,6 +1,7 @@
-"""A process that imports everything once, forks a child that dies at a chosen step, and picks up after it.
+"""A process that forks a child which dies at a chosen step, and picks up after it, again and again.
 
-Run as ``python zygote.py SCENARIO [every | FIRST]``; prints JSON lines: the undisturbed run, then one line per death.
+`warm` runs it as ``-m reliability.campaign SCENARIO [every | FIRST]``. It prints JSON lines: the undisturbed run, then
+one line per death.
 
 A pilot run first takes the image of the folder at every step. Steps in a row that leave byte for byte the same image
 (an fsync's before and after, say) cannot differ in what comes next, so one of them is died at for all; with ``every``
@@ -18,11 +19,18 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 DEAD = 137
-APART = 6
+APART = 18
+"""One in so many of the steps that differ is died at by default."""
+
+
+def todays(apart: int) -> int:
+    """Return the first of the steps to try today, one in so many: within that many days, each has its turn."""
+    return date.today().toordinal() % apart
 
 
 def in_child(work: Callable[[], Any]) -> tuple[int, Any]:
@@ -151,15 +159,12 @@ class Campaign:
 
 
 def main(name: str, which: str = "") -> None:
-    import torch
-
-    torch.set_num_threads(1)  # before any operation: a pool of threads does not survive a fork
     from reliability.scenarios import SCENARIOS
     from reliability.stage import scratch
 
     folder = scratch()
     try:
-        SCENARIOS["settle"].prepare(folder / "warm")  # what is imported and set up on first use need not be, per child
+        SCENARIOS[name].prepare(folder / "first")  # what is imported and set up on first use need not be, per child
         gc.freeze()
         campaign = Campaign(name, folder)
         quiet = campaign.undisturbed()
@@ -173,5 +178,4 @@ def main(name: str, which: str = "") -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     main(*sys.argv[1:])
