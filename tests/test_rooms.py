@@ -13,7 +13,6 @@ ROOT, LABORATORY = Path(splitwiper.__file__).parent, Path(splitwiper_lab.__file_
 # from the foundation outwards: a room may import those before it
 ORDER = [
     "errors",
-    "extensions",
     "reading",
     "formats",
     "exclusive",
@@ -23,12 +22,13 @@ ORDER = [
     "patches",
     "numerics",
     "certainty",
+    "splitting",
+    "extensions",
     "config",
     "wire",
     "masking",
     "privacy",
     "training",
-    "splitting",
     "models",
     "data",
     "store",

@@ -34,7 +34,7 @@ from splitwiper.training.cache import Cache
 from splitwiper.training.loop import Pausing, state_of
 from splitwiper.training.loop import training as fitting
 from splitwiper.wire import Label, Shard
-from splitwiper.wire.codecs import is_range
+from splitwiper.wire.codecs import is_fitted
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def final_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
 
 
 def half_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
-    """Return the key of the frozen half with its ranges, and of the shard."""
+    """Return the key of the frozen half with what the codec fitted, and of the shard."""
     key = final_key(recipe, slices)
     return mac(recipe.key, "half", key, recipe.hiding.codebook.id).hex() if recipe.hiding else key
 
@@ -189,7 +189,7 @@ def thaw(recipe: PretrainingInputs, state: Mapping[str, Tensor]) -> Embedder:
     """Return the frozen half, ready to embed."""
     half = copy.deepcopy(recipe.half)
     embedder = Embedder(half, recipe.call, _normaliser_like(state, recipe.floats, "normaliser."))
-    embedder.load_state_dict({k: v for k, v in state.items() if not is_range(k)})
+    embedder.load_state_dict({k: v for k, v in state.items() if not is_fitted(k)})
     return embedder.eval().requires_grad_(False)
 
 

@@ -106,7 +106,7 @@ def _make(
         config=to_toml(config.server),
         initial=server,
         client_initial=client,
-        meta=remembered(halves, config, codec=config.client.codec, run=run),
+        meta=remembered(halves, config, codec=config.client.encoding, run=run),
     )
     files.write_bytes(path / FINISHED, to_toml(config).encode())
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from splitwiper.certainty import disturbed, same_fault
-from splitwiper.config import ServerConfig, from_dict, read_toml
+from splitwiper.config import ServerConfig, from_dict, origins, read_toml
 from splitwiper.errors import (
     BusyError,
     CorruptError,
@@ -50,7 +50,7 @@ from splitwiper.wire import (
     Ticket,
     open_shard,
 )
-from splitwiper.wire.codecs import unpack
+from splitwiper.wire.codecs import prepare, unpack
 from splitwiper.wire.commitments import model_commitment
 from splitwiper.wire.shard import check_shard
 
@@ -85,7 +85,7 @@ class Server:
         self.config = from_dict(ServerConfig, read_toml(store.root / "config.toml"))
         self.seed = store.database.number("seed")
         self.columns = store.columns()
-        self.codec = store.database.meta("codec") or "none"
+        self.codec = prepare(store.database.meta("codec") or "none")
         self._half = half
         self._progress = progress
         self._device = device_at_hand(self.config.device)  # for predictions, which are free to use another one
@@ -452,5 +452,6 @@ class Server:
             self._progress("server: training", done, total)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the numerics of training here and now."""
-        return fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)
+        """Return the numerics of training here and now, and the parts from outside that take part in it."""
+        outside = {name: str(origin) for name, origin in origins(self.config).items()}
+        return outside | fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)

@@ -124,5 +124,8 @@ def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:
             "the client half is not what the federation was made with: the model's settings, code or constants "
             f"differ, or the version of a library it comes from{libraries(halves.client)}. Take them from its operator."
         )
-    if told["codec"] != client.codec:
-        raise InputError(f"this federation's activations are written as {told['codec']!r}: set client.codec to that.")
+    if told["codec"] != client.encoding:
+        raise InputError(
+            f"this federation's activations are written as {told['codec']!r}: set client.codec to that. (Here it is "
+            f"{client.encoding!r}.)"
+        )

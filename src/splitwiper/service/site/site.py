@@ -50,6 +50,7 @@ from splitwiper.splitting import identity
 from splitwiper.store import ClientStore, files
 from splitwiper.store.tickets import now
 from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
+from splitwiper.wire.codecs import prepare
 
 Progress = Callable[[str, int, int], None]
 REJECTED = ".rejected"
@@ -138,7 +139,7 @@ class Site:
 
     def _watching(self) -> ModelWatch:
         """Return the check of which model the server answers with."""
-        codec = from_dict(ClientConfig, read_toml(self._store().root / "config.toml")).codec
+        codec = prepare(from_dict(ClientConfig, read_toml(self._store().root / "config.toml")).encoding)
         half, share = self.halves.server, self.config.spot_check
         return ModelWatch(
             self.link, _Accepted(self._store()), self._compare, half, self.columns(), codec=codec, share=share
