@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from splitwiper.exclusive import give_way
 from splitwiper.masking.plan import ShardPlan, plain
 from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
+from splitwiper.progress import Progress
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.store import files
 from splitwiper.training.cache import to_device
@@ -44,7 +45,6 @@ from splitwiper.wire.codecs import (
 )
 from splitwiper.wire.columns import Array
 
-OnBatch = Callable[[str, int, int], None]
 Batches = Iterator[tuple[dict[str, Tensor], Array]]
 _FEATURES = 64
 BATCH = 256
@@ -57,7 +57,7 @@ def with_fitted(
     slices: Sequence[Shard],
     *,
     columns: Sequence[Column],
-    on_batch: OnBatch | None = None,
+    on_batch: Progress | None = None,
 ) -> dict[str, Tensor]:
     """Return a frozen state with what the codec fits to its activations, fitted to the surviving rows.
 
@@ -93,7 +93,7 @@ def embed(
     slices: Sequence[Shard],
     *,
     columns: Sequence[Column],
-    on_batch: OnBatch | None = None,
+    on_batch: Progress | None = None,
     largest: float = LARGEST,
 ) -> Sending:
     """Write the shard of a client's surviving rows to a path, whole or not at all; see `embed_into`."""
@@ -108,7 +108,7 @@ def embed_into(
     slices: Sequence[Shard],
     *,
     columns: Sequence[Column],
-    on_batch: OnBatch | None = None,
+    on_batch: Progress | None = None,
     largest: float = LARGEST,
 ) -> Sending:
     """Write the shard of a client's surviving rows: in the order of their HMACs, or in the order that hides labels.
@@ -162,7 +162,7 @@ class Sending:
         with recipe.pinned():  # codes may follow from the rows' activations or inputs
             self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
 
-    def batches(self, what: str, on_batch: OnBatch | None = None) -> Batches:
+    def batches(self, what: str, on_batch: Progress | None = None) -> Batches:
         """Yield activations as they are sent, and label indices, of every row of the shard in order."""
         done = 0
         for boundary, codes in self._activations(self.plan):

@@ -25,6 +25,7 @@ from splitwiper.errors import (
     UntrainableError,
 )
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
+from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
 from splitwiper.server.limits import ShardLimits
@@ -54,7 +55,6 @@ from splitwiper.wire.codecs import prepare, unpack
 from splitwiper.wire.commitments import model_commitment
 from splitwiper.wire.shard import check_shard
 
-Progress = Callable[[str, int, int], None]
 _log = logging.getLogger("splitwiper")
 
 
@@ -64,7 +64,7 @@ class Server:
     Args:
         store: the server's store.
         half: the architecture of the server half.
-        progress: called during long work with (description, steps done, total steps).
+        progress: called during long work.
         shared: whether clients are separate parties that need not know each other: no client can erase another's
             messages, or bring codes that the others' codebook lacks, and a shard that makes training fail is set
             aside immediately.
@@ -447,9 +447,9 @@ class Server:
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as readers:
             return list(readers.map(self.store.open, shards))
 
-    def _on_epoch(self, done: int, total: int, _loss: float) -> None:
+    def _on_epoch(self, done: int, total: int, loss: float) -> None:
         if self._progress:
-            self._progress("server: training", done, total)
+            self._progress("server: training", done, total, loss=loss)
 
     def fingerprint(self) -> dict[str, str]:
         """Return the numerics of training here and now, and the parts from outside that take part in it."""

@@ -12,10 +12,11 @@ from safetensors.torch import load
 from splitwiper.config import ClientConfig, Config, config_digest, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError
 from splitwiper.federation.build import build_halves
+from splitwiper.progress import Progress
 from splitwiper.seeding import seeded_key
 from splitwiper.service.site.config import FILE, SiteConfig, check_name, connect, read_site
 from splitwiper.service.site.invited import first_key, take_key
-from splitwiper.service.site.site import Progress, Site
+from splitwiper.service.site.site import Site
 from splitwiper.splitting import Halves, identity, libraries
 from splitwiper.store import ClientStore, files
 

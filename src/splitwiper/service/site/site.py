@@ -33,6 +33,7 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Source
+from splitwiper.progress import Progress
 from splitwiper.seeding import digest
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.calls.patience import Patience
@@ -52,7 +53,6 @@ from splitwiper.store.tickets import now
 from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
 from splitwiper.wire.codecs import prepare
 
-Progress = Callable[[str, int, int], None]
 REJECTED = ".rejected"
 """Suffix of the file of a certificate that failed its checks."""
 
