@@ -16,7 +16,7 @@ from splitwiper.training import feeding, loop
 from splitwiper.training.cache import Cache
 from splitwiper.training.loop import Span, finish, fit, state_of, training
 from splitwiper.wire import Column, Label, Shard
-from splitwiper.wire.codecs import Ranges, stored
+from splitwiper.wire.codecs import stored
 
 pytestmark = pytest.mark.gpu
 LABELS = tuple(Label("", n) for n in range(5))
@@ -33,9 +33,11 @@ def cache(codec: str = "none", rows: int = 700) -> Cache:
             values = torch.randn(count, *CUT.shape).bfloat16().view(torch.int16).numpy()
         else:
             values = draw.normal(size=(count, *kept.shape)).astype({"F32": "<f4", "F16": "<f2"}[kept.dtype])
-        ranges = {"z": Ranges(torch.full((16,), -1.0 * number), torch.full((16,), 0.2))} if kept.dtype == "U8" else {}
+        own = {"low": torch.full((16,), -1.0 * number), "step": torch.full((16,), 0.2)}
         codes = (np.arange(count) % 5).astype(np.int32)
-        shards.append(Shard(Path("memory"), count, {"z": values}, codes, LABELS, codec, ranges))
+        shards.append(
+            Shard(Path("memory"), count, {"z": values}, codes, LABELS, codec, {"z": own} if kept.dtype == "U8" else {})
+        )
     return Cache(shards, LABELS, names=["z"], columns=[CUT])
 
 

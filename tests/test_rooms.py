@@ -13,7 +13,7 @@ ROOT, LABORATORY = Path(splitwiper.__file__).parent, Path(splitwiper_lab.__file_
 # from the foundation outwards: a room may import those before it
 ORDER = [
     "errors",
-    "extensions",
+    "progress",
     "reading",
     "formats",
     "exclusive",
@@ -23,12 +23,13 @@ ORDER = [
     "patches",
     "numerics",
     "certainty",
+    "splitting",
+    "extensions",
     "config",
     "wire",
     "masking",
     "privacy",
     "training",
-    "splitting",
     "models",
     "data",
     "store",

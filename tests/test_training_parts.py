@@ -19,8 +19,8 @@ from splitwiper.training import cache as cache_module
 from splitwiper.training import feeding
 from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
-from splitwiper.training.loop import finish, fit, schedule, state_of, training
-from splitwiper.training.stepping import make_optimizer
+from splitwiper.training.loop import finish, fit, state_of, training
+from splitwiper.training.parts import cosine, make_optimizer, one_cycle
 from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
 
 A, B, C = (Label("", name) for name in "abc")
@@ -104,8 +104,8 @@ def test_one_row_and_batch_norm_is_an_error(tmp_path: Path) -> None:
 
 
 def test_schedules_start_high_and_end_low() -> None:
-    assert schedule("cosine", 0.999) < 0.01 and schedule("onecycle", 0.999) < 0.01
-    assert schedule("onecycle", 0.0) == pytest.approx(0.04)
+    assert cosine(0.999) < 0.01 and one_cycle(0.999) < 0.01
+    assert one_cycle(0.0) == pytest.approx(0.04) and one_cycle(0.3) == 1.0
 
 
 def test_frozen_parameters_are_left_alone() -> None:

@@ -184,7 +184,7 @@ class Trials:
                 act = (acts or {}).get(phase) or (acts or {}).get("all")
                 with set_for(phase):
                     before = caller_state()
-                    outcome = carry_out(phase, path, self._threads, (lambda *_, act=act: act()) if act else None)
+                    outcome = carry_out(phase, path, self._threads, (lambda *_, act=act, **__: act()) if act else None)
                     if not act and caller_state() != before:
                         self._note(name, "settings not as they were", wrong=True)
         except Exception as problem:

@@ -150,7 +150,7 @@ def _epochs(server: Server, changes: tuple[Any, ...], count: int) -> tuple[float
         for change in changes:
             stack.enter_context(change)
         stack.enter_context(patch.object(server, "config", replace(server.config, epochs=count)))
-        stack.enter_context(patch.object(server, "_progress", lambda *_: ends.append(time.perf_counter())))
+        stack.enter_context(patch.object(server, "_progress", lambda *_, **__: ends.append(time.perf_counter())))
         trained, _ = server.compute(server.store.shards())
     return (ends[-1] - ends[0]) / (len(ends) - 1), trained.losses[-1]
 

@@ -49,8 +49,8 @@ def test_ranges_are_the_survivors_own(tmp_path: Path) -> None:
 def _ranges(fed: Federation) -> torch.Tensor:
     store = fed._server.store
     record = next(r for r in store.shards() if r.client == "north")
-    (own,) = open_shard(store.root / "shards" / record.file).ranges.values()
-    return own.step
+    (own,) = open_shard(store.root / "shards" / record.file).fitted.values()
+    return own["step"]
 
 
 def test_bytes_shrink_as_told(tmp_path: Path) -> None:

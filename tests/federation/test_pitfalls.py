@@ -66,7 +66,7 @@ def test_a_checkpoint_made_under_other_numerics_is_not_taken_up(
 
 
 def test_what_a_progress_callback_draws_shifts_nothing(tmp_path: Path) -> None:
-    def nosy(*_: object) -> None:
+    def nosy(*_: object, **__: object) -> None:
         torch.rand(3), np.random.rand(3), random.random()
 
     model = nn.Sequential(nn.Linear(FEATURES, 8), nn.Dropout(0.5), nn.Linear(8, 3))
@@ -478,7 +478,7 @@ def test_a_model_that_is_being_trained_is_not_called_interrupted(tmp_path: Path)
     def predict() -> None:
         Federation(tmp_path / "run", halves()).predict("south", three()["south"][0])
 
-    def during(what: str, _done: int, _total: int) -> None:
+    def during(what: str, *_: object, **__: object) -> None:
         if what.startswith("server"):
             with pytest.raises(BusyError, match="being trained by another process"):
                 predict()

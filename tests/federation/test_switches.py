@@ -98,7 +98,7 @@ def test_what_a_caller_sets_does_not_reach_training(run: Federation, name: str) 
 
 @pytest.mark.parametrize("name", CALLBACKS)
 def test_what_a_callback_does_does_not_reach_training(run: Federation, name: str) -> None:
-    acting = Federation(run.path, run.halves, progress=lambda *_: CALLBACKS[name]())
+    acting = Federation(run.path, run.halves, progress=lambda *_, **__: CALLBACKS[name]())
     with callers.put_back():
         found = acting.verify()
     assert found.exact, found.reason

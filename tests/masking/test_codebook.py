@@ -5,7 +5,8 @@ import pytest
 from splitwiper import Label
 from splitwiper.config import Masking, Noise
 from splitwiper.errors import ConfigError, CorruptError, DataError
-from splitwiper.masking.codebook import Codebook, expand
+from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.modes import expand
 from splitwiper.masking.sealing import GroupKey
 
 LABELS = [Label("", name) for name in ("cat", "dog", "bird", "frog")]

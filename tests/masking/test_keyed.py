@@ -9,8 +9,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 from splitwiper.config import Masking
-from splitwiper.masking.codebook import expand
-from splitwiper.masking.modes.keyed import Keyed
+from splitwiper.masking.modes import expand, mode_for
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.wire import Label
 
@@ -36,7 +35,7 @@ def assigned(values: np.ndarray) -> list[set[int]]:
     key = GroupKey.of("a secret of more than enough letters", federation="f")
     held = Rows(values, load_wine().target)
     codebook = expand(held.labels, key, MASKING)
-    _, codes = Keyed(MASKING, key, 1).assign(held, codebook)
+    _, codes = mode_for(MASKING, key).assign(held, codebook)
     return [set(codes[held.index == code].tolist()) for code in range(len(held.labels))]
 
 

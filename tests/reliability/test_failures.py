@@ -53,7 +53,7 @@ def check(run: Path, expected: dict[str, Any]) -> None:
 def test_a_callback_that_raises(tmp_path: Path, finished: dict[str, Any], moment: str, problem: BaseException) -> None:
     make(tmp_path / "run")
 
-    def callback(what: str, _done: int, _total: int) -> None:
+    def callback(what: str, *_: object, **__: object) -> None:
         if what == moment:
             raise problem
 

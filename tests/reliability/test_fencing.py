@@ -51,7 +51,7 @@ def test_the_loser_of_a_lease_stops_and_harms_nothing(run: Path, quiet: Path, mo
     store = "server/server.db" if moment.startswith("server") else "clients/north/client.db"
     seen: list[dict[str, object]] = []
 
-    def asleep(what: str, _done: int, _all: int) -> None:
+    def asleep(what: str, *_: object, **__: object) -> None:
         if what == moment and not seen:
             run_out(run / store)
             other = reopen(run)
@@ -164,7 +164,7 @@ def test_a_clock_that_is_set_takes_no_lease_from_who_is_at_work(
     now = time.time()
     seen: list[str] = []
 
-    def jump(what: str, _done: int, _all: int) -> None:
+    def jump(what: str, *_: object, **__: object) -> None:
         if what == "server: training" and not seen:
             monkeypatch.setattr(database_module.time, "time", lambda: now + year)
             with pytest.raises(BusyError, match="in use by") as told:
@@ -180,7 +180,7 @@ def test_a_process_that_slept_costs_its_lease_but_no_bits(run: Path, monkeypatch
     now = time.monotonic()
     seen: list[int] = []
 
-    def sleep(what: str, _done: int, _all: int) -> None:
+    def sleep(what: str, *_: object, **__: object) -> None:
         if what == "server: training" and not seen:
             seen.append(1)
             monkeypatch.setattr(database_module.time, "monotonic", lambda: now + 3600)

@@ -242,7 +242,7 @@ def test_the_states_go_before_the_next_model_comes(tmp_path: Path) -> None:
 def test_training_that_is_interrupted_leaves_no_state(tmp_path: Path) -> None:
     fed = Federation(tmp_path / "run", halves(), config())
 
-    def interrupt(what: str, done: int, _total: int) -> None:
+    def interrupt(what: str, done: int, _total: int, loss: float | None = None) -> None:
         if what == "server: training" and done == 2:
             assert len(present(fed)) >= 1  # written as training goes
             raise KeyboardInterrupt
@@ -260,7 +260,7 @@ def test_a_manifest_that_moves_on_under_way_leaves_its_successors_states_alone(t
     fed.learn(three())
     seen: list[set[str]] = []
 
-    def withdraw(_what: str, done: int, _total: int) -> None:
+    def withdraw(_what: str, done: int, _total: int, loss: float | None = None) -> None:
         if done == 1:
             seen.append(present(fed))
             store.withdraw("south", None, answers=())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class Scene:
         folder: for everything.
         certs: an authority's folder.
         transcript: whether the server keeps one.
+        codec: settings of the codec, on both sides.
+        parts: settings of the server's training.
         service: settings of the service.
 
     Attributes:
@@ -41,15 +43,25 @@ class Scene:
         gates: the next call with a method waits until its event is set.
     """
 
-    def __init__(self, folder: Path, certs: Path, *, transcript: bool = True, **service: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        certs: Path,
+        *,
+        transcript: bool = True,
+        codec: Mapping[str, Any] | None = None,
+        parts: Mapping[str, Any] | None = None,
+        **service: Any,
+    ) -> None:
         self.folder, self.certs, self._stack = folder, certs, ExitStack()
+        self.codec = dict(codec or {})
         config = Config(
             seed=5,
             model=ModelConfig(**MODEL),
-            server=ServerConfig(epochs=EPOCHS, batch=16, threads=1, transcript=transcript),
+            server=ServerConfig(epochs=EPOCHS, batch=16, threads=1, transcript=transcript, **(parts or {})),
         )
         self.store = folder / "store"
-        self.halves = open_store(self.store, ServerSettings(config, ServiceConfig(), folder))
+        self.halves = open_store(self.store, ServerSettings(config, ServiceConfig(**self.codec), folder))
         self._wanted = {"signed": True, "probabilities": False, **service}
         self.calls: list[str] = []
         self.lies: dict[str, Lie] = {}
@@ -95,7 +107,7 @@ class Scene:
     def _joined(self, name: str) -> Site:
         certs = str(self.certs / "clients" / name)
         settings = SiteConfig(name=name, url=self.url, certs=certs, spot_check=1.0, model=ModelConfig(**MODEL))
-        own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1)
+        own = ClientConfig(epochs=2, batch=8, head_width=4, threads=1, **self.codec)
         site = join(self.folder / name, settings, own)
         self._stack.callback(site.close)
         site.learn(self.rows[name])
@@ -121,9 +133,9 @@ class Scene:
     def certificate(self, ticket: str) -> Certified:
         return self.north.certificate(ticket)
 
-    def audit(self, *, sites: str = "", **how: Any) -> Audited:
+    def audit(self, *, sites: str = "", parts: tuple[str, ...] = (), **how: Any) -> Audited:
         certs, model = str(self.certs / "auditors" / "tuv"), ModelConfig(**MODEL)
-        config = AuditConfig(name="tuv", url=self.url, certs=certs, sites=sites, model=model)
+        config = AuditConfig(name="tuv", url=self.url, certs=certs, sites=sites, model=model, parts=parts)
         return audit(config, self.folder, self.folder / "audit", **how)
 
     def keys(self) -> tuple[PublicKey, ...]:

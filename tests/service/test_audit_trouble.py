@@ -85,11 +85,11 @@ def test_the_auditors_disk_is_full(scene: Scene, tmp_path: Path) -> None:
 def test_a_site_forgets_during_the_audit(scene: Scene) -> None:
     """An honest server is not accused of what changed meanwhile."""
 
-    def replaced(_what: str, done: int, _total: int) -> None:
+    def replaced(_what: str, done: int, _total: int, loss: float | None = None) -> None:
         if done == 0 and not asked:
             asked.append(scene.forget())
 
-    def only_asked(_what: str, done: int, _total: int) -> None:
+    def only_asked(_what: str, done: int, _total: int, loss: float | None = None) -> None:
         if done == 0 and len(asked) == 1:
             asked.append(scene.north.forget(samples=list(scene.north.client.holdings.ids())[:1]))
             scene.north.settle(patience=5)

@@ -24,7 +24,8 @@ def in_one_process(path: Path, masking: Masking) -> Federation:
 
 
 MODES = {mode: Masking(mode=mode, gamma=3) for mode in ("partition", "subclass", "duplicate")} | {
-    "keyed": Masking(mode="keyed")
+    "keyed": Masking(mode="keyed"),
+    "outside": Masking(mode="striped", mode_args={"stripes": 2}),
 }
 
 

@@ -26,7 +26,7 @@ from splitwiper.service.api import predictions
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.turns import Turns
 from splitwiper.store import ServerStore
-from splitwiper.wire.codecs import pack, ranges_in
+from splitwiper.wire.codecs import fitted_in, pack
 from splitwiper.wire.tensors import read_tensors
 
 
@@ -108,7 +108,7 @@ def test_coded_activations_are_answered_and_checked(tmp_path: Path, certs: Path)
     run = Federation(tmp_path / "coded", halves(), settings(codec="int8"))
     run.learn(three())
     server = run._server
-    ranges = ranges_in({"@low/activation": torch.zeros(8), "@step/activation": torch.full((8,), 0.01)})
+    ranges = fitted_in({"@low/activation": torch.zeros(8), "@step/activation": torch.full((8,), 0.01)})
     rows = pack({"activation": torch.rand(predictions.PIECE + 3, 8)}, server.columns, "int8", ranges)
     with service_over(run.path / "server", run.halves.server, certs) as url:
         there = link_of(url, certs, "north").predict("north", rows)

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from splitwiper.client.fitted import ValueSpread
 from splitwiper.config import CODECS
 from splitwiper.errors import DataError, FormatError
 from splitwiper.wire import Column, Label, open_shard, write_shard
-from splitwiper.wire.codecs import Ranges, decode, encode, fit_range, has_ranges, pack, stored, unpack
+from splitwiper.wire.codecs import decode, encode, fitters, pack, stored, unpack
 from splitwiper.wire.shard import check_shard
 
 SHAPES = [(6, 4, 4), (3, 3, 3), (5, 8), (7,), ()]
@@ -22,13 +21,13 @@ def drawn(shape: tuple[int, ...], rows: int = 40) -> torch.Tensor:
     return values * torch.linspace(0.1, 9, shape[0] if shape else 1).reshape([-1] + [1] * (len(shape) - 1))[:rows]
 
 
-def fitted(values: torch.Tensor, column: Column, codec: str) -> Ranges | None:
-    if not has_ranges(column, codec):
+def fitted(values: torch.Tensor, column: Column, codec: str) -> dict[str, torch.Tensor] | None:
+    found = fitters([column], codec)
+    if not found:
         return None
-    spread = ValueSpread(column)
     for part in values.split(16):
-        spread.add(part)
-    return spread.ranges(codec)
+        found[column.name].add(part)
+    return found[column.name].fitted()
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -46,7 +45,7 @@ def test_what_comes_back_is_what_went_in_to_half_a_step(codec: str, shape: tuple
         assert torch.allclose(back, values, rtol={"float16": 1e-3, "bfloat16": 1e-2}[codec])
     else:
         axis = 1 if len(shape) == 3 else max(1, len(shape))
-        step = ranges.step.reshape([-1 if d == axis else 1 for d in range(values.ndim)]) if shape else ranges.step
+        step = ranges["step"].reshape([-1 if d == axis else 1 for d in range(values.ndim)]) if shape else ranges["step"]
         assert bool(((back - values).abs() <= 0.5001 * step).all())
 
 
@@ -56,7 +55,7 @@ def test_each_shard_is_read_with_its_own_ranges(codec: str) -> None:
     parts = [drawn((6, 4, 4)) * scale + shift for scale, shift in ((1, 0), (100, 7))]
     ranges = [fitted(part, column, codec) for part in parts]
     rows = torch.cat([encode(part, column, codec, r) for part, r in zip(parts, ranges, strict=True)])
-    table = Ranges(*(torch.stack([getattr(r, k) for r in ranges]) for k in ("low", "step")))
+    table = {k: torch.stack([r[k] for r in ranges]) for k in ("low", "step")}
     owner = torch.tensor([0] * 40 + [1] * 40)
     alone = torch.cat(
         [decode(encode(p, column, codec, r), column, codec, r) for p, r in zip(parts, ranges, strict=True)]
@@ -76,7 +75,7 @@ def test_a_few_outliers_do_not_cost_the_others_their_levels() -> None:
     calm = fitted(values, column, "int4")
     values[0] = 1e6
     wild = fitted(values, column, "int4")
-    assert bool((calm.step < 1).all()) and bool((wild.step < 1e4).all())  # min to max would be 66,666
+    assert bool((calm["step"] < 1).all()) and bool((wild["step"] < 1e4).all())  # min to max would be 66,666
 
 
 def test_constant_channels_come_back_exactly() -> None:
@@ -86,13 +85,13 @@ def test_constant_channels_come_back_exactly() -> None:
         assert torch.equal(decode(encode(values, column, codec, ranges), column, codec, ranges), values)
 
 
-def written(path: Path, codec: str, ranges: dict[str, Ranges] | None = None) -> Path:
+def written(path: Path, codec: str, ranges: dict[str, dict[str, torch.Tensor]] | None = None) -> Path:
     column, values = Column("x", "F32", (5, 8)), drawn((5, 8))
     own = fitted(values, column, codec)
     ranges = ({"x": own} if own else {}) if ranges is None else ranges
     file = io.BytesIO()
     block = {"x": encode(values, column, codec, own).numpy()}, torch.zeros(40, dtype=torch.int32).numpy()
-    write_shard(file, columns=[column], rows=40, labels=[Label("", "a")], blocks=[block], codec=codec, ranges=ranges)
+    write_shard(file, columns=[column], rows=40, labels=[Label("", "a")], blocks=[block], codec=codec, fitted=ranges)
     path.write_bytes(file.getvalue())
     return path
 
@@ -113,14 +112,16 @@ def test_ranges_that_are_missing_or_absurd_are_refused(tmp_path: Path) -> None:
     for number, bad in enumerate(
         [
             {},
-            {"x": Ranges(good.low[:3], good.step[:3])},
-            {"x": Ranges(good.low, good.step * 0)},
-            {"x": Ranges(good.low * torch.nan, good.step)},
+            {"x": {"low": good["low"][:3], "step": good["step"][:3]}},
+            {"x": {"low": good["low"], "step": good["step"] * 0}},
+            {"x": {"low": good["low"] * torch.nan, "step": good["step"]}},
+            {"x": {"low": good["low"]}},
+            {"x": good, "y": good},
             {"y": good},
         ]
     ):
         shard = open_shard(written(tmp_path / str(number), "int4", bad))
-        with pytest.raises(DataError, match="ranges"):
+        with pytest.raises(DataError, match="fitted"):
             check_shard(shard, [column], "int4")
 
 
@@ -147,7 +148,7 @@ def test_predictions_cross_in_the_same_form() -> None:
         own = fitted(values, column, codec)
         sent = pack({"x": values}, [column], codec, {"x": own} if own else {})
         assert torch.equal(unpack(sent, [column], codec)["x"], decode(sent["x"], column, codec, own))
-    with pytest.raises(DataError, match="ranges did not come"):
+    with pytest.raises(DataError, match="did not come"):
         unpack({"x": sent["x"]}, [column], "int4")
     with pytest.raises(DataError, match="arrived as"):
         unpack({"x": sent["x"][:, :3]}, [column], "int4")
@@ -158,7 +159,7 @@ def test_predictions_cross_in_the_same_form() -> None:
     [
         ({"x": torch.zeros(4, 48)}, "arrived as torch.float32"),
         ({"x": torch.zeros(4, 48, dtype=torch.int64)}, "arrived as torch.int64"),
-        ({"@low/x": torch.zeros(1)}, "one per channel"),
+        ({"@low/x": torch.zeros(1)}, "not of the shapes"),
         ({"@low/x": torch.full((6,), torch.nan)}, "out of range"),
         ({"@step/x": torch.zeros(6)}, "out of range"),
         ({"@step/x": torch.full((6,), 3.4e38)}, "out of range"),
@@ -199,11 +200,12 @@ def test_values_too_large_to_train_on_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", ["none", "float16", "bfloat16", "int8", "int4"])
 def test_the_federations_own_bound_is_kept_under_every_codec(tmp_path: Path, codec: str) -> None:
     column, values = Column("x", "F32", (1,)), torch.tensor([[1.0], [-900.0]])
-    ranges = {"x": fit_range(values.min(0).values, values.max(0).values, codec)} if has_ranges(column, codec) else {}
+    own = fitted(values, column, codec)
+    ranges = {"x": own} if own else {}
     file = io.BytesIO()
     coded = encode(values, column, codec, ranges.get("x")).numpy()
     block = {"x": coded}, torch.zeros(2, dtype=torch.int32).numpy()
-    write_shard(file, columns=[column], rows=2, labels=[Label("", "a")], blocks=[block], codec=codec, ranges=ranges)
+    write_shard(file, columns=[column], rows=2, labels=[Label("", "a")], blocks=[block], codec=codec, fitted=ranges)
     (tmp_path / "shard").write_bytes(file.getvalue())
     opened = open_shard(tmp_path / "shard")
     check_shard(opened, [column], codec, client="north", largest=1000.0)

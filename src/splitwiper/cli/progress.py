@@ -45,11 +45,13 @@ class Bars:
         if self._shown:
             self._shown.stop()
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` steps are done; a total of 0 is unknown."""
+    def __call__(self, what: str, done: int, total: int, /, loss: float | None = None) -> None:
+        """Show that ``done`` of ``total`` steps are done, and the loss; a total of 0 is unknown."""
         if self._shown is None:
             return
         steps = f"{done} of {total}, time left" if total else ""
+        if loss is not None:
+            steps = f"loss {loss:.3g}, {steps}"
         if what != self._what:
             if self._what:
                 self._shown.remove_task(self._task)

@@ -23,7 +23,7 @@ from splitwiper.client.checking import check_rows
 from splitwiper.client.checkpoints import CheckpointRecorder, StoreShelf
 from splitwiper.client.content import row_macs
 from splitwiper.client.context import ClientContext
-from splitwiper.client.embed import Sending, embed, embed_into, with_ranges
+from splitwiper.client.embed import Sending, embed, embed_into, with_fitted
 from splitwiper.client.hiding import label_mac
 from splitwiper.client.prediction import answers, fitting, local_scores, unmasked
 from splitwiper.client.row_store import Added
@@ -343,7 +343,7 @@ class Client(ClientContext):
     ) -> Pausing[dict[str, Tensor]]:
         """Compute the half's frozen state, starting from the last usable checkpoint on the shelf."""
         state = yield from training.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
-        return with_ranges(recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
+        return with_fitted(recipe, state, list(slices.values()), columns=self._columns, on_batch=self._progress)
 
     def _shard(
         self, recipe: training.PretrainingInputs, state: Mapping[str, Tensor], slices: Mapping[int, Shard]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from torch import nn
@@ -13,6 +13,7 @@ from splitwiper.client.group import Group
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.row_store import RowStore
 from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
+from splitwiper.config.settings import outside_paths
 from splitwiper.data.labels import as_learned
 from splitwiper.errors import (
     AbsentClientError,
@@ -20,14 +21,12 @@ from splitwiper.errors import (
     SealError,
 )
 from splitwiper.masking.modes import mode_for
+from splitwiper.progress import Progress
 from splitwiper.seeding import mac
 from splitwiper.splitting import identity
 from splitwiper.store import ClientStore
 from splitwiper.wire import Column, Label, Link, Spent, Statement
 from splitwiper.wire.labels import in_order
-
-Progress = Callable[[str, int, int], None]
-"""Called with (description, steps done, total steps)."""
 
 
 class ClientContext:
@@ -63,9 +62,9 @@ class ClientContext:
     def _wrapped(self, progress: Progress) -> Progress:
         """Wrap the caller's function to record what it raises: such an error says nothing about the rows."""
 
-        def tell(what: str, done: int, total: int) -> None:
+        def tell(what: str, done: int, total: int, /, loss: float | None = None) -> None:
             try:
-                progress(what, done, total)
+                progress(what, done, total, loss=loss)
             except BaseException as problem:
                 self._of_callback = problem
                 raise
@@ -92,7 +91,10 @@ class ClientContext:
                 "live on in it. Remove the copy, and learn under the new name."
             )
         if self.store.database.meta("config") != config_digest(self.config, seed=self.seed):
-            raise CorruptError(f"{self.store.root / 'config.toml'} is not what the client joined with: restore it.")
+            outside = sorted({path for path, _ in outside_paths(self.config).values()})
+            code = f", or the code of {', '.join(outside)} is another version" if outside else ""
+            file = self.store.root / "config.toml"
+            raise CorruptError(f"{file} is not what the client joined with{code}: restore it.")
 
     @property
     def task(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from splitwiper.certainty import Trial, certain
 from splitwiper.client.content import rows_digest
-from splitwiper.client.fitted import ValueSpread
 from splitwiper.client.hiding import Survivors, plan_for
 from splitwiper.client.local_net import Embedder, features_of
 from splitwiper.client.pretrain import PretrainingInputs, thaw
@@ -24,60 +23,66 @@ from splitwiper.exclusive import give_way
 from splitwiper.masking.plan import ShardPlan, plain
 from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
+from splitwiper.progress import Progress
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.store import files
 from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, Shard, write_shard
 from splitwiper.wire.codecs import (
     LARGEST,
+    BoundedCodec,
     bounded,
+    check_fitted,
+    codec_for,
     encode,
     farthest,
-    has_ranges,
-    is_range,
+    fitted_in,
+    fitters,
+    is_fitted,
     named,
-    ranges_in,
-    reach,
+    prepare,
     too_large,
-    usable,
 )
 from splitwiper.wire.columns import Array
 
-OnBatch = Callable[[str, int, int], None]
 Batches = Iterator[tuple[dict[str, Tensor], Array]]
 _FEATURES = 64
 BATCH = 256
 """Rows embedded at a time. Fixed, because a row's last bits may depend on the batch it is computed in."""
 
 
-def with_ranges(
+def with_fitted(
     recipe: PretrainingInputs,
     state: Mapping[str, Tensor],
     slices: Sequence[Shard],
     *,
     columns: Sequence[Column],
-    on_batch: OnBatch | None = None,
+    on_batch: Progress | None = None,
 ) -> dict[str, Tensor]:
-    """Return a frozen state with the ranges that encode its activations, fitted to the surviving rows.
+    """Return a frozen state with what the codec fits to its activations, fitted to the surviving rows.
 
     Raises:
         DataError: an activation is NaN or infinite.
     """
-    coded = [c for c in columns if has_ranges(c, recipe.config.codec)]
-    if not coded:
+    encoding = prepare(recipe.config.encoding)
+    found = fitters(columns, encoding)
+    if not found:
         return dict(state)
-    spreads = {c.name: ValueSpread(c) for c in coded}
-    for boundary, _ in Sending(recipe, state, slices).batches("fitting ranges", on_batch):
+    for boundary, _ in Sending(recipe, state, slices).batches("fitting the codec", on_batch):
         with recipe.pinned():
-            for name, spread in spreads.items():
-                spread.add(boundary[name])
+            for name, fitter in found.items():
+                fitter.add(boundary[name])
     out = dict(state)
-    with recipe.pinned():
-        for name, spread in spreads.items():
-            ranges = spread.ranges(recipe.config.codec)
-            if not usable(ranges, recipe.config.codec):
-                raise too_large(recipe.name, name, reach(ranges, recipe.config.codec), LARGEST)
-            out |= named({name: ranges})
+    for column in columns:
+        if column.name not in found:
+            continue
+        with recipe.pinned():
+            fitted = found[column.name].fitted()
+            codec = codec_for(column, encoding)
+            if isinstance(codec, BoundedCodec) and not (reach := codec.reach(fitted)) <= LARGEST:
+                raise too_large(recipe.name, column.name, reach, LARGEST)
+            check_fitted(column, encoding, fitted)
+        out |= named({column.name: fitted})
     return out
 
 
@@ -88,7 +93,7 @@ def embed(
     slices: Sequence[Shard],
     *,
     columns: Sequence[Column],
-    on_batch: OnBatch | None = None,
+    on_batch: Progress | None = None,
     largest: float = LARGEST,
 ) -> Sending:
     """Write the shard of a client's surviving rows to a path, whole or not at all; see `embed_into`."""
@@ -103,7 +108,7 @@ def embed_into(
     slices: Sequence[Shard],
     *,
     columns: Sequence[Column],
-    on_batch: OnBatch | None = None,
+    on_batch: Progress | None = None,
     largest: float = LARGEST,
 ) -> Sending:
     """Write the shard of a client's surviving rows: in the order of their HMACs, or in the order that hides labels.
@@ -112,7 +117,7 @@ def embed_into(
         DataError: an activation is NaN or infinite, does not fit the cut, or is beyond ``largest`` or the codec's
             range.
     """
-    codec, ranges = recipe.config.codec, ranges_in(state)
+    codec, fitted = prepare(recipe.config.encoding), fitted_in(state)
     sending = Sending(recipe, state, slices)
 
     def blocks() -> Iterator[tuple[Mapping[str, Array], Array]]:
@@ -121,7 +126,7 @@ def embed_into(
             with recipe.pinned():
                 for column in columns:
                     values = boundary[column.name]
-                    sent = encode(values, column, codec, ranges.get(column.name))
+                    sent = encode(values, column, codec, fitted.get(column.name))
                     if not all(bounded(part, largest) for part in ((values,) if sent is values else (values, sent))):
                         fits = min(largest, 65504.0) if codec == "float16" else largest
                         raise too_large(recipe.name, column.name, farthest(values), fits, codec=codec)
@@ -135,7 +140,7 @@ def embed_into(
         labels=sending.labels,
         blocks=blocks(),
         codec=codec,
-        ranges=ranges,
+        fitted=fitted,
         behind=not recipe.config.noise.is_on or recipe.config.device.startswith("cuda"),
     )
     return sending
@@ -150,14 +155,14 @@ class Sending:
         self._stream = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))
         self._noise = recipe.config.noise
         # the sent values depend on exactly this: the same noise on other values would reveal their difference
-        frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
+        frozen = state_digest({name: tensor for name, tensor in state.items() if not is_fitted(name)})
         name = (rows_digest(slices), frozen, recipe.hiding.codebook.id if recipe.hiding else "")
         self._secret = secure_stream(recipe.key, "upload", *name) if self._noise.is_on else None
         self.held = self._rows.labels
         with recipe.pinned():  # codes may follow from the rows' activations or inputs
             self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
 
-    def batches(self, what: str, on_batch: OnBatch | None = None) -> Batches:
+    def batches(self, what: str, on_batch: Progress | None = None) -> Batches:
         """Yield activations as they are sent, and label indices, of every row of the shard in order."""
         done = 0
         for boundary, codes in self._activations(self.plan):

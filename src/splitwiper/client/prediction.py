@@ -24,7 +24,7 @@ from splitwiper.seeding import state_digest
 from splitwiper.splitting import ServerHalf
 from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, Label, ModelCopy, Scores
-from splitwiper.wire.codecs import is_range, pack, ranges_in
+from splitwiper.wire.codecs import fitted_in, is_fitted, pack, prepare
 from splitwiper.wire.columns import DTYPES, Array
 
 
@@ -78,10 +78,11 @@ def _sendings(
 
     Nothing is pinned while the caller has a batch, so an error there leaves no global state behind.
     """
-    ranges, noise = ranges_in(state), recipe.config.noise
+    fitted, noise = fitted_in(state), recipe.config.noise
+    encoding = prepare(recipe.config.encoding)
     secret = None
     if noise.is_on:
-        frozen = state_digest({name: tensor for name, tensor in state.items() if not is_range(name)})
+        frozen = state_digest({name: tensor for name, tensor in state.items() if not is_fitted(name)})
         secret = secure_stream(recipe.key, "predict", frozen)
     device, embedder = _frozen(recipe, state)
     for part in _parts(inputs):
@@ -90,7 +91,7 @@ def _sendings(
             if secret is not None:
                 contents = row_contents({name: tensor.numpy() for name, tensor in part.items()})
                 boundary = protect(boundary, noise, ByContent(secret, contents), group=group)
-            sent = pack(boundary, columns, recipe.config.codec, ranges)
+            sent = pack(boundary, columns, encoding, fitted)
         yield sent
 
 

@@ -11,7 +11,7 @@ Everything here that is fitted to data is listed in `splitwiper.client.fitted`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +19,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from splitwiper.client.content import rows_digest
@@ -29,12 +28,14 @@ from splitwiper.client.local_net import Embedder, LocalNet, Normaliser, features
 from splitwiper.config import ClientConfig, config_digest
 from splitwiper.errors import DataError
 from splitwiper.numerics import fingerprint, pick_device, reproducible
+from splitwiper.progress import Progress
 from splitwiper.seeding import Stream, encode, isolated_rng, mac
 from splitwiper.training.cache import Cache
 from splitwiper.training.loop import Pausing, state_of
 from splitwiper.training.loop import training as fitting
+from splitwiper.training.parts import make_loss
 from splitwiper.wire import Label, Shard
-from splitwiper.wire.codecs import is_range
+from splitwiper.wire.codecs import is_fitted
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,6 @@ class Shelf(Protocol):
         ...
 
 
-OnStage = Callable[[str, int, int], None]
-"""Called with (description, steps done, total steps)."""
-
-
 def stage_key(recipe: PretrainingInputs, rows: bytes, number: int) -> str:
     """Return the key of the state after a stage: an HMAC of everything it was computed from."""
     settings = config_digest(recipe.config, seed=recipe.seed)
@@ -104,7 +101,7 @@ def final_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
 
 
 def half_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
-    """Return the key of the frozen half with its ranges, and of the shard."""
+    """Return the key of the frozen half with what the codec fitted, and of the shard."""
     key = final_key(recipe, slices)
     return mac(recipe.key, "half", key, recipe.hiding.codebook.id).hex() if recipe.hiding else key
 
@@ -114,7 +111,7 @@ def pretrain(
     slices: Mapping[int, Shard],
     *,
     shelf: Shelf | None = None,
-    on_stage: OnStage | None = None,
+    on_stage: Progress | None = None,
 ) -> Pausing[dict[str, Tensor]]:
     """Train the half over its non-empty slices and return its frozen state, without the local head.
 
@@ -142,9 +139,9 @@ def pretrain(
             net = _next_net(recipe, cache, labels, net)
         done = (place - start) * epochs
 
-        def on_epoch(epoch: int, _all: int, _loss: float, done: int = done) -> None:
+        def on_epoch(epoch: int, _all: int, loss: float, done: int = done) -> None:
             if on_stage:
-                on_stage(f"{recipe.name}: pre-training", done + epoch, steps)
+                on_stage(f"{recipe.name}: pre-training", done + epoch, steps, loss=loss)
 
         yield from fitting(
             net,
@@ -180,7 +177,7 @@ def operations(recipe: PretrainingInputs, slices: Mapping[int, Shard], *, after:
     ):
         net = _next_net(recipe, cache, labels, None).eval()
         inputs, codes = cache.batch(np.arange(rows))
-        functional.cross_entropy(net(inputs), codes).backward()
+        make_loss(recipe.config, torch.device("cpu"))(net(inputs).float(), codes).backward()
     passes = sum(sum(s.rows for s in seen[: place + 1]) for place, n in enumerate(numbers) if n > after)
     return int(counter.get_total_flops()) * passes * recipe.config.stage_epochs // rows
 
@@ -189,7 +186,7 @@ def thaw(recipe: PretrainingInputs, state: Mapping[str, Tensor]) -> Embedder:
     """Return the frozen half, ready to embed."""
     half = copy.deepcopy(recipe.half)
     embedder = Embedder(half, recipe.call, _normaliser_like(state, recipe.floats, "normaliser."))
-    embedder.load_state_dict({k: v for k, v in state.items() if not is_range(k)})
+    embedder.load_state_dict({k: v for k, v in state.items() if not is_fitted(k)})
     return embedder.eval().requires_grad_(False)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from splitwiper.config.hiding import Masking, Noise
-from splitwiper.config.settings import bounded, config_digest, from_dict, plain, read_toml, to_toml, typed
-from splitwiper.config.training import CODECS, ClientConfig, Recipe, ServerConfig
+from splitwiper.config.settings import bounded, config_digest, from_dict, origins, plain, read_toml, to_toml, typed
+from splitwiper.config.training import CODECS, ClientConfig, Recipe, ServerConfig, codec_record
 from splitwiper.errors import ConfigError
 
 __all__ = [
@@ -24,8 +24,10 @@ __all__ = [
     "Noise",
     "Recipe",
     "ServerConfig",
+    "codec_record",
     "config_digest",
     "from_dict",
+    "origins",
     "read_toml",
     "to_toml",
 ]

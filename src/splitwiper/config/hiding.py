@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
-from splitwiper.config.settings import bounded, choice, typed
+from splitwiper.config.settings import bounded, check_parts, choice, part, part_args, typed
 from splitwiper.errors import ConfigError
 
 MODES = ("none", "duplicate", "partition", "subclass", "keyed")
 MOST_CODES = 10_000
 MECHANISMS = ("none", "laplace", "gaussian")
+_KEYED = {"codes", "buckets"}
+_NOT_FOR = {"duplicate": _KEYED, "partition": _KEYED, "subclass": _KEYED, "keyed": {"gamma"}}
+"""Settings that a mode has no use for; one from outside has settings of its own."""
 READINGS = ("row", "value", "mean")
 
 
@@ -17,9 +22,11 @@ READINGS = ("row", "value", "mean")
 class Masking:
     """How labels are turned into codes. `splitwiper.masking` explains each mode."""
 
-    mode: str = "none"
+    mode: str = part("splitwiper.modes", MODES)
     """'none' sends labels as they are; 'duplicate' is the paper's expansion; 'partition', 'subclass' and 'keyed' send
-    each row once."""
+    each row once. Or one of your own, as ``package.module:name``."""
+    mode_args: Mapping[str, Any] = part_args()
+    """The settings of a mode of your own, by keyword."""
     gamma: int | tuple[int, ...] = 1
     """γ, the codes of every label; or [least, most], the ends of the range Γ that each label's number is drawn from.
     Not for 'keyed'."""
@@ -40,7 +47,7 @@ class Masking:
 
     def __post_init__(self) -> None:
         typed(self)
-        choice(self, "mode", MODES)
+        check_parts(self)
         least, most = self.range
         if not 1 <= least <= most <= 1000:
             raise ConfigError(
@@ -58,8 +65,8 @@ class Masking:
 
     def _refuse_idle(self) -> None:
         """Refuse settings that would have no effect: they show that something was meant to be hidden."""
-        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default} - {"mode"}
-        idle = given if self.mode == "none" else given & ({"gamma"} if self.mode == "keyed" else {"codes", "buckets"})
+        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default} - {"mode", "mode_args"}
+        idle = given if self.mode == "none" else given & _NOT_FOR.get(self.mode, {"gamma", "codes", "buckets"})
         if idle and self.mode == "none":
             raise ConfigError(f"masking.mode is missing: without it {', '.join(sorted(idle))} would hide nothing.")
         if idle:

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from splitwiper import extensions
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.extensions import Origin
 from splitwiper.reading import read_bytes
 from splitwiper.seeding import digest
 
@@ -21,12 +23,81 @@ ADDED_LATER = {"added_later": True}
 before the setting existed keep their digests."""
 
 
+ARGS = "_args"
+"""Ends the name of the setting with a part's own settings: those of ``loss`` are in ``loss_args``."""
+
+
+def part(group: str, built_in: tuple[str, ...], *, added_later: bool = False) -> Any:
+    """Return the field of a setting that names a part: the first of those built in, unless one is chosen."""
+    metadata = {"group": group, "built_in": built_in, "added_later": added_later}
+    return dataclasses.field(default=built_in[0], metadata=metadata)
+
+
+def part_args() -> Any:
+    """Return the field of the setting with a part's own settings."""
+    return dataclasses.field(default_factory=dict, hash=False, metadata=ADDED_LATER)
+
+
 def choice(owner: object, name: str, allowed: tuple[str, ...]) -> None:
     """Refuse a value that is not one of ``allowed``."""
     value = getattr(owner, name)
     if value not in allowed:
         hint = nearest(str(value), allowed)
         raise ConfigError(f"{name} = {value!r} is not one of {', '.join(allowed)}.{hint}")
+
+
+def check_parts(owner: Any) -> None:
+    """Refuse a part that is neither built in nor named in one of the two ways that `splitwiper.extensions` explains.
+
+    Nothing is imported: an auditor reads settings that another party wrote.
+    """
+    for f in dataclasses.fields(owner):
+        if "group" not in f.metadata:
+            continue
+        name, value, built_in = f.name, getattr(owner, f.name), f.metadata["built_in"]
+        args = plain(getattr(owner, name + ARGS), name + ARGS)
+        object.__setattr__(owner, name + ARGS, args)  # as it comes back from TOML
+        if value in built_in:
+            if args:
+                raise ConfigError(f"{name}{ARGS} is not for {name} = {value!r}; leave it out.")
+            continue
+        module, colon, leaf = value.partition(":")
+        if colon and all(word.isidentifier() for word in (*module.split("."), *leaf.split("."))):
+            continue
+        known = (*built_in, *extensions.extensions(f.metadata["group"]))
+        if colon or value not in known:
+            raise ConfigError(
+                f"{name} = {value!r} is not one of {', '.join(known)}.{nearest(value, known)} A part of your own is "
+                "given as 'package.module:name'."
+            )
+
+
+def part_path(owner: Any, name: str) -> str:
+    """Return the import path of the part that a setting names; empty for one that is built in."""
+    value = getattr(owner, name)
+    metadata = next(f.metadata for f in dataclasses.fields(owner) if f.name == name)
+    return "" if value in metadata["built_in"] else extensions.path_of(metadata["group"], value)
+
+
+def outside_paths(settings: Any, *, within: str = "") -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Return the parts from outside that settings name: by setting, the import path and the part's own settings."""
+    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for f in dataclasses.fields(settings):
+        value = getattr(settings, f.name)
+        if dataclasses.is_dataclass(value):
+            found |= outside_paths(value, within=f"{within}{f.name}.")
+        elif "group" in f.metadata and (path := part_path(settings, f.name)):
+            found[within + f.name] = path, getattr(settings, f.name + ARGS)
+    return found
+
+
+def origins(settings: Any) -> dict[str, Origin]:
+    """Return where the parts from outside that settings name come from, and what they compute now.
+
+    Raises:
+        ConfigError: one cannot be imported.
+    """
+    return {name: extensions.origin(path, args) for name, (path, args) in outside_paths(settings).items()}
 
 
 def bounded(owner: object, name: str, low: float, *, strict: bool = False, high: float = math.inf) -> None:
@@ -147,9 +218,13 @@ def to_toml(settings: Any, *, within: str = "", added_later: bool = True) -> str
         if dataclasses.is_dataclass(value):
             name = f"{within}{f.name}"
             tables.append(f"\n[{name}]\n{to_toml(value, within=f'{name}.', added_later=added_later)}")
-        elif added_later or value != f.default or not f.metadata.get("added_later"):
+        elif added_later or not f.metadata.get("added_later") or value != _default(f):
             lines.append(f"{f.name} = {_toml_value(value)}\n")
     return "".join(lines + tables)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def _toml_value(value: Any) -> str:
@@ -165,5 +240,10 @@ def _toml_value(value: Any) -> str:
 
 
 def config_digest(settings: Any, *, seed: int) -> str:
-    """Return the digest of a settings dataclass and the root seed, for receipts."""
-    return digest("config", seed, type(settings).__name__, to_toml(settings, added_later=False))
+    """Return the digest of a settings dataclass and the root seed, for receipts.
+
+    It covers the code of parts from outside: a changed loss or codec makes other settings, which whoever recorded the
+    digest then refuses.
+    """
+    outside = [part for item in sorted(origins(settings).items()) for part in map(str, item)]
+    return digest("config", seed, type(settings).__name__, to_toml(settings, added_later=False), *outside)

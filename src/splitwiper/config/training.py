@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from splitwiper.config.hiding import Masking, Noise
-from splitwiper.config.settings import ADDED_LATER, bounded, choice, typed
+from splitwiper.config.settings import ADDED_LATER, bounded, check_parts, choice, origins, part, part_args, typed
 from splitwiper.errors import ConfigError
 from splitwiper.numerics import NUMERICS
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
-SCHEDULES = ("constant", "cosine", "onecycle")
+SCHEDULES = ("cosine", "constant", "onecycle")
+LOSSES = ("cross_entropy",)
 PRECISIONS = ("float32", "bfloat16")
 CODECS = ("none", "float16", "bfloat16", "int8", "int4")
 TRANSFERS = ("none", "zstd")
@@ -24,16 +27,24 @@ class Recipe:
     """Passes over the rows."""
     batch: int = 64
     """Rows of one step, at most; batches differ in size by one row at most."""
-    optimizer: str = "sgd"
-    """'sgd', 'adam' or 'adamw'."""
+    loss: str = part("splitwiper.losses", LOSSES, added_later=True)
+    """'cross_entropy', or one of your own as ``package.module:name``."""
+    loss_args: Mapping[str, Any] = part_args()
+    """The settings of a loss of your own, by keyword."""
+    optimizer: str = part("splitwiper.optimizers", OPTIMIZERS)
+    """'sgd', 'adam' or 'adamw', or another class of optimisers as ``package.module:name``."""
+    optimizer_args: Mapping[str, Any] = part_args()
+    """The settings of another class of optimisers, besides `lr`; momentum and weight_decay belong in here then."""
     lr: float = 0.05
     """The highest learning rate."""
     momentum: float = 0.9
     """Nesterov's, of 'sgd'; the first beta of 'adam' and 'adamw'."""
     weight_decay: float = 5e-4
     """The L2 penalty on weights; 'adamw' applies it apart from the gradient."""
-    schedule: str = "cosine"
-    """How the learning rate goes: 'constant', 'cosine' or 'onecycle'."""
+    schedule: str = part("splitwiper.schedules", SCHEDULES)
+    """How the learning rate goes: 'constant', 'cosine' or 'onecycle', or one of your own as ``package.module:name``."""
+    schedule_args: Mapping[str, Any] = part_args()
+    """The settings of a schedule of your own, by keyword."""
     clip: float = 0.0
     """Largest gradient norm; 0 leaves gradients as they are."""
     precision: str = "float32"
@@ -55,8 +66,9 @@ class Recipe:
         bounded(self, "momentum", 0, high=1)
         bounded(self, "weight_decay", 0)
         bounded(self, "clip", 0)
-        choice(self, "optimizer", OPTIMIZERS)
-        choice(self, "schedule", SCHEDULES)
+        check_parts(self)
+        if self.optimizer not in OPTIMIZERS:
+            self._refuse_idle()
         choice(self, "precision", PRECISIONS)
         choice(self, "numerics", NUMERICS)
         if self.precision == "bfloat16" and not self.device.startswith("cuda"):
@@ -68,6 +80,15 @@ class Recipe:
                 f"numerics = 'portable' computes on one thread of the CPU, not with device = {self.device!r} and "
                 f"threads = {self.threads}; drop these two, or take numerics = 'native'."
             )
+
+    def _refuse_idle(self) -> None:
+        """Refuse settings that optimisers from outside are not given, as they may not have them."""
+        for name in ("momentum", "weight_decay"):
+            if getattr(self, name) != Recipe.__dataclass_fields__[name].default:
+                raise ConfigError(
+                    f"{name} is not for optimizer = {self.optimizer!r}: put it into optimizer_args, by the name it has "
+                    "there."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +128,11 @@ class ClientConfig(Recipe):
     """Hidden width of the throw-away local head; 0 makes it linear."""
     standardise: bool = False
     """Shift and scale each input feature by the mean and deviation of the client's own surviving rows."""
-    codec: str = "none"
-    """How activations are written down: 'none' as computed, 'float16', 'bfloat16', 'int8' or 'int4' with fewer bytes.
-    The ranges of integers are fitted to the client's surviving rows."""
+    codec: str = part("splitwiper.codecs", CODECS)
+    """How activations are written down: 'none' as computed, 'float16', 'bfloat16', 'int8' or 'int4' with fewer bytes,
+    or a codec of your own as ``package.module:name``. What a codec fits is fitted to the client's surviving rows."""
+    codec_args: Mapping[str, Any] = part_args()
+    """The settings of a codec of your own, by keyword."""
     transfer: str = "none"
     """'zstd' compresses uploads on their way, over a network if the server reads it; what arrives and is stored is the
     same file."""
@@ -127,7 +150,6 @@ class ClientConfig(Recipe):
         super().__post_init__()
         choice(self, "init", ("shared", "independent"))
         choice(self, "keys", ("random", "seeded"))
-        choice(self, "codec", CODECS)
         choice(self, "transfer", TRANSFERS)
         bounded(self, "slices", 1, high=10_000)
         bounded(self, "slice_epochs", 0, high=10**6)
@@ -136,8 +158,18 @@ class ClientConfig(Recipe):
             raise ConfigError(f"labels = {list(self.labels)} names a label twice; name each once.")
 
     @property
+    def encoding(self) -> str:
+        """What shards record of the codec: its name, or the origin of one from outside."""
+        return codec_record(self)
+
+    @property
     def stage_epochs(self) -> int:
         """Epochs of one stage of the slice schedule."""
         if self.slices == 1:
             return self.slice_epochs or self.epochs
         return self.slice_epochs or max(1, round(2 * self.epochs / (self.slices + 1)))
+
+
+def codec_record(settings: Any) -> str:
+    """Return what shards record of the codec that some settings name, with its code as it is now."""
+    return str(origins(settings).get("codec", settings.codec))

@@ -11,8 +11,9 @@ from splitwiper.client import Client
 from splitwiper.data.labels import alike, told_apart
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, SplitWiperError, let_go
 from splitwiper.federation.registry import ClientRegistry
-from splitwiper.masking.codebook import Codebook, expand
+from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.consensus import Consensus, Participant
+from splitwiper.masking.modes import expand
 from splitwiper.masking.negotiation import Negotiation
 from splitwiper.store.relay import version_of
 from splitwiper.wire import Label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.numerics import isolated_call, prepare
 from splitwiper.privacy import Spending, check_noise
+from splitwiper.progress import Progress
 from splitwiper.reading import is_there, read_bytes
 from splitwiper.server import Server
 from splitwiper.splitting import Halves
@@ -50,7 +51,6 @@ from splitwiper.store import ServerStore, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
 from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
 
-Progress = Callable[[str, int, int], None]
 """Called with (description, steps done, total steps)."""
 
 

@@ -17,11 +17,15 @@ from torch import Tensor, nn
 
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.errors import ConfigError, InputError, NotFoundError, StoreError
+from splitwiper.masking.modes import mode_for
+from splitwiper.masking.sealing import GroupKey
 from splitwiper.numerics import pick_device
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.splitting import Halves, TensorSpec, identity
 from splitwiper.store import ServerStore, files, ledger
+from splitwiper.training.parts import make_loss, make_optimizer, make_schedule
 from splitwiper.wire import Column
+from splitwiper.wire.codecs import prepare
 
 _log = logging.getLogger("splitwiper")
 FINISHED = "federation.toml"
@@ -74,6 +78,7 @@ def make(
         False if another process created a run there meanwhile, and nothing was done.
     """
     columns_of(halves.boundary)  # refuse tensors that cannot cross the cut before anything is created
+    check_parts(config)
     if not path.is_dir():
         refuse_used(path)
         files.make_folder(path)
@@ -106,7 +111,7 @@ def _make(
         config=to_toml(config.server),
         initial=server,
         client_initial=client,
-        meta=remembered(halves, config, codec=config.client.codec, run=run),
+        meta=remembered(halves, config, codec=config.client.encoding, run=run),
     )
     files.write_bytes(path / FINISHED, to_toml(config).encode())
 
@@ -161,6 +166,22 @@ def check_devices(config: Config) -> None:
     """
     for side in (config.client, config.server):
         pick_device(side.device)
+
+
+def check_parts(config: Config) -> None:
+    """Refuse parts from outside that are not installed or do not take their settings, before anything is stored.
+
+    Raises:
+        ConfigError: there is such a part.
+    """
+    prepare(config.client.encoding)
+    masking = config.client.masking
+    if masking.is_on:
+        mode_for(masking, GroupKey("", b""))
+    for side in (config.client, config.server):
+        make_loss(side, torch.device("cpu"))
+        make_schedule(side)
+        make_optimizer(nn.Linear(1, 1), side)
 
 
 def warn_of_seeds(config: Config) -> None:

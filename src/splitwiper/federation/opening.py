@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from splitwiper.config import Config, config_digest
+from splitwiper.config.settings import outside_paths
 from splitwiper.errors import InputError
 from splitwiper.federation.folder import columns_of, identities
 from splitwiper.federation.registry import ClientRegistry
@@ -80,9 +81,13 @@ def check_settings(path: Path, config: Config, server: Server, members: ClientRe
         InputError: they differ.
     """
     told = "federation.toml is not what this run was made with: bring back the settings as they were. Other ones take"
+    changed = ""
+    if outside := outside_paths(config):
+        names = ", ".join(sorted({where for where, _ in outside.values()}))
+        changed = f" Or the code or the version of {names} is not what it was: install that."
     seed, database = config.seed, server.store.database
     if (config_digest(config.server, seed=seed), str(seed)) != (database.meta("config"), database.meta("seed")):
-        raise InputError(f"{path}: the server's part of {told} another run.")
+        raise InputError(f"{path}: the server's part of {told} another run.{changed}")
     for name in members.here()[:1]:
         if members.settings(name) != config_digest(config.client, seed=seed):
-            raise InputError(f"{path}: the clients' part of {told} another run.")
+            raise InputError(f"{path}: the clients' part of {told} another run.{changed}")

@@ -11,9 +11,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
-from splitwiper.client.context import Progress
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest, to_toml
+from splitwiper.config.settings import outside_paths
 from splitwiper.data.labels import alike, told_apart
 from splitwiper.data.rows import Rows, is_wide
 from splitwiper.errors import (
@@ -33,6 +33,7 @@ from splitwiper.federation.status import differs
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.negotiation import Negotiation
 from splitwiper.masking.sealing import GroupKey, check_sealing, invitation
+from splitwiper.progress import Progress
 from splitwiper.reading import read_bytes
 from splitwiper.seeding import Stream, seeded_key
 from splitwiper.server import Server
@@ -94,6 +95,27 @@ class ClientRegistry:
                     "dtype, what is trained, or a global that its code reads. Change it back, or open the run again "
                     "with the model it was made with. Nothing was computed with it."
                 )
+
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        """Refuse to go on if the code of a part from outside changed while the run was open.
+
+        Raises:
+            InputError: it did.
+        """
+        config, database = self.config, self.server.store.database
+        if not (outside := outside_paths(config)):
+            return
+        clients = {self.settings(name) for name in self.here()[:1]}
+        same = config_digest(config.server, seed=config.seed) == database.meta("config")
+        if not same or clients - {config_digest(config.client, seed=config.seed)}:
+            names = ", ".join(sorted({where for where, _ in outside.values()}))
+            raise InputError(
+                f"one of the parts from outside that {self._path} was made with computes something else than when it "
+                f"was opened: {names}. A part must not change its own code, attributes or globals. Nothing was "
+                "computed with it."
+            )
 
     # --- who there is --------------------------------------------------------------------------------------
 

@@ -1,22 +1,19 @@
-"""Label expansion and anonymisation (Algorithm 3, second part): the clients' secret map from labels to codes.
+"""The codebook: the clients' secret map from labels to codes (Algorithm 3, second part).
 
-Every client computes the codebook from inputs that all of them share: the group's key, the settings and the agreed
-labels. Nothing is sent. Changing the version (`rekey`) takes every client.
+Every client computes it (`splitwiper.masking.modes.expand`) from inputs that all of them share: the group's key, the
+settings and the agreed labels. Nothing is sent. Changing the version (`rekey`) takes every client.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from splitwiper.config import Masking, to_toml
-from splitwiper.errors import ConfigError, CorruptError, DataError
-from splitwiper.masking.sealing import Draws, GroupKey
+from splitwiper.config import Masking, origins, to_toml
+from splitwiper.errors import CorruptError, DataError
+from splitwiper.masking.sealing import GroupKey
 from splitwiper.wire import Label
 from splitwiper.wire.labels import in_order
-
-_WAYS = 64
 
 
 @dataclass(frozen=True)
@@ -101,64 +98,10 @@ class Codebook:
         return cls(federation, version, outputs, {Label.parse(t): tuple(c) for t, c in codebook}, name)
 
 
-def expand(labels: Sequence[Label], key: GroupKey, masking: Masking, *, version: int = 1) -> Codebook:
-    """Compute the codebook of a group.
+def settings_text(masking: Masking) -> str:
+    """Return settings as the text that clients compare and codebooks are drawn from: equal text, equal codes.
 
-    Args:
-        labels: the agreed labels.
-        key: the group's key.
-        masking: the settings.
-        version: the codebook's version.
-
-    Raises:
-        ConfigError: there are fewer codes than labels.
+    The code of a mode from outside is part of it, so that clients with another version of it notice before they agree.
     """
-    ordered = in_order(labels)
-    name = ("codebook", version, to_toml(masking), json.dumps([label.text for label in ordered]))
-    draws = Draws(key.raw, *name)
-    if masking.mode == "keyed":
-        outputs = masking.codes or 2 * len(ordered)
-        if outputs < len(ordered):
-            raise ConfigError(
-                f"masking.codes = {outputs} is fewer than the {len(ordered)} labels that clients agreed on: each needs "
-                "a code of its own in every bucket; give more."
-            )
-        codes = _injections(ordered, outputs, masking.buckets, draws)
-    else:
-        codes = _expansion(ordered, *masking.range, draws)
-        outputs = sum(map(len, codes.values()))
-    return Codebook(key.federation, version, outputs, codes, key.derive("id", *name).hex())
-
-
-def _expansion(labels: Sequence[Label], least: int, most: int, draws: Draws) -> dict[Label, tuple[int, ...]]:
-    """Repeat each label γ times and shuffle; a label's codes are the positions of its copies."""
-    copies = [label for label in labels for _ in range(least + draws.below(most - least + 1))]
-    places: dict[Label, list[int]] = {label: [] for label in labels}
-    for code, label in enumerate(draws.shuffled(copies)):
-        places[label].append(code)
-    return {label: tuple(codes) for label, codes in places.items()}
-
-
-def _injections(labels: Sequence[Label], outputs: int, buckets: int, draws: Draws) -> dict[Label, tuple[int, ...]]:
-    """Give every label a code of its own in each bucket.
-
-    Codes are dealt like cards, so that all are used about equally often and neighbouring buckets share few of them.
-    Of `_WAYS` random hands for a bucket, take the one that gives the fewest labels a code they already had.
-    """
-    tables: list[list[int]] = []
-    deck: list[int] = []
-    for _ in range(buckets):
-        dealt: list[int] = []
-        while len(dealt) < len(labels):
-            at = next((i for i, code in enumerate(deck) if code not in dealt), None)
-            if at is None:  # every code left in the deck, if any, is already dealt in this bucket
-                deck += draws.shuffled(list(range(outputs)))
-                continue
-            dealt.append(deck.pop(at))  # the first code not yet in this bucket: labels of a bucket never share one
-        tables.append(min((draws.shuffled(dealt) for _ in range(_WAYS)), key=lambda way: _repeats(way, tables)))
-    return {label: tuple(table[q] for table in tables) for q, label in enumerate(labels)}
-
-
-def _repeats(way: Sequence[int], before: Sequence[Sequence[int]]) -> int:
-    """Count how often a label would get a code that it already has in an earlier bucket."""
-    return sum(code == table[q] for table in before for q, code in enumerate(way))
+    text = to_toml(masking, added_later=False)
+    return text + "".join(f"{name}: {origin}\n" for name, origin in origins(masking).items())

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from splitwiper.config import to_toml
 from splitwiper.errors import CorruptError, DataError
+from splitwiper.masking.codebook import settings_text
 from splitwiper.masking.consensus import Consensus, Conversation, Participant, Turn
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.wire import Label, Posted, lock_of
@@ -180,7 +180,7 @@ class Negotiation:
         turn = participant.speak(talk.pool)
         said: dict[str, Any] = {"added": [label.text for label in turn.added], "done": turn.done}
         if self._said is None:  # the first turn names the participants and the settings
-            said |= {"roster": list(roster), "masking": to_toml(participant.manner)}
+            said |= {"roster": list(roster), "masking": settings_text(participant.manner)}
         where = (self.topic, participant.client, self._place)
         return self._say(participant.client, self._lock + self._key.seal(said, *where, self._heard.digest()))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from splitwiper.config import Masking
+from splitwiper.errors import ConfigError
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.modes import Mode, ModeInputs
 from splitwiper.masking.sealing import Draws
@@ -50,6 +51,7 @@ def plain(index: Array) -> ShardPlan:
 def planned(held: ModeInputs, codebook: Codebook, mode: Mode, masking: Masking) -> ShardPlan:
     """Plan the shard of a client that hides its labels."""
     source, codes = mode.assign(held, codebook)
+    _check_assigned(held, codebook, source, codes)
     extra = np.array(_cover(held, source, codes, masking)).reshape(-1, 3)
     first, second = extra[:, 0].astype(np.int64), extra[:, 1].astype(np.int64)
     plan = ShardPlan(
@@ -60,6 +62,26 @@ def planned(held: ModeInputs, codebook: Codebook, mode: Mode, masking: Masking) 
     )
     order = _order(held, codebook, plan)
     return ShardPlan(plan.source[order], plan.other[order], plan.share[order], plan.codes[order])
+
+
+def _check_assigned(held: ModeInputs, codebook: Codebook, source: Array, codes: Array) -> None:
+    """Refuse what a mode may not do: leave a row out, or send it under a code that is not one of its label's.
+
+    A row under a foreign code would teach the server a false label; a row left out could not be forgotten.
+
+    Raises:
+        ConfigError: the mode did either; the message names no label.
+    """
+    allowed = np.zeros((len(held.labels), codebook.outputs), bool)
+    for number, label in enumerate(held.labels):
+        allowed[number, list(codebook.of(label))] = True
+    inside = source.shape == codes.shape and bool(((codes >= 0) & (codes < codebook.outputs)).all())
+    if not inside or not np.array_equal(np.unique(source), np.arange(len(held))):
+        raise ConfigError(
+            "masking.mode must send every row at least once, under one of the codebook's codes each time."
+        )
+    if not allowed[held.index[source], codes].all():
+        raise ConfigError("masking.mode gave a row a code that is not one of its label's.")
 
 
 def _order(held: ModeInputs, codebook: Codebook, plan: ShardPlan) -> Array:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from splitwiper.certainty import disturbed, same_fault
-from splitwiper.config import ServerConfig, from_dict, read_toml
+from splitwiper.config import ServerConfig, from_dict, origins, read_toml
 from splitwiper.errors import (
     BusyError,
     CorruptError,
@@ -25,6 +25,7 @@ from splitwiper.errors import (
     UntrainableError,
 )
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
+from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
 from splitwiper.server.limits import ShardLimits
@@ -50,11 +51,10 @@ from splitwiper.wire import (
     Ticket,
     open_shard,
 )
-from splitwiper.wire.codecs import unpack
+from splitwiper.wire.codecs import prepare, unpack
 from splitwiper.wire.commitments import model_commitment
 from splitwiper.wire.shard import check_shard
 
-Progress = Callable[[str, int, int], None]
 _log = logging.getLogger("splitwiper")
 
 
@@ -64,7 +64,7 @@ class Server:
     Args:
         store: the server's store.
         half: the architecture of the server half.
-        progress: called during long work with (description, steps done, total steps).
+        progress: called during long work.
         shared: whether clients are separate parties that need not know each other: no client can erase another's
             messages, or bring codes that the others' codebook lacks, and a shard that makes training fail is set
             aside immediately.
@@ -85,7 +85,7 @@ class Server:
         self.config = from_dict(ServerConfig, read_toml(store.root / "config.toml"))
         self.seed = store.database.number("seed")
         self.columns = store.columns()
-        self.codec = store.database.meta("codec") or "none"
+        self.codec = prepare(store.database.meta("codec") or "none")
         self._half = half
         self._progress = progress
         self._device = device_at_hand(self.config.device)  # for predictions, which are free to use another one
@@ -447,10 +447,11 @@ class Server:
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as readers:
             return list(readers.map(self.store.open, shards))
 
-    def _on_epoch(self, done: int, total: int, _loss: float) -> None:
+    def _on_epoch(self, done: int, total: int, loss: float) -> None:
         if self._progress:
-            self._progress("server: training", done, total)
+            self._progress("server: training", done, total, loss=loss)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return the numerics of training here and now."""
-        return fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)
+        """Return the numerics of training here and now, and the parts from outside that take part in it."""
+        outside = {name: str(origin) for name, origin in origins(self.config).items()}
+        return outside | fingerprint(pick_device(self.config.device), self.config.threads, self.config.numerics)

@@ -17,8 +17,9 @@ from splitwiper.config import ServerConfig
 from splitwiper.errors import UntrainableError
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
+from splitwiper.splitting.head import empty_linear
 from splitwiper.training.cache import Cache
-from splitwiper.training.heads import empty_linear, head_for, rows_of
+from splitwiper.training.heads import head_for, rows_of
 from splitwiper.training.loop import OnEpoch, OnState, Span, fit, state_of
 from splitwiper.training.stepping import State, load_net, net_state
 from splitwiper.wire import Column, Label, Shard

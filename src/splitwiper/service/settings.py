@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from splitwiper.config.settings import bounded, choice, typed
+from splitwiper.config.settings import bounded, check_parts, choice, part, part_args, typed
 from splitwiper.config.training import CODECS
 from splitwiper.errors import ConfigError
 from splitwiper.server.limits import ShardLimits
@@ -30,8 +32,10 @@ class ServiceConfig:
     served on loopback addresses only."""
     certs: str = "certs"
     """The server's folder of certificates, made by ``splitwiper certs``; relative to the configuration file."""
-    codec: str = "none"
-    """The encoding of clients' activations; fixed when the store is made."""
+    codec: str = part("splitwiper.codecs", CODECS)
+    """The encoding of clients' activations; fixed when the store is made. All clients set the same."""
+    codec_args: Mapping[str, Any] = part_args()
+    """The settings of a codec that is not built in, by keyword."""
     probabilities: bool = False
     """Answer predictions with the probabilities of all labels, instead of only the most likely one."""
     hand_out: bool = True
@@ -94,7 +98,7 @@ class ServiceConfig:
     def __post_init__(self) -> None:
         typed(self)
         choice(self, "identity", IDENTITIES)
-        choice(self, "codec", CODECS)
+        check_parts(self)
         bounded(self, "port", 0, high=65535)
         for name in ("coalesce", "rate"):
             bounded(self, name, 0, strict=name == "rate", high=1e6)

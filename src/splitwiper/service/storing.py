@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from splitwiper.config import Config, ModelConfig, from_dict, read_toml, to_toml
+from splitwiper.config import Config, ModelConfig, codec_record, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, CorruptError, InputError, nearest
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
@@ -105,7 +105,7 @@ def _refuse_used(root: Path) -> None:
 
 
 def _remembered(halves: Halves, settings: ServerSettings) -> dict[str, str]:
-    return remembered(halves, settings.config, codec=settings.service.codec)
+    return remembered(halves, settings.config, codec=codec_record(settings.service))
 
 
 def _make(server_store: ServerStore, halves: Halves, settings: ServerSettings) -> None:

@@ -71,6 +71,11 @@ def is_own_module(name: str | None) -> bool:
     return (name or "").partition(".")[0] not in _UNVERSIONED
 
 
+def library_of(module: str) -> str:
+    """Return the distribution that a module comes from, with its version; empty if it comes from none."""
+    return _version(module.partition(".")[0]).strip()
+
+
 def library_name(module: str | None, name: str) -> str:
     """Return the full name of a library's member, with the library's version if numerics do not record it."""
     top = (module or "").partition(".")[0]

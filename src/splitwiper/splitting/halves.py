@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from splitwiper.errors import CutError, DataError
 from splitwiper.splitting.ghosts import RUN, ClientRun, Reached, Running, ServerRun, haunt
+from splitwiper.splitting.head import empty_linear
 from splitwiper.splitting.plan import CutPlan
 from splitwiper.splitting.specs import Ghost, TensorSpec
 from splitwiper.splitting.trace import states_of
 from splitwiper.splitting.trees import leaves, named_inputs
-from splitwiper.training.heads import empty_linear
 
 
 class Facade(nn.Module):

@@ -1,9 +1,10 @@
-"""Find the output layer of a model."""
+"""Find the output layer of a model, and make another one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import nn
 
 from splitwiper.splitting.trace import Trace, TracedTensor
@@ -51,3 +52,8 @@ def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
             targets |= op.reads
     reaching = [name for name, key in layers if key in targets]
     return reaching[-1] if reaching else None
+
+
+def empty_linear(inputs: int, outputs: int, *, bias: bool, dtype: torch.dtype) -> nn.Linear:
+    """Return a linear layer without values; no random generator is used."""
+    return nn.Linear(inputs, outputs, bias=bias, device="meta", dtype=dtype).to_empty(device="cpu")

@@ -74,6 +74,11 @@ def identity(module: nn.Module) -> str:
         ) from problem
 
 
+def code_identity(value: Any) -> str:
+    """Return a digest of what a function, a class or an object computes, by the rules of `identity`."""
+    return Describer(_loose, {}).of(value)
+
+
 def libraries(module: nn.Module) -> str:
     """Return a remark about the libraries that a network's classes come from, to end "or a library it comes from"."""
     found = versions({cls.__module__ for part in module.modules() for cls in type(part).__mro__})

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from splitwiper.wire import Column, Label, Shard
-from splitwiper.wire.codecs import Ranges, decode, is_coded
+from splitwiper.wire.codecs import decode
 from splitwiper.wire.columns import Array
 
 Parts = dict[str, Tensor]
-"""A batch as shards store it: columns by name, `CODE`, and `OWNER` if ranges differ between shards."""
+"""A batch as shards store it: columns by name, `CODE`, and `OWNER` if shards have something fitted of their own."""
 CODE, OWNER = "@code", "@owner"
 _WIDE = 1 << 18
 """Smallest copy, in bytes, that is worth starting torch's threads."""
@@ -63,7 +63,7 @@ class Cache:
         first = self._shards[0]
         kinds = {name: (first.columns[name].dtype, first.columns[name].shape[1:]) for name in self.names}
         kinds[CODE] = (np.dtype(np.int64), ())
-        if first.ranges:
+        if first.fitted:
             kinds[OWNER] = (np.dtype(np.int64), ())
         return {
             name: torch.empty((rows, *shape), dtype=torch_dtype(kind), device=device, pin_memory=pinned)
@@ -116,29 +116,21 @@ class Cache:
 
     def decoder(self, device: torch.device, dtype: torch.dtype = torch.float32) -> Callable[[Parts], dict[str, Tensor]]:
         """Return a function from stored parts to the tensors that cross the cut, computed on ``device``."""
-        columns = [(name, self._columns.get(name)) for name in self.names]
-        tables = {
-            name: Ranges(*(torch.stack([getattr(s.ranges[name], k) for s in self._shards]) for k in ("low", "step")))
-            for name in self._shards[0].ranges
-        }
-        shifted = {name: bool(r.low.any()) for name, r in tables.items()}
-        tables = {name: Ranges(r.low.to(device), r.step.to(device)) for name, r in tables.items()}
+        tables: dict[str, dict[str, Tensor]] = {}  # what was fitted, with one entry per shard
+        for name, fitted in self._shards[0].fitted.items():
+            for key in fitted:
+                rows = torch.stack([shard.fitted[name][key] for shard in self._shards])
+                tables.setdefault(name, {})[key] = rows.to(device)
 
         def run(parts: Parts) -> dict[str, Tensor]:
-            out = {}
-            for name, column in columns:
-                if column is None or not is_coded(column, self.codec):
+            out: dict[str, Tensor] = {}
+            for name in self.names:
+                column = self._columns.get(name)
+                if column is None:  # rows that were never encoded
                     out[name] = parts[name]
                 else:
-                    out[name] = decode(
-                        parts[name],
-                        column,
-                        self.codec,
-                        tables.get(name),
-                        owner=parts.get(OWNER),
-                        dtype=dtype,
-                        shifted=shifted.get(name, True),
-                    )
+                    fitted, owner = tables.get(name), parts.get(OWNER)
+                    out[name] = decode(parts[name], column, self.codec, fitted, owner=owner, dtype=dtype)
             return out
 
         return run

@@ -12,12 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from splitwiper.seeding import Stream
+from splitwiper.splitting.head import empty_linear
 from splitwiper.wire import Label
-
-
-def empty_linear(inputs: int, outputs: int, *, bias: bool, dtype: torch.dtype) -> nn.Linear:
-    """Return a linear layer without values; no random generator is used."""
-    return nn.Linear(inputs, outputs, bias=bias, device="meta", dtype=dtype).to_empty(device="cpu")
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> nn.Linear:

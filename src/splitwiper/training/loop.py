@@ -27,6 +27,7 @@ from splitwiper.numerics import pick_device, reproducible, undisturbed
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.training.cache import Cache
 from splitwiper.training.feeding import Feed, feed_for
+from splitwiper.training.parts import make_schedule
 from splitwiper.training.stepping import State, Step
 from splitwiper.wire.columns import Array
 
@@ -204,9 +205,10 @@ def _epochs(
     if on_state:
         on_state(first, state)
     losses: list[float] = []
+    factor = make_schedule(recipe)
     for epoch in range(first, last):
         batches, noise = _order(stream, epoch, len(rows), count)
-        rates = [recipe.lr * schedule(recipe.schedule, (epoch * count + n) / (epochs * count)) for n in range(count)]
+        rates = [recipe.lr * factor((epoch * count + n) / (epochs * count)) for n in range(count)]
         compute = partial(_epoch, step, feed, batches, rates)
         held = partial(_held, device, recipe, lane, noise)
         mean = partial(_mean, step, len(rows), recipe, what, epoch + 1)
@@ -313,21 +315,6 @@ def _mean(step: Step, rows: int, recipe: Recipe, what: str, epoch: int) -> float
 def _drawn(lane: torch.cuda.Stream | None) -> Tensor:
     """Return the state of the GPU's generator."""
     return torch.cuda.get_rng_state(lane.device) if lane else torch.empty(0)
-
-
-def schedule(name: str, progress: float) -> float:
-    """Return the learning rate's factor when a fraction ``progress`` of all steps is done.
-
-    >>> schedule("constant", 0.5), schedule("cosine", 0.0), round(schedule("onecycle", 0.3), 3)
-    (1.0, 1.0, 1.0)
-    """
-    if name == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * progress))
-    if name == "onecycle":  # up over the first 30 %, down to zero over the rest
-        return (
-            0.04 + 0.96 * progress / 0.3 if progress < 0.3 else 0.5 * (1 + math.cos(math.pi * (progress - 0.3) / 0.7))
-        )
-    return 1.0
 
 
 def state_of(net: nn.Module) -> dict[str, Tensor]:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from splitwiper.config import Recipe
-from splitwiper.errors import DataError, ResourceError, TrainingError, UntrainableError
+from splitwiper.errors import ConfigError, DataError, ResourceError, TrainingError, UntrainableError
 from splitwiper.seeding import cpu_generators, same_generators, set_cpu_generators
 from splitwiper.training.cache import CODE, Parts
+from splitwiper.training.parts import kept_tensors, make_loss, make_optimizer
 
 _log = logging.getLogger("splitwiper")
 _lost = 0
@@ -61,13 +60,6 @@ def _tensors(net: nn.Module) -> dict[str, Tensor]:
     return {**dict(net.named_parameters()), **dict(net.named_buffers())}
 
 
-def _keys(recipe: Recipe) -> tuple[str, ...]:
-    """Return the names of the tensors that an optimiser keeps for each parameter it has updated."""
-    if recipe.optimizer == "sgd":
-        return ("momentum_buffer",) if recipe.momentum else ()
-    return ("step", "exp_avg", "exp_avg_sq")
-
-
 def _on_cpu(tensor: Tensor) -> Tensor:
     """Return a copy on the CPU, in the layout of files."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
@@ -89,12 +81,18 @@ class Step:
         self._net, self._decode, self._recipe, self._device, self._what = net, decode, recipe, device, what
         self._layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
         net.to(memory_format=self._layout)  # type: ignore[call-overload]
-        self._rate = torch.zeros((), device=device) if device.type == "cuda" else None
+        # the names of the tensors that the optimiser keeps; None for one from outside, which therefore runs eagerly:
+        # a graph would replay its kernels, and not what it does in Python between them
+        self._keeps = kept_tensors(recipe)
+        graphs = graphs and device.type == "cuda" and self._keeps is not None
+        self._rate = torch.zeros((), device=device) if device.type == "cuda" and self._keeps is not None else None
+        self._loss = make_loss(recipe, device)
         self._optimizer = make_optimizer(net, recipe, rate=self._rate)
+        self._groups = self._constants()
         # eager steps of a capturable optimiser are intended; torch would warn about them
         self._optimizer._warned_capturable_if_run_uncaptured = True
         self.total = torch.zeros((), dtype=torch.float32, device=device)  # the sum of the rows' losses
-        self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs and device.type == "cuda" else None
+        self._graphs: dict[int, torch.cuda.CUDAGraph] | None = {} if graphs else None
         self._seen: dict[int, int] = {}
         self._lost = _lost
         self._proven = self._layout is torch.contiguous_format  # whether the net is known to accept this layout
@@ -105,12 +103,26 @@ class Step:
         """Copy everything that the next step depends on, besides its batch and learning rate, to the CPU.
 
         Parameters and buffers are named ``net/NAME``, the optimiser's tensors ``optimizer/PARAMETER/KEY``.
+
+        Raises:
+            ConfigError: an optimiser from outside keeps something that is not in the state.
         """
+        if self._groups != self._constants():
+            raise ConfigError(f"{self._recipe.optimizer} changes its settings while it trains: keep that in its state.")
         out = net_state(self._net)
         for name, parameter in self._net.named_parameters():
             for key, value in self._optimizer.state.get(parameter, {}).items():
+                if not isinstance(value, Tensor):
+                    raise ConfigError(
+                        f"{self._recipe.optimizer} keeps {key} as {type(value).__name__}, not as a tensor."
+                    )
                 out[f"{_OPTIMIZER}{name}/{key}"] = _on_cpu(value)
         return out
+
+    def _constants(self) -> list[dict[str, str]]:
+        """Return the optimiser's settings, which must stay as they are; the learning rate is set before every step."""
+        groups = self._optimizer.param_groups
+        return [{k: repr(v) for k, v in group.items() if k not in ("params", "lr")} for group in groups]
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load a state that `state` returned, on this or another device.
@@ -133,21 +145,32 @@ class Step:
         left = {name for name in state if name.startswith(_OPTIMIZER)}
         out: dict[nn.Parameter, dict[str, Tensor]] = {}
         for name, parameter in self._net.named_parameters():
-            keys = {key: f"{_OPTIMIZER}{name}/{key}" for key in _keys(self._recipe)}
-            if not left.isdisjoint(keys.values()):
-                out[parameter] = {key: state[full].detach() for key, full in keys.items() if full in state}
-                left -= set(keys.values())
-                if out[parameter].keys() != keys.keys():
-                    raise DataError(f"the state of the optimiser lacks a part for {name!r}; it keeps {sorted(keys)}.")
-            for key, value in out.get(parameter, {}).items():
-                wanted = (torch.Size(), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
-                if (value.shape, value.dtype) != wanted:
-                    raise DataError(
-                        f"{keys[key]!r} is {value.dtype} {list(value.shape)}, not {wanted[1]} {list(wanted[0])}."
-                    )
+            prefix = f"{_OPTIMIZER}{name}/"
+            found = {full.removeprefix(prefix): state[full].detach() for full in left if full.startswith(prefix)}
+            if self._keeps is not None and found:
+                found = {key: found[key] for key in self._keeps if key in found}  # any other remains, and is refused
+                self._check_moments(prefix, parameter, found)
+            if found:
+                out[parameter] = found
+                left -= {prefix + key for key in found}
         if left:
             raise DataError(f"the state has {min(left)!r}, which {self._recipe.optimizer} keeps of no parameter here.")
         return out
+
+    def _check_moments(self, prefix: str, parameter: nn.Parameter, found: Mapping[str, Tensor]) -> None:
+        """Refuse a parameter's optimiser tensors that are not all there, or not of its shape."""
+        if not found:
+            return
+        if found.keys() != set(self._keeps or ()):
+            name = prefix.removeprefix(_OPTIMIZER).removesuffix("/")
+            keeps = sorted(self._keeps or ())
+            raise DataError(f"the state of the optimiser lacks a part for {name!r}; it keeps {keeps}.")
+        for key, value in found.items():
+            wanted = (torch.Size(), torch.float32) if key == "step" else (parameter.shape, parameter.dtype)
+            if (value.shape, value.dtype) != wanted:
+                raise DataError(
+                    f"{prefix + key!r} is {value.dtype} {list(value.shape)}, not {wanted[1]} {list(wanted[0])}."
+                )
 
     # --- one step ------------------------------------------------------------------------------------------
 
@@ -177,7 +200,7 @@ class Step:
         # no cache of casts: it would outlive the step, and keep casts of old weights
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=half, cache_enabled=False):
             logits = self._logits(self._decode(parts), len(codes))
-            loss = functional.cross_entropy(logits.float(), codes)
+            loss = self._loss(logits.float(), codes)
         self._backward(loss, len(codes))
         if recipe.clip:
             nn.utils.clip_grad_norm_(self._net.parameters(), recipe.clip)
@@ -290,29 +313,3 @@ def _restore(device: torch.device, noise: Tensor) -> None:
     fresh.set_state(noise)
     number = torch.cuda.current_device() if device.index is None else device.index
     torch.cuda.default_generators[number].graphsafe_set_state(fresh.graphsafe_get_state())
-
-
-def make_optimizer(net: nn.Module, recipe: Recipe, *, rate: Tensor | None = None) -> torch.optim.Optimizer:
-    """Return the optimiser that a recipe names, over the trainable parameters.
-
-    Args:
-        net: the net to train.
-        recipe: the hyper-parameters.
-        rate: a learning rate on the GPU that a captured graph reads; the update is then one fused kernel.
-    """
-    parameters = [p for p in net.parameters() if p.requires_grad]
-    fused: dict[str, Any] = {"lr": recipe.lr if rate is None else rate}
-    if rate is not None:
-        fused["fused"] = True
-    if recipe.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=recipe.momentum > 0,
-            **fused,
-        )
-    if rate is not None:
-        fused["capturable"] = True
-    kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, betas=(recipe.momentum, 0.999), weight_decay=recipe.weight_decay, **fused)

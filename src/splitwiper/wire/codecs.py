@@ -1,9 +1,8 @@
-"""Payload codecs: how activations are encoded before they cross the cut, and decoded on the training device.
+"""Codecs: how activations are encoded before they cross the cut, and decoded on the training device.
 
-Rows keep a fixed width, so an encoded shard is still read through a memory map, a batch at a time. Integers are affine
-per channel: ``value ≈ low + step · code``. A channel is the first dimension of a map (channels × height × width) and
-the last one of anything else. Values keep their order and neighbours share a byte, which zstd exploits. `Ranges` are
-fitted to only the client's surviving rows (`splitwiper.client.fitted`), and are stored in the shard.
+Rows keep a fixed width, so an encoded shard is still read through a memory map, a batch at a time. A codec sees only
+columns of floats; integers and booleans are sent as they are. What it fits to data, it fits to only the client's
+surviving rows (`splitwiper.client.fitted`), and the shard stores it.
 
 | codec | per value | what it keeps |
 |---|---|---|
@@ -12,62 +11,209 @@ fitted to only the client's surviving rows (`splitwiper.client.fitted`), and are
 | ``bfloat16`` | 2 bytes | 8 significant bits, any range |
 | ``int8`` | 1 byte | 256 levels per channel |
 | ``int4`` | ½ byte | 16 levels per channel |
+
+Shards, stores and answers say how they are encoded in one text, here called an *encoding*: a codec's name, or the
+origin of a codec from outside (`splitwiper.extensions.Origin`). Such a codec is imported by `prepare`, which takes an
+encoding from a party's own settings or store; one that arrives from elsewhere is only compared.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from splitwiper.errors import DataError
+from splitwiper import extensions
+from splitwiper.errors import ConfigError, DataError
 from splitwiper.wire.columns import STORED, Column
 
-_FLOATS = {"float16": ("F16", torch.float16), "bfloat16": ("BF16", torch.bfloat16)}
-_BITS = {"int8": 8, "int4": 4}
-_LOW, _STEP = "@low/", "@step/"
+Fitted = Mapping[str, Tensor]
+"""What a codec fitted to a column, by name: float32, and of shapes that follow from the column alone."""
 LARGEST = 1e30
 """Larger activations cannot be trained on: their squares are infinite in float32."""
 _OWN = {"F64": torch.float64, "F16": torch.float16}
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """The affine map of one column's channels: ``low`` and ``step``, one float32 each per channel."""
+class Fitter(Protocol):
+    """Fits a codec to a column, batch by batch."""
 
-    low: Tensor
-    step: Tensor
+    def add(self, values: Tensor) -> None:
+        """Take a batch of rows into account."""
+        ...
 
-
-def named(ranges: Mapping[str, Ranges]) -> dict[str, Tensor]:
-    """Return the ranges of columns as tensors by name: the form in shards, in predictions and on disk."""
-    return {f"{at}{name}": t for name, r in ranges.items() for at, t in ((_LOW, r.low), (_STEP, r.step))}
-
-
-def ranges_in(tensors: Mapping[str, Tensor]) -> dict[str, Ranges]:
-    """Invert `named`, for columns of which both tensors are present."""
-    names = [key.removeprefix(_LOW) for key in tensors if key.startswith(_LOW)]
-    return {n: Ranges(tensors[_LOW + n], tensors[_STEP + n]) for n in names if _STEP + n in tensors}
+    def fitted(self) -> dict[str, Tensor]:
+        """Return what was fitted, as float32 on the CPU."""
+        ...
 
 
-def is_range(name: str) -> bool:
-    """Return whether a tensor of this name belongs to ranges."""
-    return name.startswith((_LOW, _STEP))
+class Codec(Protocol):
+    """A way to encode columns of floats. `docs/how-to/extend.md` shows how to write one.
+
+    What exactness requires: every method is a function of its arguments and the codec's settings alone. It draws no
+    random numbers, keeps nothing from one call to the next, and treats each row by itself, whatever the batch. All that
+    depends on data goes through a `Fitter`, which sees the survivors in an order that follows from their content.
+
+    `decode` gets bytes that another party made. For any stored rows, and anything of the right shapes in ``fitted``, it
+    returns rows, or raises a `DataError`; values that nobody can train on are found and refused by the caller.
+    """
+
+    def stored(self, column: Column) -> Column:
+        """Return the column as a shard stores it: under the same name, with a dtype and a shape for each row."""
+        ...
+
+    def shapes(self, column: Column) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of what is fitted to this column, by name; nothing if nothing is."""
+        ...
+
+    def fitter(self, column: Column) -> Fitter | None:
+        """Return a new fitter; None if nothing is fitted."""
+        ...
+
+    def encode(self, values: Tensor, column: Column, fitted: Fitted) -> Tensor:
+        """Encode rows (n × the column's shape) as n rows of `stored`; bfloat16 is stored as the int16 of its bits."""
+        ...
+
+    def decode(self, values: Tensor, column: Column, fitted: Fitted, dtype: torch.dtype) -> Tensor:
+        """Decode n stored rows into ``dtype``, on the device they are on.
+
+        ``fitted`` has one dimension more in front: one entry for each row, since rows of a batch come from several
+        shards, or a single one for all rows.
+        """
+        ...
 
 
-def is_coded(column: Column, codec: str) -> bool:
-    """Return whether a codec changes a column at all: integers and booleans are sent as they are."""
-    return codec != "none" and column.dtype in ("F64", "F32", "F16")
+@runtime_checkable
+class BoundedCodec(Codec, Protocol):
+    """A codec whose largest value follows from what it fitted, so that shards are checked without decoding them."""
+
+    def reach(self, fitted: Fitted) -> float:
+        """Return the largest absolute value that any stored row decodes to; infinity if ``fitted`` is unusable."""
+        ...
 
 
-def has_ranges(column: Column, codec: str) -> bool:
-    """Return whether a codec needs ranges fitted to this column."""
-    return codec in _BITS and is_coded(column, codec)
+class FloatCodec:
+    """Rounds to a shorter float."""
+
+    def __init__(self, stored: str, dtype: torch.dtype) -> None:
+        self._stored, self._dtype = stored, dtype
+
+    def stored(self, column: Column) -> Column:
+        """Return the column in the shorter dtype."""
+        return Column(column.name, self._stored, column.shape)
+
+    def shapes(self, column: Column) -> Mapping[str, tuple[int, ...]]:
+        """Return that nothing is fitted."""
+        return {}
+
+    def fitter(self, column: Column) -> None:
+        """Return that nothing is fitted."""
+
+    def encode(self, values: Tensor, column: Column, fitted: Fitted) -> Tensor:
+        """Round to the shorter dtype."""
+        values = values.to(self._dtype)
+        return values.view(torch.int16) if self._dtype is torch.bfloat16 else values  # NumPy knows no bfloat16
+
+    def decode(self, values: Tensor, column: Column, fitted: Fitted, dtype: torch.dtype) -> Tensor:
+        """Widen again."""
+        return (values.view(torch.bfloat16) if self._dtype is torch.bfloat16 else values).to(dtype)
+
+
+class IntegerCodec:
+    """Integers, affine per channel: ``value ≈ low + step · code``; values beyond the levels are clipped.
+
+    A channel is the first dimension of a map (channels × height × width) and the last one of anything else. Values keep
+    their order and neighbours share a byte, which zstd exploits.
+
+    Args:
+        bits: 8, or 4 with two values in a byte.
+        deviations: how many deviations from the mean the levels reach.
+    """
+
+    def __init__(self, bits: int, deviations: float) -> None:
+        self._bits, self._levels, self._deviations = bits, 2**bits - 1, deviations
+
+    def stored(self, column: Column) -> Column:
+        """Return the column as a row of bytes."""
+        values = math.prod(column.shape)
+        return Column(column.name, "U8", (values if self._bits == 8 else -(-values // 2),))
+
+    def shapes(self, column: Column) -> Mapping[str, tuple[int, ...]]:
+        """Return one ``low`` and one ``step`` for each channel."""
+        return dict.fromkeys(("low", "step"), (channels(column),))
+
+    def fitter(self, column: Column) -> Fitter:
+        """Return a fitter of ``low`` and ``step``."""
+        return ValueSpread(column, self._levels, self._deviations)
+
+    def encode(self, values: Tensor, column: Column, fitted: Fitted) -> Tensor:
+        """Round to the nearest level."""
+        low, step = (fitted[name].to(values.device)[:, None] for name in ("low", "step"))
+        levels = ((by_channel(values.float(), column) - low) / step).round_().clamp_(0, self._levels)
+        codes = levels.to(torch.uint8).flatten(1)
+        if self._bits == 8:
+            return codes
+        codes = functional.pad(codes, (0, codes.shape[1] % 2))
+        return codes[:, 0::2] | (codes[:, 1::2] << 4)
+
+    def decode(self, values: Tensor, column: Column, fitted: Fitted, dtype: torch.dtype) -> Tensor:
+        """Return the levels' values."""
+        # rows × 1 × channels × 1, beside the values' rows × before × channels × after
+        low, step = (fitted[name].to(dtype)[:, None, :, None] for name in ("low", "step"))
+        if self._bits == 4:
+            pairs = torch.stack((values & 15, values >> 4), dim=2)
+            values = pairs.flatten(1)[:, : math.prod(column.shape)]
+        out = (by_channel(values, column) * step).add_(low)
+        return out.reshape(len(values), *column.shape)
+
+    def reach(self, fitted: Fitted) -> float:
+        """Return the farther end of the levels; infinity unless every step is larger than zero."""
+        low, step = fitted["low"], fitted["step"]
+        if not bool((step > 0).all()):
+            return math.inf
+        return max(farthest(low), farthest(low + step * self._levels))
+
+
+class ValueSpread:
+    """Fits the levels of integers to the range, mean and deviation of every channel of a column."""
+
+    def __init__(self, column: Column, levels: int, deviations: float) -> None:
+        self._column, self._levels, self._deviations = column, levels, deviations
+        self._count = 0
+        self._sums = torch.zeros(2, channels(column), dtype=torch.float64)  # of values, of squares
+        self._low = torch.full((channels(column),), torch.inf, dtype=torch.float32)
+        self._high = -self._low
+
+    def add(self, values: Tensor) -> None:
+        """Add a batch."""
+        table, every = by_channel(values.float(), self._column), (0, 1, 3)  # all but the channels
+        wide = table.double()
+        self._sums += torch.stack([wide.sum(dim=every), wide.square().sum(dim=every)]).cpu()
+        self._low = torch.minimum(self._low, table.amin(dim=every).cpu())
+        self._high = torch.maximum(self._high, table.amax(dim=every).cpu())
+        self._count += table.numel() // table.shape[2]
+
+    def fitted(self) -> dict[str, Tensor]:
+        """Return levels that cover all values, but not so wide that a few outliers cost all others their precision."""
+        mean, square = self._sums / self._count
+        reach = self._deviations * (square - mean.square()).clamp(min=0).sqrt()
+        low, high = torch.maximum(self._low, (mean - reach).float()), torch.minimum(self._high, (mean + reach).float())
+        step = (high - low) / self._levels
+        # a constant channel has no width; any step keeps its value, and one that is not zero can be divided by
+        return {"low": low, "step": torch.where(step > 0, step, torch.ones_like(step))}
+
+
+_CODECS: dict[str, Codec] = {
+    "float16": FloatCodec("F16", torch.float16),
+    "bfloat16": FloatCodec("BF16", torch.bfloat16),
+    "int8": IntegerCodec(8, 12.0),
+    "int4": IntegerCodec(4, 5.0),
+}
+"""Codecs by encoding: those built in, and those from outside that `prepare` has imported."""
 
 
 def channels(column: Column) -> int:
@@ -77,16 +223,6 @@ def channels(column: Column) -> int:
     return column.shape[0] if len(column.shape) == 3 else column.shape[-1]
 
 
-def stored(column: Column, codec: str) -> Column:
-    """Return a column as a shard stores it."""
-    if not is_coded(column, codec):
-        return column
-    if codec in _FLOATS:
-        return Column(column.name, _FLOATS[codec][0], column.shape)
-    values = math.prod(column.shape)
-    return Column(column.name, "U8", (values if codec == "int8" else -(-values // 2),))
-
-
 def by_channel(values: Tensor, column: Column) -> Tensor:
     """Reshape rows to (rows, before, channels, after), so that one number per channel, times 1, lines up."""
     count = channels(column)
@@ -94,64 +230,177 @@ def by_channel(values: Tensor, column: Column) -> Tensor:
     return values.reshape(len(values), *((1, count, places) if len(column.shape) == 3 else (places, count, 1)))
 
 
-def fit_range(low: Tensor, high: Tensor, codec: str) -> Ranges:
-    """Return ranges whose levels reach from ``low`` to ``high``; a constant channel keeps its value."""
-    step = (high - low) / (2 ** _BITS[codec] - 1)
-    return Ranges(low, torch.where(step > 0, step, torch.ones_like(step)))
+# --- encodings -----------------------------------------------------------------------------------------------
 
 
-def encode(values: Tensor, column: Column, codec: str, ranges: Ranges | None = None) -> Tensor:
-    """Encode rows of a column as a shard stores them; values beyond the ranges are clipped."""
-    if not is_coded(column, codec):
+def prepare(encoding: str) -> str:
+    """Import the codec of an encoding that this party's own settings or store name, and return the encoding.
+
+    Raises:
+        ConfigError: it cannot be imported, or is not what was recorded.
+    """
+    if encoding != "none" and encoding not in _CODECS:
+        _CODECS[encoding] = extensions.recall(encoding)
+    return encoding
+
+
+def is_encoding(text: str) -> bool:
+    """Return whether a text can be the encoding of a shard: a codec that is built in, or one from outside."""
+    return text == "none" or text in _CODECS or ":" in text
+
+
+def codec_for(column: Column, encoding: str) -> Codec | None:
+    """Return the codec that encodes a column; None if the column is sent as it is.
+
+    Raises:
+        ConfigError: the codec is from outside, and nothing here has named it.
+    """
+    if encoding == "none" or column.dtype not in ("F64", "F32", "F16"):
+        return None
+    if encoding not in _CODECS:
+        raise ConfigError(f"rows are encoded by {encoding}, which is not a codec of this federation.")
+    return _CODECS[encoding]
+
+
+def stored(column: Column, encoding: str) -> Column:
+    """Return a column as a shard stores it."""
+    codec = codec_for(column, encoding)
+    return codec.stored(column) if codec else column
+
+
+def fitters(columns: Sequence[Column], encoding: str) -> dict[str, Fitter]:
+    """Return a fitter for each column to which something must be fitted, by the column's name."""
+    found: dict[str, Fitter] = {}
+    for column in columns:
+        codec = codec_for(column, encoding)
+        fitter = codec.fitter(column) if codec else None
+        if fitter is not None:
+            found[column.name] = fitter
+    return found
+
+
+# --- what was fitted, as tensors -----------------------------------------------------------------------------
+
+
+def named(fitted: Mapping[str, Fitted]) -> dict[str, Tensor]:
+    """Return what was fitted to columns as tensors by name: the form in shards, in predictions and on disk."""
+    return {f"@{key}/{column}": tensor for column, own in fitted.items() for key, tensor in own.items()}
+
+
+def is_fitted(name: str) -> bool:
+    """Return whether a tensor of this name is something fitted to a column."""
+    return name.startswith("@") and "/" in name
+
+
+def fitted_in(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Invert `named`; tensors that are columns are left out."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if is_fitted(name):
+            key, _, column = name.removeprefix("@").partition("/")
+            found.setdefault(column, {})[key] = tensor
+    return found
+
+
+def check_fitted(column: Column, encoding: str, fitted: Fitted) -> None:
+    """Refuse what was fitted to a column if its shapes are wrong or its values cannot be trained on.
+
+    Raises:
+        DataError: what was fitted does not fit.
+    """
+    codec = codec_for(column, encoding)
+    wanted = codec.shapes(column) if codec else {}
+    if wanted and not fitted:
+        raise DataError(f"{column.name} is encoded by {encoding}, but what that fitted to it did not come with it.")
+    fits = fitted.keys() == wanted.keys() and all(
+        t.dtype == torch.float32 and tuple(t.shape) == tuple(wanted[name]) and bounded(t) for name, t in fitted.items()
+    )
+    if not fits or (isinstance(codec, BoundedCodec) and not codec.reach(fitted) <= LARGEST):
+        raise DataError(
+            f"what {encoding} fitted to {column.name} is out of range, or not of the shapes {dict(wanted)} that follow "
+            "from the cut."
+        )
+
+
+# --- rows ----------------------------------------------------------------------------------------------------
+
+
+def encode(values: Tensor, column: Column, encoding: str, fitted: Fitted | None = None) -> Tensor:
+    """Encode rows of a column as a shard stores them.
+
+    Raises:
+        ConfigError: a codec from outside returned rows of another shape or dtype than it announced.
+    """
+    codec = codec_for(column, encoding)
+    if codec is None:
         return values
-    if codec in _FLOATS:
-        values = values.to(_FLOATS[codec][1])
-        return values.view(torch.int16) if codec == "bfloat16" else values  # NumPy knows no bfloat16
-    if ranges is None:
-        raise DataError(f"{column.name} is coded as {codec}, but its ranges did not come with it.")
-    low, step = (r.to(values.device)[:, None] for r in (ranges.low, ranges.step))
-    levels = ((by_channel(values.float(), column) - low) / step).round_().clamp_(0, 2 ** _BITS[codec] - 1)
-    codes = levels.to(torch.uint8).flatten(1)
-    if codec == "int8":
-        return codes
-    codes = functional.pad(codes, (0, codes.shape[1] % 2))
-    return codes[:, 0::2] | (codes[:, 1::2] << 4)
+    sent = codec.encode(values, column, fitted or {})
+    there = codec.stored(column)
+    if tuple(sent.shape) != (len(values), *there.shape) or sent.dtype != stored_dtype(there):
+        raise ConfigError(f"{encoding} encoded {column} as {sent.dtype} {list(sent.shape)}, and announced {there}.")
+    return sent
+
+
+def stored_dtype(column: Column) -> torch.dtype:
+    """Return the torch dtype of a stored column."""
+    return torch.from_numpy(np.empty(0, STORED[column.dtype])).dtype
 
 
 def decode(
     values: Tensor,
     column: Column,
-    codec: str,
-    ranges: Ranges | None = None,
+    encoding: str,
+    fitted: Fitted | None = None,
     *,
     owner: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
-    shifted: bool = True,
 ) -> Tensor:
     """Decode rows of a column from the form that a shard stores.
 
     Args:
         values: stored rows.
         column: the column as the cut sends it.
-        codec: the codec of the stored rows.
-        ranges: for integers, the ranges: one vector each, or a matrix with one row per shard.
-        owner: for a matrix of ranges, the shard that each row is from.
+        encoding: the encoding of the stored rows.
+        fitted: what the codec fitted; stacked, with one entry per shard, if there is an ``owner``.
+        owner: the shard that each row is from.
         dtype: the dtype for columns of float32; others keep their own.
-        shifted: whether any ``low`` is not zero; if none is, as behind a ReLU, the addition is skipped.
     """
-    if not is_coded(column, codec):
+    codec = codec_for(column, encoding)
+    if codec is None:
         return values
-    dtype = _OWN.get(column.dtype, dtype)
-    if codec in _FLOATS:
-        return (values.view(torch.bfloat16) if codec == "bfloat16" else values).to(dtype)
-    if ranges is None:
-        raise DataError(f"{column.name} is coded as {codec}, but its ranges did not come with it.")
-    pair = (ranges.low, ranges.step)
-    low, step = (r.to(dtype)[:, None] if owner is None else r.to(dtype)[owner][:, None, :, None] for r in pair)
-    if codec == "int4":
-        values = torch.stack((values & 15, values >> 4), dim=2).flatten(1)[:, : math.prod(column.shape)]
-    out = by_channel(values, column) * step
-    return (out.add_(low) if shifted else out).reshape(len(values), *column.shape)
+    rowwise = {name: t[None] if owner is None else t[owner] for name, t in (fitted or {}).items()}
+    return codec.decode(values, column, rowwise, _OWN.get(column.dtype, dtype))
+
+
+def pack(
+    boundary: Mapping[str, Tensor], columns: Sequence[Column], encoding: str, fitted: Mapping[str, Fitted]
+) -> dict[str, Tensor]:
+    """Encode what crosses the cut for a prediction: columns in stored form, and what is needed to decode them."""
+    return {c.name: encode(boundary[c.name], c, encoding, fitted.get(c.name)) for c in columns} | named(fitted)
+
+
+def unpack(tensors: Mapping[str, Tensor], columns: Sequence[Column], encoding: str) -> dict[str, Tensor]:
+    """Decode the tensors that crossed the cut.
+
+    Raises:
+        DataError: a tensor has another form than the cut sends.
+    """
+    out: dict[str, Tensor] = {}
+    found = fitted_in(tensors)
+    for column in columns:
+        if column.name not in tensors:
+            continue
+        here, there = tensors[column.name], stored(column, encoding)
+        if tuple(here.shape[1:]) != there.shape or here.dtype != stored_dtype(there):
+            shape = list(here.shape[1:])
+            raise DataError(f"{column.name} arrived as {here.dtype} with rows of shape {shape}, the cut sends {there}.")
+        fitted = found.get(column.name, {})
+        check_fitted(column, encoding, fitted)
+        out[column.name] = decode(here, column, encoding, fitted)
+    return out
+
+
+# --- values that can be trained on ---------------------------------------------------------------------------
 
 
 def bounded(values: Tensor, largest: float = LARGEST) -> bool:
@@ -178,39 +427,3 @@ def too_large(
         f"{largest:g}, not NaN or infinite ones: scale the inputs (standardise = true), lower lr, set clip,{other} "
         "in a new run; in this one, forget the rows that were added last."
     )
-
-
-def reach(ranges: Ranges, codec: str) -> float:
-    """Return the largest absolute value that integer codes with these ranges stand for."""
-    return max(farthest(ranges.low), farthest(ranges.low + ranges.step * (2 ** _BITS[codec] - 1)))
-
-
-def usable(ranges: Ranges, codec: str) -> bool:
-    """Return whether ranges are a pair of vectors whose levels are finite, increasing, and can be trained on."""
-    low, step = ranges.low, ranges.step
-    if low.ndim != 1 or low.shape != step.shape or not (low.dtype == step.dtype == torch.float32):
-        return False
-    return bool((step > 0).all()) and reach(ranges, codec) <= LARGEST
-
-
-def pack(
-    boundary: Mapping[str, Tensor], columns: Sequence[Column], codec: str, ranges: Mapping[str, Ranges]
-) -> dict[str, Tensor]:
-    """Encode what crosses the cut for a prediction: columns in stored form, and the ranges to decode them with."""
-    return {c.name: encode(boundary[c.name], c, codec, ranges.get(c.name)) for c in columns} | named(ranges)
-
-
-def unpack(tensors: Mapping[str, Tensor], columns: Sequence[Column], codec: str) -> dict[str, Tensor]:
-    """Decode the tensors that crossed the cut."""
-    out, found = {}, ranges_in(tensors) if codec in _BITS else {}
-    for column in (c for c in columns if c.name in tensors):
-        here, there = tensors[column.name], stored(column, codec)
-        wanted = np.dtype(STORED[there.dtype])
-        if tuple(here.shape[1:]) != there.shape or str(here.dtype) != f"torch.{wanted}":
-            shape = list(here.shape[1:])
-            raise DataError(f"{column.name} arrived as {here.dtype} with rows of shape {shape}, the cut sends {there}.")
-        ranges = found.get(column.name)
-        if ranges is not None and (len(ranges.low) != channels(column) or not usable(ranges, codec)):
-            raise DataError(f"the ranges of {column.name} are out of range, or not one per channel of the cut.")
-        out[column.name] = decode(here, column, codec, ranges)
-    return out

@@ -1,7 +1,7 @@
 """The shard format: one safetensors file that is both upload and cache.
 
 Fixed-width rows, one column per tensor that crosses the cut and a column of label indices, mapped into memory. Columns
-may be encoded (`splitwiper.wire.codecs`); the ranges of integer codes are in the file too. The bytes are a pure
+may be encoded (`splitwiper.wire.codecs`); what a codec fitted to them is in the file too. The bytes are a pure
 function of the rows: no ids, no generation, no time. The header has a version and required-feature flags; a reader
 refuses flags it does not know.
 """
@@ -9,6 +9,7 @@ refuses flags it does not know.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -19,24 +20,25 @@ import numpy as np
 import safetensors
 import torch
 
-from splitwiper.config import CODECS
 from splitwiper.errors import CorruptError, DataError, FormatError
 from splitwiper.exclusive import own_pool
 from splitwiper.reading import check_regular, opened
 from splitwiper.wire.codecs import (
     LARGEST,
-    Ranges,
-    channels,
-    has_ranges,
-    is_range,
+    BoundedCodec,
+    Fitted,
+    check_fitted,
+    codec_for,
+    decode,
+    farthest,
+    fitted_in,
+    is_encoding,
+    is_fitted,
     named,
-    ranges_in,
-    reach,
     stored,
     too_large,
-    usable,
 )
-from splitwiper.wire.columns import STORED, Column
+from splitwiper.wire.columns import STORED, Array, Column
 from splitwiper.wire.labels import Label, in_order
 from splitwiper.wire.mapping import mapped
 
@@ -55,14 +57,16 @@ class Shard:
 
     path: Path
     rows: int
-    columns: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
-    codes: np.ndarray[Any, np.dtype[np.int32]]
+    columns: Mapping[str, Array]
+    codes: Array
     labels: tuple[Label, ...]
     codec: str = "none"
-    ranges: Mapping[str, Ranges] = field(default_factory=dict)
+    """The encoding of the columns."""
+    fitted: Mapping[str, Fitted] = field(default_factory=dict)
+    """What the codec fitted, by column."""
 
 
-Block = tuple[Mapping[str, "np.ndarray[Any, np.dtype[Any]]"], "np.ndarray[Any, np.dtype[np.int32]]"]
+Block = tuple[Mapping[str, Array], Array]
 
 
 def write_shard(
@@ -73,7 +77,7 @@ def write_shard(
     labels: Sequence[Label],
     blocks: Iterable[Block],
     codec: str = "none",
-    ranges: Mapping[str, Ranges] | None = None,
+    fitted: Mapping[str, Fitted] | None = None,
     behind: bool = True,
 ) -> None:
     """Write a shard block by block; memory is bounded by a block.
@@ -84,12 +88,12 @@ def write_shard(
         rows: the total number of rows of the blocks.
         labels: the table; every label in it occurs in the rows.
         blocks: (tensors by column name, already encoded, and label indices) in row order.
-        codec: the codec of the blocks.
-        ranges: the ranges of columns encoded as integers.
+        codec: the encoding of the blocks.
+        fitted: what the codec fitted, by column.
         behind: write a block in the background while the next is computed; not if computing uses all cores anyway.
     """
     rowwise = [stored(c, codec) for c in columns] + [Column(LABEL_COLUMN, "I32", ())]
-    fixed = named(ranges or {})
+    fixed = named(fitted or {})
     layout = [(c.name, c.dtype, [rows, *c.shape], rows * c.width) for c in rowwise]
     layout += [(name, "F32", list(tensor.shape), 4 * tensor.numel()) for name, tensor in fixed.items()]
     layout.sort(key=lambda entry: (-np.dtype(STORED[entry[1]]).itemsize, entry[0]))
@@ -113,7 +117,7 @@ def write_shard(
         file.seek(base + starts[name])
         file.write(tensor.numpy().astype("<f4").tobytes())
 
-    def write(tensors: Mapping[str, np.ndarray[Any, np.dtype[Any]]], codes: Any, done: int) -> None:
+    def write(tensors: Mapping[str, Array], codes: Any, done: int) -> None:
         for column in rowwise:
             values = codes if column.name == LABEL_COLUMN else tensors[column.name]
             if values.shape != (len(codes), *column.shape):
@@ -163,10 +167,10 @@ def open_shard(path: Path) -> Shard:
         raise FormatError(
             f"{path} needs features this program does not have: {', '.join(unknown)}. Upgrade SplitWiper."
         )
-    if codec not in CODECS or (codec != "none") != ("codec" in features):
+    if not isinstance(codec, str) or not is_encoding(codec) or (codec != "none") != ("codec" in features):
         raise FormatError(f"{path} is coded as {codec!r}, which this program does not know. Upgrade SplitWiper.")
     whole = mapped(path)
-    columns: dict[str, np.ndarray[Any, np.dtype[Any]]] = {}
+    columns: dict[str, Array] = {}
     for name, entry in header.items():
         if entry["dtype"] not in STORED:
             raise FormatError(f"{path}: column {name!r} has dtype {entry['dtype']!r}, which shards do not carry.")
@@ -175,22 +179,16 @@ def open_shard(path: Path) -> Shard:
             columns[name] = whole[start:end].view(STORED[entry["dtype"]]).reshape(entry["shape"])
         except ValueError as problem:  # NumPy has no shapes of more than 64 dimensions
             raise FormatError(f"{path}: column {name!r} has a shape that cannot be read ({problem}).") from problem
-    ranges = _take_ranges(path, columns)
+    kept = {name: columns.pop(name) for name in [*columns] if is_fitted(name)}
+    if any(values.dtype != np.float32 for values in kept.values()):
+        raise FormatError(f"{path}: what its codec fitted is not float32.")
+    fitted = fitted_in({name: torch.from_numpy(np.array(values)) for name, values in kept.items()})
     codes = columns.pop(LABEL_COLUMN, None)
     if codes is None or codes.ndim != 1 or codes.dtype != np.int32:
         raise FormatError(f"{path}: the shard has no column of label indices.")
     if any(c.ndim < 1 or len(c) != len(codes) for c in columns.values()):
         raise FormatError(f"{path}: columns of different length.")
-    return Shard(path, len(codes), columns, codes, labels, codec, ranges)
-
-
-def _take_ranges(path: Path, columns: dict[str, np.ndarray[Any, np.dtype[Any]]]) -> dict[str, Ranges]:
-    """Remove the ranges of integer codes from a file's columns, and return them."""
-    found = {name: columns.pop(name) for name in [*columns] if is_range(name)}
-    ranges = ranges_in({name: torch.from_numpy(np.array(values)) for name, values in found.items()})
-    if len(found) != 2 * len(ranges) or any(v.ndim != 1 or v.dtype != np.float32 for v in found.values()):
-        raise FormatError(f"{path}: the ranges of its integer codes are malformed.")
-    return ranges
+    return Shard(path, len(codes), columns, codes, labels, codec, fitted)
 
 
 def check_shard(
@@ -201,7 +199,7 @@ def check_shard(
     Args:
         shard: the shard.
         columns: the columns that cross the cut.
-        codec: the codec of the federation's shards.
+        codec: the encoding of the federation's shards.
         client: the client's name, for messages.
         largest: the largest absolute value that is accepted.
 
@@ -216,16 +214,20 @@ def check_shard(
         raise DataError(f"the shard carries {sorted(shard.columns)}, the cut sends {sorted(wanted)}.")
     if not shard.rows:
         raise DataError("the shard has no rows; a client with nothing left withdraws its shard instead.")
-    _check_ranges(shard, {c.name: channels(c) for c in columns if has_ranges(c, codec)}, client, largest)
-    for name, values in shard.columns.items():
-        column = wanted[name]
-        if values.shape[1:] != column.shape or values.dtype != np.dtype(STORED[column.dtype]):
-            raise DataError(f"column {name!r} is {values.dtype}{list(values.shape[1:])}, the cut sends {column}.")
-        for start, part in _blocks(values):
-            if not (value := _farthest(part, column.dtype)) <= largest:
-                raise too_large(client, name, value, largest, where=f" in rows {start} to {start + len(part) - 1}")
-            if part.dtype.kind == "b" and (part.view(np.uint8) > 1).any():
-                raise DataError(f"column {name!r} has truth values that are neither true nor false.")
+    if odd := shard.fitted.keys() - wanted.keys():
+        raise DataError(f"the shard has something fitted to {sorted(odd)[:3]}, and the cut sends {sorted(wanted)}.")
+    for column in columns:
+        check_fitted(column, codec, shard.fitted.get(column.name, {}))
+        values, there = shard.columns[column.name], wanted[column.name]
+        if values.shape[1:] != there.shape or values.dtype != np.dtype(STORED[there.dtype]):
+            raise DataError(f"column {column.name!r} is {values.dtype}{list(values.shape[1:])}, the cut sends {there}.")
+        for value, where in _farthest_values(shard, column):
+            if not value <= largest:
+                raise too_large(client, column.name, value, largest, where=where)
+        if values.dtype.kind == "b":
+            for _, part in _blocks(values):
+                if (part.view(np.uint8) > 1).any():
+                    raise DataError(f"column {column.name!r} has truth values that are neither true nor false.")
     for label in shard.labels:
         if label.fault:
             raise DataError(label.fault)
@@ -234,17 +236,33 @@ def check_shard(
 
 def farthest_value(shard: Shard, columns: Sequence[Column]) -> float:
     """Return the largest absolute value of a checked shard's decoded rows, in bounded memory."""
-    found = [0.0, *(reach(ranges, shard.codec) for ranges in shard.ranges.values())]
-    for column in columns:
-        if column.name not in shard.ranges:
-            dtype = stored(column, shard.codec).dtype
-            found += [_farthest(part, dtype) for _, part in _blocks(shard.columns[column.name])]
-    return max(found)
+    return max((value for column in columns for value, _ in _farthest_values(shard, column)), default=0.0)
 
 
-def _blocks(values: np.ndarray[Any, np.dtype[Any]]) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[Any]]]]:
-    """Yield rows in blocks of bounded size, each with the index of its first row."""
-    step = max(1, _BLOCK // max(1, values[:1].nbytes))
+def _farthest_values(shard: Shard, column: Column) -> Iterator[tuple[float, str]]:
+    """Yield the largest absolute value of each part of a decoded column, and where that part is, in words.
+
+    Rows are decoded for this, since nobody can tell what a stored byte stands for but the codec; unless the codec can
+    tell from what it fitted.
+    """
+    codec, fitted = codec_for(column, shard.codec), shard.fitted.get(column.name, {})
+    if isinstance(codec, BoundedCodec):
+        yield codec.reach(fitted), ""
+        return
+    for start, part in _blocks(shard.columns[column.name], math.prod(column.shape) * 4):
+        where = f" in rows {start} to {start + len(part) - 1}"
+        if codec is None:
+            yield _farthest(part), where
+            continue
+        rows = decode(torch.from_numpy(np.array(part)), column, shard.codec, fitted)
+        if tuple(rows.shape) != (len(part), *column.shape) or not rows.is_floating_point():
+            raise DataError(f"column {column.name!r} decodes to {rows.dtype} {list(rows.shape)}, not to {column}.")
+        yield farthest(rows), where
+
+
+def _blocks(values: Array, wide: int = 0) -> Iterator[tuple[int, Array]]:
+    """Yield rows in blocks of bounded size, each with the index of its first row; ``wide`` is a decoded row's size."""
+    step = max(1, _BLOCK // max(1, wide, values[:1].nbytes))
     for start in range(0, len(values), step):
         yield start, values[start : start + step]
 
@@ -260,23 +278,11 @@ def _check_codes(shard: Shard) -> None:
         raise DataError(f"label indices {low}…{high} do not match the shard's table of {known} labels.")
 
 
-def _farthest(values: np.ndarray[Any, np.dtype[Any]], dtype: str) -> float:
+def _farthest(values: Array) -> float:
     """Return the largest absolute value; NaN if there is a NaN, 0 for arrays that are not floats."""
-    if dtype == "BF16":
-        values = (values.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     if values.dtype.kind != "f" or not values.size:
         return 0.0
     return float(np.maximum(np.abs(values.max()), np.abs(values.min())))
-
-
-def _check_ranges(shard: Shard, wanted: Mapping[str, int], client: str, largest: float) -> None:
-    if {name: len(r.low) for name, r in shard.ranges.items()} != wanted or any(
-        not usable(r, shard.codec) for r in shard.ranges.values()
-    ):
-        raise DataError("the ranges of the shard's integer codes are out of range, or not one per channel of the cut.")
-    for name, ranges in shard.ranges.items():
-        if (value := reach(ranges, shard.codec)) > largest:
-            raise too_large(client, name, value, largest)
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:

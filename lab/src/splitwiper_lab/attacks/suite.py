@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from splitwiper.progress import Progress
 from splitwiper_lab.attacks.auxiliary import auxiliary, known_rows
 from splitwiper_lab.attacks.cells import merged_cells
 from splitwiper_lab.attacks.code_means import birch_means, kmeans_means, merged_means
@@ -27,7 +28,6 @@ from splitwiper_lab.attacks.truth import Truth
 from splitwiper_lab.attacks.view import ServerView
 
 Attack = Callable[[Evidence], Iterator[AttackFinding]]
-Progress = Callable[[str, int, int], None]
 
 GUESS = "every row alike"
 """The result of guessing: all rows in one cluster."""

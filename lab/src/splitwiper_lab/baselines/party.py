@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from splitwiper.config import Recipe
-from splitwiper.errors import TrainingError
-from splitwiper.training.stepping import laid_out, make_optimizer
+from splitwiper.config.training import LOSSES
+from splitwiper.errors import ConfigError, TrainingError
+from splitwiper.training.parts import make_optimizer
+from splitwiper.training.stepping import laid_out
 from splitwiper_lab.baselines.meters import Meter
 from splitwiper_lab.baselines.network import Network
 
@@ -38,6 +40,8 @@ class TrainingSide:
     """The modules of one side, with their optimiser and meter."""
 
     def __init__(self, parts: Sequence[nn.Module], recipe: Recipe, device: torch.device, meter: Meter) -> None:
+        if recipe.loss not in LOSSES:
+            raise ConfigError(f"baselines train with {LOSSES[0]} alone, not with loss = {recipe.loss!r}.")
         self._recipe, self._device, self.meter = recipe, device, meter
         self._parts = nn.ModuleList(parts).train()
         self._layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format

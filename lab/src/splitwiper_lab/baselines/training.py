@@ -16,7 +16,8 @@ from splitwiper.numerics import reproducible
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.training.cache import Parts
 from splitwiper.training.feeding import Feed, feed_for
-from splitwiper.training.loop import OnEpoch, schedule
+from splitwiper.training.loop import OnEpoch
+from splitwiper.training.parts import make_schedule
 from splitwiper_lab.baselines.channel import Channel, Tap, size
 from splitwiper_lab.baselines.client import BaselineClient
 from splitwiper_lab.baselines.meters import Cost, Meter
@@ -109,6 +110,7 @@ class Work:
         """Train, and return the mean loss of each epoch."""
         rows = sum(map(len, self._portions.values()))
         losses: list[float] = []
+        factor = make_schedule(self._recipe)
         for epoch in range(epochs):
             batches = self._batches(epoch)
             with (
@@ -118,7 +120,7 @@ class Work:
                 total = torch.zeros((), device=self._device)
                 for number, turn in enumerate(self._turns(batches)):
                     progress = (epoch * len(batches) + number) / (epochs * len(batches))
-                    rate = self._recipe.lr * schedule(self._recipe.schedule, progress)
+                    rate = self._recipe.lr * factor(progress)
                     total += self._step(turn, rate)
                 self._end_epoch()
             mean = float(total) / rows

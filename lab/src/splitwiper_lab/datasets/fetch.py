@@ -17,17 +17,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from splitwiper.errors import DataError, DiskFullError, NotFoundError, SplitWiperError
+from splitwiper.progress import Progress
 from splitwiper_lab.datasets import checksums
 from splitwiper_lab.datasets.published import Download, Published
 
-Progress = Callable[[str, int, int], None]
-"""Called with a description of the step, the megabytes done, and the megabytes in total."""
 TIMEOUT = 30.0
 """Seconds to wait for a publisher's answer."""
 _CHUNK, _MEGABYTE, _DAY = 1 << 18, 10**6, 86_400
@@ -232,5 +231,5 @@ def _reason(problem: Exception) -> str:
     return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def _silent(what: str, done: int, total: int, /, loss: float | None = None) -> None:
     """Ignore progress."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,10 @@ from splitwiper.config import Config, Masking, Noise
 from splitwiper.federation import Federation
 from splitwiper.federation.evaluate import apart
 from splitwiper.privacy import paper
+from splitwiper.progress import Progress
 from splitwiper_lab.attacks import ServerView, Truth, snapshot, suite
 from splitwiper_lab.attacks.suite import AS_SEEN, GUESS
 from splitwiper_lab.workloads import Workload
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,14 @@ close, so the server can match them. Row counts match too. The mode is here beca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-from torch import Tensor
 
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.modes.mode import ModeInputs, codes_of, summed
+from splitwiper.masking.modes.mode import ExpandingMode, ModeInputs, codes_of
 from splitwiper.wire.columns import Array
 
 
-class Duplicate:
+class Duplicate(ExpandingMode):
     """Sends each row under every code of its label."""
 
     def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
@@ -28,7 +25,3 @@ class Duplicate:
         starts = np.cumsum([0, *(len(table[label]) for label in held.labels)])[:-1]
         place = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 … γ − 1 for each row
         return source, flat[starts[held.index[source]] + place]
-
-    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
-        """Sum the chances of each label's codes."""
-        return summed(chances, codebook)

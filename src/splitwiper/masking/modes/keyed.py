@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.config import Masking
+from splitwiper.errors import ConfigError
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.modes.mode import ModeInputs, codes_of, one_of
-from splitwiper.masking.sealing import Draws, GroupKey
+from splitwiper.masking.sealing import Draws
+from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 
 _ROUNDS = 20
 _SIDE = 4
 _TINY = 1e-12
+_WAYS = 64
+"""Random hands that are tried for each bucket."""
 _CROWDED, _FEW = 0.6, 20
 """If this share of at least this many rows is in one bucket, buckets hide little, and a warning is logged."""
 _log = logging.getLogger("splitwiper")
@@ -34,11 +37,20 @@ _log = logging.getLogger("splitwiper")
 class Keyed:
     """Sends each row under its label's code in the row's bucket."""
 
-    def __init__(self, masking: Masking, key: GroupKey, version: int) -> None:
-        self._buckets = masking.buckets
-        self._key = key.derive("buckets", version)
+    def __init__(self, secret: bytes, *, codes: int, buckets: int) -> None:
+        self._key, self._outputs, self._buckets = secret, codes, buckets
         self._views: dict[int, Array] = {}
-        self._blur = min(0.2 * masking.buckets, 2.5)  # in buckets: how far off the server half may be
+        self._blur = min(0.2 * buckets, 2.5)  # in buckets: how far off the server half may be
+
+    def expand(self, labels: Sequence[Label], draws: Draws) -> tuple[int, dict[Label, tuple[int, ...]]]:
+        """Give every label a code of its own in each bucket; the b-th code is that of bucket b."""
+        outputs = self._outputs or 2 * len(labels)
+        if outputs < len(labels):
+            raise ConfigError(
+                f"masking.codes = {outputs} is fewer than the {len(labels)} labels that clients agreed on: each needs "
+                "a code of its own in every bucket; give more."
+            )
+        return outputs, _injections(labels, outputs, self._buckets, draws)
 
     def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
         """Send every row once."""
@@ -105,3 +117,28 @@ def _coarse(values: Array) -> Array:
     flat = flat - flat.mean(axis=1, keepdims=True)
     flat /= np.maximum(flat.std(axis=1, keepdims=True), _TINY)
     return flat
+
+
+def _injections(labels: Sequence[Label], outputs: int, buckets: int, draws: Draws) -> dict[Label, tuple[int, ...]]:
+    """Give every label a code of its own in each bucket.
+
+    Codes are dealt like cards, so that all are used about equally often and neighbouring buckets share few of them.
+    Of `_WAYS` random hands for a bucket, take the one that gives the fewest labels a code they already had.
+    """
+    tables: list[list[int]] = []
+    deck: list[int] = []
+    for _ in range(buckets):
+        dealt: list[int] = []
+        while len(dealt) < len(labels):
+            at = next((i for i, code in enumerate(deck) if code not in dealt), None)
+            if at is None:  # every code left in the deck, if any, is already dealt in this bucket
+                deck += draws.shuffled(list(range(outputs)))
+                continue
+            dealt.append(deck.pop(at))  # the first code not yet in this bucket: labels of a bucket never share one
+        tables.append(min((draws.shuffled(dealt) for _ in range(_WAYS)), key=lambda way: _repeats(way, tables)))
+    return {label: tuple(table[q] for table in tables) for q, label in enumerate(labels)}
+
+
+def _repeats(way: Sequence[int], before: Sequence[Sequence[int]]) -> int:
+    """Count how often a label would get a code that it already has in an earlier bucket."""
+    return sum(code == table[q] for table in before for q, code in enumerate(way))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.sealing import Draws
 from splitwiper.seeding import mac
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
@@ -48,20 +49,65 @@ class ModeInputs:
 
 
 class Mode(Protocol):
-    """A way to hide labels."""
+    """A way to hide labels. `docs/how-to/extend.md` shows how to write one.
+
+    A mode from outside is a class, made with ``secret=`` and the settings in ``mode_args``. The secret is a key that
+    the clients of a group share and the server does not have; it changes with the codebook's version.
+
+    What exactness requires: every method is a function of its arguments, the secret and the settings alone. What is
+    drawn comes from ``draws``, from `ModeInputs.draws` or from a `Draws` under the client's key. What is fitted is
+    fitted in `assign`, which gets the survivors, and is not kept: `unmask` must do without it.
+
+    What hiding requires: nothing of a mode reaches the server besides the codes that rows are sent under. No method may
+    send, store or log anything about labels.
+    """
+
+    def expand(self, labels: Sequence[Label], draws: Draws) -> tuple[int, dict[Label, tuple[int, ...]]]:
+        """Return E, the number of codes, and each label's codes: at least one, from 0 to E − 1.
+
+        ``draws`` gives every client of the group the same numbers; there is one codebook for all.
+        """
+        ...
 
     def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
-        """Return, for every row of the shard, the index of its source row, and its code."""
+        """Return, for every row of the shard, the index of its source row, and its code.
+
+        Every source row is sent at least once, and only under codes of its own label.
+        """
         ...
 
     def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
-        """Return chances of labels (n × Q, as in ``codebook.labels``) from the server's chances of codes (n × E)."""
+        """Return chances of labels (n × Q, as in ``codebook.labels``) from the server's chances of codes (n × E).
+
+        ``inputs`` are the rows' inputs by name, n × the shape of a row each.
+        """
         ...
 
 
-def summed(chances: Tensor, codebook: Codebook) -> Tensor:
-    """Sum each label's chances over its codes: correct where a code stands for one label."""
-    return torch.stack([chances[:, list(codebook.of(label))].sum(dim=1) for label in codebook.labels], dim=1)
+class ExpandingMode:
+    """Gives each label γ codes of its own. What all modes of the paper's kind have in common.
+
+    Args:
+        least: the smallest γ.
+        most: the largest; each label's is drawn from this range.
+    """
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least, self._most = least, most
+
+    def expand(self, labels: Sequence[Label], draws: Draws) -> tuple[int, dict[Label, tuple[int, ...]]]:
+        """Repeat each label γ times and shuffle; a label's codes are the positions of its copies."""
+        copies: list[Label] = []
+        for label in labels:
+            copies += [label] * (self._least + draws.below(self._most - self._least + 1))
+        places: dict[Label, tuple[int, ...]] = dict.fromkeys(labels, ())
+        for code, label in enumerate(draws.shuffled(copies)):
+            places[label] += (code,)
+        return len(copies), places
+
+    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
+        """Sum each label's chances over its codes: correct where a code stands for one label."""
+        return torch.stack([chances[:, list(codebook.of(label))].sum(dim=1) for label in codebook.labels], dim=1)
 
 
 def one_of(codes: Mapping[Label, tuple[int, ...]], held: ModeInputs, choice: Array) -> Array:

@@ -6,23 +6,16 @@ whatever separates labels also separates the groups of codes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-from torch import Tensor
 
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.modes.mode import ModeInputs, codes_of, one_of, summed
+from splitwiper.masking.modes.mode import ExpandingMode, ModeInputs, codes_of, one_of
 from splitwiper.wire.columns import Array
 
 
-class Partition:
+class Partition(ExpandingMode):
     """Sends each row under one code of its label, selected by the row's own HMAC."""
 
     def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
         """Send every row once."""
         return np.arange(len(held)), one_of(codes_of(held, codebook), held, held.draws("partition"))
-
-    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
-        """Sum the chances of each label's codes."""
-        return summed(chances, codebook)

@@ -5,21 +5,18 @@ The clusters' centres are fitted to the client's surviving rows, again for every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.modes.mode import ModeInputs, codes_of, summed
+from splitwiper.masking.modes.mode import ExpandingMode, ModeInputs, codes_of
 from splitwiper.masking.sealing import Draws
 from splitwiper.wire.columns import Array
 
 _ROUNDS = 25
 
 
-class Subclass:
+class Subclass(ExpandingMode):
     """Sends each row under the code of its kind: k-means within the label, with as many kinds as codes."""
 
     def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
@@ -31,10 +28,6 @@ class Subclass:
             draws = Draws(held.key, "subclass", label.text, held.macs[rows].tobytes())
             codes[rows] = np.array(table[label], np.int32)[kinds(features[rows], len(table[label]), draws)]
         return np.arange(len(held)), codes
-
-    def unmask(self, chances: Tensor, inputs: Mapping[str, Array], codebook: Codebook) -> Tensor:
-        """Sum the chances of each label's codes."""
-        return summed(chances, codebook)
 
 
 def kinds(features: Array, count: int, draws: Draws) -> Array:

@@ -23,7 +23,7 @@ from splitwiper.service.api.shared import service_of
 from splitwiper.store import ServerStore
 from splitwiper.store.ledger import has_lapsed
 from splitwiper.wire import Scores, Ticket
-from splitwiper.wire.codecs import has_ranges, is_range
+from splitwiper.wire.codecs import fitters, is_fitted
 from splitwiper.wire.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def _answered(
         outputs: list[Tensor] = []
         model = ""
         for start in range(0, rows, PIECE):
-            piece = {name: t if is_range(name) else t[start : start + PIECE] for name, t in tensors.items()}
+            piece = {name: t if is_fitted(name) else t[start : start + PIECE] for name, t in tensors.items()}
             scores = await _computed(service, client, piece)
             if not outputs:
                 model = scores.model
@@ -182,7 +182,7 @@ def _rows(tensors: dict[str, Tensor], most: int) -> int:
     Raises:
         DataError: there are none or too many, or tensors differ in length.
     """
-    lengths = {len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items() if not is_range(name)}
+    lengths = {len(tensor) if tensor.ndim else 0 for name, tensor in tensors.items() if not is_fitted(name)}
     if len(lengths) != 1 or not 0 < next(iter(lengths)) <= most:
         raise DataError(f"activations must be tensors of 1 to {most:,} rows each, as many of one as of another.")
     return next(iter(lengths))
@@ -190,8 +190,8 @@ def _rows(tensors: dict[str, Tensor], most: int) -> int:
 
 def _asked(server: Server, client: str, boundary: dict[str, Tensor]) -> Scores:
     wanted = {column.name for column in server.columns}
-    coded = {column.name for column in server.columns if has_ranges(column, server.codec)}
-    wanted |= {name for name in boundary if is_range(name) and name.partition("/")[2] in coded}
+    coded = fitters(server.columns, server.codec).keys()
+    wanted |= {name for name in boundary if is_fitted(name) and name.partition("/")[2] in coded}
     if set(boundary) != wanted:
         raise DataError(f"the body has the tensors {sorted(boundary)[:20]}, and the cut sends {sorted(wanted)[:20]}.")
     try:

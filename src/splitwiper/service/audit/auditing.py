@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from splitwiper.errors import BusyError, NotFoundError
 from splitwiper.numerics import fingerprint, pick_device
+from splitwiper.progress import Progress
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig, site_keys
 from splitwiper.service.audit.drawing import forget_draw
@@ -34,7 +35,6 @@ from splitwiper.store.tickets import now
 from splitwiper.wire.commitments import model_commitment
 
 KEY, PUBLIC = "auditor-key.pem", "auditor-key.pub.pem"
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

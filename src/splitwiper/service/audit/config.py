@@ -21,6 +21,9 @@ class AuditConfig(CallerConfig):
     made up."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model, as the federation agreed on it: the auditor builds it itself."""
+    parts: tuple[str, ...] = ()
+    """Import paths, ``package.module:name``, of codecs, losses, optimisers and schedules from outside that the server's
+    settings may name. The auditor has them installed and knows their code: others are not imported."""
 
 
 def site_keys(folder: Path, config: AuditConfig) -> dict[str, str] | None:

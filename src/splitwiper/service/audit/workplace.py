@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
 
 from splitwiper.config import Config, ServerConfig, config_digest, from_dict, read_toml
+from splitwiper.config.settings import outside_paths
 from splitwiper.errors import (
     BusyError,
     ConfigError,
@@ -23,6 +24,7 @@ from splitwiper.errors import (
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
 from splitwiper.formats import size
+from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
 from splitwiper.service.audit.config import AuditConfig
@@ -34,9 +36,9 @@ from splitwiper.store import ModelRecord, ServerStore, files, manifest_digest
 from splitwiper.store.replay import Replay
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Statement, open_shard
+from splitwiper.wire.codecs import prepare
 from splitwiper.wire.shard import check_shard
 
-Progress = Callable[[str, int, int], None]
 HEADER = 1 << 20
 """Bytes that a file of tensors may have besides the tensors."""
 
@@ -98,6 +100,15 @@ class Workplace:
                 "this server keeps no transcript (transcript = false), so no single epochs can be recomputed: leave "
                 "--epochs out, to recompute all."
             )
+        if foreign := self._foreign(server):
+            detail = f"the server uses {foreign}, which is not in 'parts' of the auditor's file: nothing was imported"
+            yield Finding("settings", "mismatch", detail)
+            return
+        try:
+            prepare(str(self._made["codec"]))
+        except ConfigError as problem:
+            yield Finding("settings", "mismatch", str(problem).removesuffix("."))
+            return
         config = Config(seed=seed, model=self._config.model, server=server)
         halves = build_halves(config)
         own = remembered(halves, config, codec=str(self._made["codec"]), run=str(self._made["run"]))
@@ -121,6 +132,13 @@ class Workplace:
         if model is not None and manifest_digest(self.store.shards()) != model.manifest:
             yield Finding("manifest", "mismatch", "the model was trained from other shards than the server hands out")
         self._server = Server(self.store, halves.server, self._progress)
+
+    def _foreign(self, server: ServerConfig) -> str:
+        """Return a part from outside that the auditor's settings do not name; what the server says is not imported."""
+        codec = str(self._made["codec"])
+        used = [path for path, _ in outside_paths(server).values()]
+        used += [codec.partition(" ")[0]] if ":" in codec else []
+        return next((path for path in used if path not in self._config.parts), "")
 
     def _first(self, halves: Halves) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Download both halves' first weights; an unreadable file counts as empty weights."""

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from splitwiper.client import Client
-from splitwiper.config import to_toml
 from splitwiper.data.rows import Rows
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, InputError
 from splitwiper.federation.agreeing import codebook, draw
-from splitwiper.masking.codebook import Codebook
+from splitwiper.masking.codebook import Codebook, settings_text
 from splitwiper.masking.consensus import Participant
 from splitwiper.masking.negotiation import MessageRelay, Negotiation, unreadable
 
@@ -138,7 +137,7 @@ class Side:
         Raises:
             ConfigError: they differ.
         """
-        mine, group = to_toml(self._client.config.masking), self._talk.masking
+        mine, group = settings_text(self._client.config.masking), self._talk.masking
         if group and group != mine:
             pairs = zip(group.splitlines(), mine.splitlines(), strict=False)
             odd = "; ".join(f"{theirs} there, {own} here" for theirs, own in pairs if theirs != own)

@@ -12,10 +12,11 @@ from safetensors.torch import load
 from splitwiper.config import ClientConfig, Config, config_digest, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError
 from splitwiper.federation.build import build_halves
+from splitwiper.progress import Progress
 from splitwiper.seeding import seeded_key
 from splitwiper.service.site.config import FILE, SiteConfig, check_name, connect, read_site
 from splitwiper.service.site.invited import first_key, take_key
-from splitwiper.service.site.site import Progress, Site
+from splitwiper.service.site.site import Site
 from splitwiper.splitting import Halves, identity, libraries
 from splitwiper.store import ClientStore, files
 
@@ -124,5 +125,8 @@ def _check(halves: Halves, told: dict[str, Any], client: ClientConfig) -> None:
             "the client half is not what the federation was made with: the model's settings, code or constants "
             f"differ, or the version of a library it comes from{libraries(halves.client)}. Take them from its operator."
         )
-    if told["codec"] != client.codec:
-        raise InputError(f"this federation's activations are written as {told['codec']!r}: set client.codec to that.")
+    if told["codec"] != client.encoding:
+        raise InputError(
+            f"this federation's activations are written as {told['codec']!r}: set client.codec to that. (Here it is "
+            f"{client.encoding!r}.)"
+        )

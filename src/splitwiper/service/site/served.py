@@ -27,7 +27,7 @@ from splitwiper.service.certificate.log import TreeHead, shows
 from splitwiper.splitting import ServerHalf
 from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, ModelCopy, Scores
-from splitwiper.wire.codecs import is_range, unpack
+from splitwiper.wire.codecs import is_fitted, unpack
 from splitwiper.wire.commitments import model_commitment
 
 Ask = Callable[[Mapping[str, Tensor]], Scores]
@@ -210,7 +210,7 @@ class ModelWatch:
         device = torch.device("cpu")
         half = self._half.loaded(copy.state).to(device)
         with reproducible(device, 1), torch.inference_mode():
-            one = {name: t if is_range(name) else t[row : row + 1] for name, t in boundary.items()}
+            one = {name: t if is_fitted(name) else t[row : row + 1] for name, t in boundary.items()}
             here = half.logits(unpack(to_device(one, device), self._columns, self._codec)).float().cpu()[0]
         there = scores.logits[row].float()
         margin = _MARGIN * (1.0 + float(here.abs().max()))

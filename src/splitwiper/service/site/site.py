@@ -33,6 +33,7 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Reader, Source
+from splitwiper.progress import Progress
 from splitwiper.seeding import digest
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.calls.patience import Patience
@@ -50,8 +51,8 @@ from splitwiper.splitting import identity
 from splitwiper.store import ClientStore, files
 from splitwiper.store.tickets import now
 from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
+from splitwiper.wire.codecs import prepare
 
-Progress = Callable[[str, int, int], None]
 REJECTED = ".rejected"
 """Suffix of the file of a certificate that failed its checks."""
 
@@ -138,7 +139,7 @@ class Site:
 
     def _watching(self) -> ModelWatch:
         """Return the check of which model the server answers with."""
-        codec = from_dict(ClientConfig, read_toml(self._store().root / "config.toml")).codec
+        codec = prepare(from_dict(ClientConfig, read_toml(self._store().root / "config.toml")).encoding)
         half, share = self.halves.server, self.config.spot_check
         return ModelWatch(
             self.link, _Accepted(self._store()), self._compare, half, self.columns(), codec=codec, share=share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from splitwiper.errors import AbsentClientError, ConfigError, TrainingError, nearest
 from splitwiper.federation import Evaluation, Federation
 from splitwiper.federation.evaluate import apart
+from splitwiper.progress import Progress
 from splitwiper.seeding import Stream
 from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.attacks.membership import Model
@@ -30,7 +31,6 @@ from splitwiper_lab.evaluation.comparison.record import Phase, Record
 from splitwiper_lab.evaluation.comparison.settings import OURS, SISA, Comparison, System
 from splitwiper_lab.workloads import Workload
 
-Progress = Callable[[str, int, int], None]
 Key = tuple[str, str, int]
 _AFRESH = "trained on the remaining rows alone"
 
@@ -80,7 +80,7 @@ class Stage:
         if self.progress is None:
             return None
         tell = self.progress
-        return lambda epoch, epochs, _loss: tell(what, epoch, epochs)
+        return lambda epoch, epochs, loss: tell(what, epoch, epochs, loss=loss)
 
     def record(self, system: System, unlearning: str, learned: Phase, unlearned: Phase, **more: Any) -> Record:
         """Create a line of the results."""

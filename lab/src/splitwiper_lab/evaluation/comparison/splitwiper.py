@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.config import Config
 from splitwiper.federation import Federation
 from splitwiper.numerics import pick_device, reproducible
+from splitwiper.progress import Progress
 from splitwiper.training.cache import CODE
 from splitwiper.training.feeding import feed_for
 from splitwiper.wire import Receipt, Spent
@@ -29,8 +30,6 @@ from splitwiper_lab.baselines.problem import Holding
 from splitwiper_lab.baselines.starting import Start
 from splitwiper_lab.evaluation.comparison.settings import System
 from splitwiper_lab.workloads import Workload
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)

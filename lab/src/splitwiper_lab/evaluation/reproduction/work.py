@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.progress import Progress
 from splitwiper.seeding import digest
 from splitwiper.store.files import owned_name
 from splitwiper.store.process import Process
 from splitwiper_lab.evaluation.reproduction.experiment import Condition
 from splitwiper_lab.workloads import Workload, workload
-
-Progress = Callable[[str, int, int], None]
 
 
 @contextmanager
