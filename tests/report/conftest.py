@@ -1,4 +1,4 @@
-"""A realistic story, and ways to change one part of it."""
+"""A realistic report, and ways to change one part of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _client(name: str, spent: float) -> ReportedClient:
 
 
 @pytest.fixture
-def story() -> ReportData:
+def report() -> ReportData:
     return ReportData(
         title="Unlearning report",
         subtitle="Five hospitals, one shared model, one request to forget",

@@ -65,10 +65,10 @@ class Page(HTMLParser):
         return sum(t == tag for t, _ in self.tags)
 
 
-def check(story: ReportData) -> Page:
-    """What holds for every story."""
-    document = render(story)
-    assert document == render(story)
+def check(report: ReportData) -> Page:
+    """What holds for every report."""
+    document = render(report)
+    assert document == render(report)
     page = Page(document)
     for drawing in re.findall(r"<svg.*?</svg>", document, re.S):
         root = ET.fromstring(drawing)
@@ -87,7 +87,7 @@ def check(story: ReportData) -> Page:
     return page
 
 
-def many(story: ReportData, *, clients: int, labels: int) -> ReportData:
+def many(report: ReportData, *, clients: int, labels: int) -> ReportData:
     names = tuple(f"label {i}" for i in range(labels))
     everyone = tuple(
         ReportedClient(
@@ -103,7 +103,7 @@ def many(story: ReportData, *, clients: int, labels: int) -> ReportData:
     )
     each = {n: (i + 1) / (labels + 1) for i, n in enumerate(names)}
     return replace(
-        story,
+        report,
         clients=everyone,
         client_names=tuple(c.name for c in everyone),
         request=ReportedRequest("client 0", "class", names[:1], 10),
@@ -112,15 +112,15 @@ def many(story: ReportData, *, clients: int, labels: int) -> ReportData:
     )
 
 
-def test_realistic_story_is_well_formed(story: ReportData) -> None:
-    page = check(story)
+def test_realistic_story_is_well_formed(report: ReportData) -> None:
+    page = check(report)
     assert page.count("h1") == 1
     assert page.count("h2") == 8
     assert dict(page.tags[0][1]) == {"lang": "en-GB"}
 
 
-def test_sections_come_in_order(story: ReportData) -> None:
-    text = check(story).text
+def test_sections_come_in_order(report: ReportData) -> None:
+    text = check(report).text
     titles = (
         "Unlearning report",
         "Verified: exact",
@@ -139,30 +139,30 @@ def test_sections_come_in_order(story: ReportData) -> None:
     assert at == sorted(at)
 
 
-def test_every_figure_appears(story: ReportData) -> None:
-    text = check(story).text
-    wanted = [story.title, story.subtitle, story.created, str(story.seed), story.dataset, story.run]
-    wanted += ["23 September 2025, 14:05 UTC", *story.client_names, *story.request.labels]
-    for accuracy in (story.before, story.after):
+def test_every_figure_appears(report: ReportData) -> None:
+    text = check(report).text
+    wanted = [report.title, report.subtitle, report.created, str(report.seed), report.dataset, report.run]
+    wanted += ["23 September 2025, 14:05 UTC", *report.client_names, *report.request.labels]
+    for accuracy in (report.before, report.after):
         wanted += [percent(accuracy.forgotten), percent(accuracy.retained)]
         wanted += [percent(v) for v in accuracy.per_label.values()]
-    for client in story.clients:
+    for client in report.clients:
         wanted += [count(client.rows_before), count(client.rows_after)]
         wanted += [count(n) for n in client.labels_before.values()]
         for spent in (client.learn, client.unlearn):
             wanted += [seconds(spent.seconds), size(spent.bytes_up), size(spent.bytes_down)]
-    server = story.server
+    server = report.server
     wanted += [seconds(server.learn_seconds), seconds(server.unlearn_seconds), "30\xa0epochs"]
     wanted += [f"{server.loss_before[-1]:.3g}", f"{server.loss_after[-1]:.3g}"]
-    wanted += [part for c in story.verification.checks for part in (c.what, c.detail)]
-    wanted += [part for r in story.remains for part in (r.what, count(r.count), size(r.bytes), r.why)]
-    wanted += [story.halves_text, "183\xa0rows", '"ticket": "t-000001"']
-    wanted += [part for pair in (*story.versions.items(), *story.fingerprint.items()) for part in pair]
+    wanted += [part for c in report.verification.checks for part in (c.what, c.detail)]
+    wanted += [part for r in report.remains for part in (r.what, count(r.count), size(r.bytes), r.why)]
+    wanted += [report.halves_text, "183\xa0rows", '"ticket": "t-000001"']
+    wanted += [part for pair in (*report.versions.items(), *report.fingerprint.items()) for part in pair]
     assert [w for w in wanted if w not in text] == []
 
 
-def test_page_refers_to_nothing_outside(story: ReportData) -> None:
-    document = render(story)
+def test_page_refers_to_nothing_outside(report: ReportData) -> None:
+    document = render(report)
     for word in ("http://", "https://", "//cdn", "url(", "@import", "<link", "<script", "<img", "<iframe"):
         assert word not in document
     page = Page(document)
@@ -170,9 +170,9 @@ def test_page_refers_to_nothing_outside(story: ReportData) -> None:
     assert ("meta", "default-src 'none'; style-src 'unsafe-inline'") in [(t, a.get("content")) for t, a in page.tags]
 
 
-def test_hostile_text_stays_text(story: ReportData) -> None:
+def test_hostile_text_stays_text(report: ReportData) -> None:
     spiteful = replace(
-        story,
+        report,
         title=HOSTILE,
         subtitle=HOSTILE,
         created=HOSTILE,
@@ -200,33 +200,33 @@ def test_hostile_text_stays_text(story: ReportData) -> None:
     assert "\u202e" not in render(spiteful)
 
 
-def test_receipt_with_odd_values_is_shown(story: ReportData) -> None:
-    odd = replace(story, receipt={"path": Path("a/b"), "raw": b"\x01\xff", "set": frozenset({"b", "a"}), "x": (1, 2)})
+def test_receipt_with_odd_values_is_shown(report: ReportData) -> None:
+    odd = replace(report, receipt={"path": Path("a/b"), "raw": b"\x01\xff", "set": frozenset({"b", "a"}), "x": (1, 2)})
     text = check(odd).text
     assert '"path": "a/b"' in text
     assert '"raw": "01ff"' in text
     assert text.index('"a"') < text.index('"b"')
 
 
-def test_one_client(story: ReportData) -> None:
-    alone = replace(story, clients=story.clients[:1], client_names=("north",))
+def test_one_client(report: ReportData) -> None:
+    alone = replace(report, clients=report.clients[:1], client_names=("north",))
     text = check(alone).text
     assert "There were no other clients." in text
     assert "There was only one client" in text
 
 
 @pytest.mark.parametrize(("clients", "labels"), [(30, 40), (2, 1), (3, 10), (3, 11), (1, 41)])
-def test_many_or_few(story: ReportData, clients: int, labels: int) -> None:
-    page = check(many(story, clients=clients, labels=labels))
+def test_many_or_few(report: ReportData, clients: int, labels: int) -> None:
+    page = check(many(report, clients=clients, labels=labels))
     assert page.text.count(f"client {clients - 1}") >= 3
     assert page.text.count(f"label {labels - 1}") >= 2
 
 
-def test_long_names_are_whole_somewhere(story: ReportData) -> None:
+def test_long_names_are_whole_somewhere(report: ReportData) -> None:
     long = "Universitätsklinikum " * 12
-    first = replace(story.clients[0], name=long, labels_before={long + "label": 3})
+    first = replace(report.clients[0], name=long, labels_before={long + "label": 3})
     told = replace(
-        story, clients=(first, *story.clients[1:]), request=ReportedRequest(long, "class", (long + "label",), 3)
+        report, clients=(first, *report.clients[1:]), request=ReportedRequest(long, "class", (long + "label",), 3)
     )
     page = check(told)
     assert long in page.pieces
@@ -237,33 +237,33 @@ def test_long_names_are_whole_somewhere(story: ReportData) -> None:
     ("before", "after"),
     [((), ()), ((1.0,), ()), ((), (0.5, 0.4)), ((math.nan, 1.0, math.inf, 0.5), (0.0, 0.0)), ((math.nan,), ())],
 )
-def test_loss_of_any_shape(story: ReportData, before: tuple[float, ...], after: tuple[float, ...]) -> None:
-    told = replace(story, server=ReportedServer(1.0, 1.0, 4, before, after))
+def test_loss_of_any_shape(report: ReportData, before: tuple[float, ...], after: tuple[float, ...]) -> None:
+    told = replace(report, server=ReportedServer(1.0, 1.0, 4, before, after))
     empty = not any(math.isfinite(v) for v in (*before, *after))
     assert ("No training loss was recorded" in check(told).text) is empty
 
 
-def test_nothing_spent_is_a_plain_zero(story: ReportData) -> None:
-    idle = tuple(replace(c, learn=Spent(), unlearn=Spent()) for c in story.clients)
-    page = check(replace(story, clients=idle, server=ReportedServer(0.0, 0.0, 0)))
-    cells = re.findall(r'<td class="n zero">0</td>', render(replace(story, clients=idle)))
+def test_nothing_spent_is_a_plain_zero(report: ReportData) -> None:
+    idle = tuple(replace(c, learn=Spent(), unlearn=Spent()) for c in report.clients)
+    page = check(replace(report, clients=idle, server=ReportedServer(0.0, 0.0, 0)))
+    cells = re.findall(r'<td class="n zero">0</td>', render(replace(report, clients=idle)))
     assert len(cells) >= 6 * len(idle)
     assert "0\xa0B" not in page.text
     assert "0.00\xa0s" not in page.text
 
 
-def test_others_are_exactly_zero_or_it_says_otherwise(story: ReportData) -> None:
-    assert "It cost the other 4\xa0clients exactly nothing." in check(story).text
-    busy = replace(story.clients[1], unlearn=Spent(2.5, 1500, 0))
-    text = check(replace(story, clients=(story.clients[0], busy, *story.clients[2:]))).text
+def test_others_are_exactly_zero_or_it_says_otherwise(report: ReportData) -> None:
+    assert "It cost the other 4\xa0clients exactly nothing." in check(report).text
+    busy = replace(report.clients[1], unlearn=Spent(2.5, 1500, 0))
+    text = check(replace(report, clients=(report.clients[0], busy, *report.clients[2:]))).text
     assert "exactly nothing" not in text
     assert "Of 4\xa0other clients, 3 had no work" in text
     assert "And 1.5\xa0kB exchanged by the other 4\xa0clients." in text
 
 
-def test_bare_story(story: ReportData) -> None:
+def test_bare_story(report: ReportData) -> None:
     bare = replace(
-        story,
+        report,
         subtitle="",
         versions={},
         client_names=(),
@@ -283,8 +283,8 @@ def test_bare_story(story: ReportData) -> None:
         assert sentence in text
 
 
-def test_tables_have_headings_and_captions(story: ReportData) -> None:
-    page = check(story)
+def test_tables_have_headings_and_captions(report: ReportData) -> None:
+    page = check(report)
     assert page.count("table") == page.count("caption") == 4
     assert all(attrs.get("scope") for tag, attrs in page.tags if tag == "th")
     boxes = [attrs for _, attrs in page.tags if attrs.get("class") == "scroll"]
@@ -292,15 +292,15 @@ def test_tables_have_headings_and_captions(story: ReportData) -> None:
     assert all(box["tabindex"] == "0" and box["aria-label"] for box in boxes)
 
 
-def test_write_report_writes_what_render_returns(story: ReportData, tmp_path: Path) -> None:
+def test_write_report_writes_what_render_returns(report: ReportData, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    assert write_report(path, story) == path
-    assert path.read_bytes() == render(story).encode()
+    assert write_report(path, report) == path
+    assert path.read_bytes() == render(report).encode()
 
 
-def test_write_report_uses_the_writer_given(story: ReportData, tmp_path: Path) -> None:
+def test_write_report_uses_the_writer_given(report: ReportData, tmp_path: Path) -> None:
     written: list[tuple[Path, str]] = []
     path = tmp_path / "report.html"
-    assert write_report(path, story, write=lambda p, text: written.append((p, text))) == path
-    assert written == [(path, render(story))]
+    assert write_report(path, report, write=lambda p, text: written.append((p, text))) == path
+    assert written == [(path, render(report))]
     assert not path.exists()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import xml.etree.ElementTree as ET
 
 import pytest
 
 from splitwiper.formats import count, listed, moment, percent, seconds, size
-from splitwiper.report import svg
+from splitwiper.report import charts
+from splitwiper.report.charts import Chart, Pair, Shape
 from splitwiper.report.markup import Markup, el, escape, join
 from splitwiper.report.style import CSS
 
@@ -87,42 +87,48 @@ def test_text_is_escaped_and_markup_is_not() -> None:
     assert escape("\ud800\x1b") == "\ufffd\ufffd"
 
 
+def with_class(chart: Chart, name: str) -> list[Shape]:
+    return [shape for shape in chart.shapes if name in shape.attributes["class"].split()]
+
+
 def test_bars_are_as_long_as_their_values() -> None:
-    pairs = [svg.SvgPair("a", 1.0, 0.5), svg.SvgPair("b", 0.25, 0.0, "gone"), svg.SvgPair("c", None, math.nan)]
-    root = ET.fromstring(svg.rows(pairs, label="x", show=percent, series=("B", "A"), top=1.0))
-    bars = [node for node in root.iter("rect") if node.get("class", "").startswith("bar")]
+    pairs = [Pair("a", 1.0, 0.5), Pair("b", 0.25, 0.0, "gone"), Pair("c", None, math.nan)]
+    chart = charts.lying_bars(pairs, label="x", show=percent, series=("B", "A"), top=1.0)
     # The outline of a hollow bar lies inside: one pixel is taken off its rectangle.
-    widths = [float(b.get("width", "0")) + ("first" in b.get("class", "")) for b in bars]
+    widths = [float(bar.attributes["width"]) + ("first" in bar.attributes["class"]) for bar in with_class(chart, "bar")]
     assert widths == [194.0, 97.0, 48.5]
-    assert sum(node.get("class") == "band" for node in root.iter("rect")) == 1
+    assert [bar.tip for bar in with_class(chart, "bar")] == ["a, b: 100.0\xa0%", "a, a: 50.0\xa0%", "b, b: 25.0\xa0%"]
+    assert len(with_class(chart, "band")) == 1
 
 
 def test_columns_stand_on_the_axis() -> None:
-    root = ET.fromstring(svg.columns([svg.SvgPair("a", 1.0, 0.5)], label="x", show=percent, series=("B", "A")))
-    second = next(node for node in root.iter("rect") if node.get("class") == "bar second")
-    assert float(second.get("y", "0")) + float(second.get("height", "0")) == 246.0
-    assert float(second.get("height", "0")) == 110.0
+    chart = charts.upright_bars([Pair("a", 1.0, 0.5)], label="x", series=("B", "A"))
+    (bar,) = with_class(chart, "second")
+    assert float(bar.attributes["y"]) + float(bar.attributes["height"]) == 246.0
+    assert float(bar.attributes["height"]) == 110.0
+    assert [shape.text for shape in with_class(chart, "value")] == ["100", "50.0"]
 
 
 def test_gaps_break_the_line() -> None:
-    line = svg.SvgLine("a", (1.0, 0.5, math.nan, 0.25), "first")
-    root = ET.fromstring(svg.lines([line], label="x", across="epoch", width=360, height=200))
-    path = next(node for node in root.iter("path")).get("d", "")
-    assert path.count("M") == 2
-    assert path.count("L") == 1
+    values = (1.0, 0.5, math.nan, 0.25)
+    chart = charts.curves([("a", values), ("b", ())], label="x", across="epoch", width=360, height=200)
+    (line,) = with_class(chart, "line")
+    assert line.attributes["d"].count("M") == 2
+    assert line.attributes["d"].count("L") == 1
+    assert len(with_class(chart, "dot")) == 3
 
 
 @pytest.mark.parametrize("top", [0.0, -1.0, math.nan, 1e-9, 0.3, 1, 2.3, 7, 99, 12345.0])
 def test_ticks_reach_the_top(top: float) -> None:
-    steps = svg.ticks(top)
+    steps = charts.ticks(top)
     assert steps[0] == 0
     assert 2 <= len(steps) <= 7
     assert not top > steps[-1] * (1 + 1e-6)
 
 
 def test_names_are_cut_to_fit() -> None:
-    assert svg.fit("病院" * 20, 60, 12).endswith("…")
-    assert svg.text_width(svg.fit("w" * 99, 60, 12), 12) <= 60
+    assert charts.fit("病院" * 20, 60, 12).endswith("…")
+    assert charts.text_width(charts.fit("w" * 99, 60, 12), 12) <= 60
 
 
 def _colours(block: str) -> dict[str, str]:

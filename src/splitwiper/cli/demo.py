@@ -44,12 +44,12 @@ def demo(
     began = time.perf_counter()
     folder = _fresh(run)
     with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts anew, in another folder."):
-        from splitwiper.cli.demo_run import forget_class, write_story
+        from splitwiper.cli.demo_run import forget_class, write_report
 
         told = forget_class(
             open_run(folder, bars, _config(seed)), clients=CLIENTS, owner=OWNER, name=FORGOTTEN, seed=seed
         )
-        report = write_story(folder / "report.html", told)
+        report = write_report(folder / "report.html", told)
     found = _result(told, folder, report, time.perf_counter() - began)
     if as_json:
         output.emit(found)

@@ -94,12 +94,14 @@ def _accuracy(found: Evaluation, name: str) -> report.Accuracy:
     )
 
 
-def write_story(path: Path, told: DemoResult) -> Path:
+def write_report(path: Path, told: DemoResult) -> Path:
     """Write the report."""
-    return report.write_report(path, _story(told), write=lambda where, text: files.write_bytes(where, text.encode()))
+    return report.write_report(
+        path, _report_of(told), write=lambda where, text: files.write_bytes(where, text.encode())
+    )
 
 
-def _story(told: DemoResult) -> report.ReportData:
+def _report_of(told: DemoResult) -> report.ReportData:
     receipt, fed, verification = told.receipt, told.federation, told.verification
     rows = sum(told.rows_before.values())
     return report.ReportData(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from splitwiper.report.markup import Markup, el, join
-from splitwiper.report.text import GLYPH, SHORT
 
 
 def section(number: int, title: str, *body: str) -> Markup:
@@ -56,17 +55,6 @@ def tr(*cells: Markup, class_: str | None = None) -> Markup:
     return el("tr", *cells, class_=class_)
 
 
-def legend(first: str, second: str, *, lines: bool = False) -> Markup:
-    """Build a legend for the two kinds of bars or lines."""
-    kind = "stroke" if lines else "swatch"
-    return el(
-        "ul",
-        el("li", el("span", class_=f"{kind} first"), first),
-        el("li", el("span", class_=f"{kind} second"), second),
-        class_="legend",
-    )
-
-
 def figure(*drawings: Markup, caption: str = "") -> Markup:
     """Build a figure of drawings with a caption below."""
     return el("figure", *drawings, *([el("figcaption", caption)] if caption else []))
@@ -80,10 +68,3 @@ def facts(pairs: Mapping[str, str] | Sequence[tuple[str, str]], *, mono: bool = 
         join(el("div", el("dt", str(name)), el("dd", str(value) or "–")) for name, value in items),
         class_="facts mono" if mono else "facts",
     )
-
-
-def pill(outcome: str) -> Markup:
-    """Show an outcome as a coloured word with a symbol; unknown outcomes are shown as they are, uncoloured."""
-    tone = outcome if outcome in SHORT else "plain"
-    glyph = [el("span", GLYPH[outcome], class_="glyph", aria_hidden="true")] if outcome in GLYPH else []
-    return el("span", *glyph, SHORT.get(outcome, outcome), class_=f"pill {tone}")

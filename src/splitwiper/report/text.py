@@ -5,75 +5,142 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from splitwiper.formats import count, listed, percent, plural
+from splitwiper.formats import NONE, count, listed, percent, plural, seconds, size
 from splitwiper.report.data import Outcome, ReportData, ReportedRequest
+from splitwiper.wire import Spent
 
-SHORT: dict[str, str] = {
-    "exact": "Exact",
-    "mismatch": "Mismatch",
-    "not_comparable": "Not comparable",
-    "unverifiable": "Unverifiable",
-}
-"""The outcomes as shown in tables."""
 
-GLYPH: dict[str, str] = {"exact": "✓", "mismatch": "✕", "not_comparable": "–", "unverifiable": "?"}
-"""Symbols beside the outcomes, so that colour is never the only difference."""
+@dataclass(frozen=True)
+class OutcomeText:
+    """How an outcome is told. Symbols differ too, so that colour is never the only difference."""
 
-_BADGE: dict[Outcome, str] = {
-    "exact": "Verified: exact",
-    "mismatch": "Verification failed: mismatch",
-    "not_comparable": "Not verified: not comparable here",
-    "unverifiable": "Not verified: no longer possible",
-}
+    short: str
+    glyph: str
+    badge: str
+    headline: str
+    proof: str
 
-_PROOF: dict[Outcome, str] = {
-    "exact": (
+
+OUTCOMES: dict[Outcome, OutcomeText] = {
+    "exact": OutcomeText(
+        "Exact",
+        "✓",
+        "Verified: exact",
+        "Client {who} forgot {what}.",
         "Recomputed from scratch without the forgotten rows: bit for bit equal. "
-        "What is stored now is the model that never saw them."
+        "What is stored now is the model that never saw them.",
     ),
-    "mismatch": (
+    "mismatch": OutcomeText(
+        "Mismatch",
+        "✕",
+        "Verification failed: mismatch",
+        "Client {who} asked to forget {what}. The result does not pass verification.",
         "Recomputed from scratch without the forgotten rows: the result is different. "
-        "Treat the request as not fulfilled until the difference is explained."
+        "Treat the request as not fulfilled until the difference is explained.",
     ),
-    "not_comparable": (
+    "not_comparable": OutcomeText(
+        "Not comparable",
+        "–",
+        "Not verified: not comparable here",
+        "Client {who} asked to forget {what}. It was carried out, but not proved here.",
         "The recomputation would run on other numerics (hardware, software or settings) than the original, so "
-        "comparing bits says nothing for or against. Repeat it where the fingerprint is the same."
+        "comparing bits says nothing for or against. Repeat it where the fingerprint is the same.",
     ),
-    "unverifiable": (
+    "unverifiable": OutcomeText(
+        "Unverifiable",
+        "?",
+        "Not verified: no longer possible",
+        "Client {who} asked to forget {what}. It was carried out, but can no longer be proved.",
         "Something the recomputation needs no longer exists, for example a key that was destroyed. "
-        "The result is neither confirmed nor refuted."
+        "The result is neither confirmed nor refuted.",
     ),
 }
+"""The text of every outcome."""
 
 
 @dataclass(frozen=True)
 class VerdictText:
-    """The parts of the verdict."""
+    """The parts of the verdict that depend on the request."""
 
-    badge: str
     headline: str
     accuracy: str
-    proof: str
     notes: tuple[str, ...]
 
 
-def verdict(story: ReportData) -> VerdictText:
+@dataclass(frozen=True)
+class Tile:
+    """One of the key figures."""
+
+    name: str
+    value: str
+    note: str
+
+
+def verdict(report: ReportData) -> VerdictText:
     """Return the verdict: what a data-protection officer reads first."""
-    outcome, request = story.verification.outcome, story.request
-    who, what = f"‘{request.client}’", _object(request)
-    headline = {
-        "exact": f"Client {who} forgot {what}.",
-        "mismatch": f"Client {who} asked to forget {what}. The result does not pass verification.",
-        "not_comparable": f"Client {who} asked to forget {what}. It was carried out, but not proved here.",
-        "unverifiable": f"Client {who} asked to forget {what}. It was carried out, but can no longer be proved.",
-    }[outcome]
-    notes = [note for note in (_still_known(story),) if note]
-    if story.verification.reason:
-        notes.append(f"The verification adds: {story.verification.reason}")
-    return VerdictText(_BADGE[outcome], headline, _accuracy(story), _PROOF[outcome], tuple(notes))
+    request = report.request
+    headline = OUTCOMES[report.verification.outcome].headline
+    # names are replaced in one step, so that a client called "{what}" stays what it is
+    headline = headline.format(who=f"‘{request.client}’", what=_what_was_forgotten(request))
+    notes = []
+    if still_known := _still_known(report):
+        notes.append(still_known)
+    if report.verification.reason:
+        notes.append(f"The verification adds: {report.verification.reason}")
+    return VerdictText(headline, _accuracy(report), tuple(notes))
 
 
-def _object(request: ReportedRequest) -> str:
+def key_figures(report: ReportData) -> tuple[Tile, ...]:
+    """Return the four key figures."""
+    own = report.requester.unlearn.seconds if report.requester else 0.0
+    server = report.server.unlearn_seconds
+    learned = report.server.learn_seconds + sum(client.learn.seconds for client in report.clients)
+    change = 100 * (report.after.retained - report.before.retained)
+    points = f" {change:+.1f}\xa0points.".replace("-", "−") if math.isfinite(change) else ""
+    spent, note = _spent_by_others(report)
+    return (
+        Tile(
+            "Accuracy, forgotten part",
+            percent(report.after.forgotten),
+            f"Before: {percent(report.before.forgotten)}.",
+        ),
+        Tile(
+            "Accuracy, everything else",
+            percent(report.after.retained),
+            f"Before: {percent(report.before.retained)}.{points}",
+        ),
+        Tile("Work for all other clients", spent, note),
+        Tile(
+            "Time to forget",
+            seconds(own + server),
+            f"Client {seconds(own)}, server {seconds(server)}. Learning took {seconds(learned)} in all.",
+        ),
+    )
+
+
+def work_of_others(report: ReportData) -> str:
+    """Return a sentence on what the unlearning cost the clients that had not asked for it."""
+    others = len(report.others)
+    idle = sum(client.unlearn == Spent() for client in report.others)
+    if not others:
+        return "There was only one client: forgetting was work for it and the server."
+    if idle == others:
+        return f"Forgetting was work for one client and the server. It cost {_the_others(others)} exactly nothing."
+    return f"Of {plural(others, 'other client')}, {count(idle)} had no work with the unlearning."
+
+
+def mark(report: ReportData, label: str) -> str:
+    """Return the short remark at a label that the request concerns; empty for all others."""
+    if label not in report.asked_labels:
+        return ""
+    if report.request.level == "sample":
+        return "some rows"
+    if not report.keepers(label):
+        return "forgotten"
+    return "still held" if report.request.level == "class" else ""
+
+
+def _what_was_forgotten(request: ReportedRequest) -> str:
     if request.level == "client":
         return "everything it had contributed"
     if request.level == "sample" or not request.labels:
@@ -86,7 +153,23 @@ def _object(request: ReportedRequest) -> str:
 _UNMEASURED = "was not measured"
 
 
-def _moved(before: float, after: float) -> str:
+def _accuracy(report: ReportData) -> str:
+    request = report.request
+    if request.level == "class" and request.labels:
+        on = "it" if len(request.labels) == 1 else "them"
+    elif request.level == "sample" and request.rows == 1:
+        on = "that row"
+    else:
+        on = "those rows"
+    gone = _change(report.before.forgotten, report.after.forgotten)
+    kept = _change(report.before.retained, report.after.retained)
+    removed = f"{plural(request.rows, 'row')} {'was' if request.rows == 1 else 'were'}"
+    if gone == kept == _UNMEASURED:
+        return f"Accuracy was not measured. {removed} removed."
+    return f"Accuracy on {on} {gone}; on everything else it {kept}. {removed} removed."
+
+
+def _change(before: float, after: float) -> str:
     if not (math.isfinite(before) and math.isfinite(after)):
         return _UNMEASURED
     old, new = percent(before), percent(after)
@@ -95,85 +178,35 @@ def _moved(before: float, after: float) -> str:
     return f"{'fell' if after < before else 'rose'} from {old} to {new}"
 
 
-def _accuracy(story: ReportData) -> str:
-    request = story.request
-    if request.level == "class" and request.labels:
-        on = "it" if len(request.labels) == 1 else "them"
-    elif request.level == "sample" and request.rows == 1:
-        on = "that row"
-    else:
-        on = "those rows"
-    gone = _moved(story.before.forgotten, story.after.forgotten)
-    kept = _moved(story.before.retained, story.after.retained)
-    removed = f"{plural(request.rows, 'row')} {'was' if request.rows == 1 else 'were'}"
-    if gone == kept == _UNMEASURED:
-        return f"Accuracy was not measured. {removed} removed."
-    return f"Accuracy on {on} {gone}; on everything else it {kept}. {removed} removed."
-
-
-def _still_known(story: ReportData) -> str:
+def _still_known(report: ReportData) -> str:
     """Explain why accuracy on the forgotten part need not be zero; empty if it should be."""
-    level = story.request.level
-    if level == "sample":
+    if report.request.level == "sample":
         return (
             "Similar rows remain, so the model may still answer correctly on the forgotten ones: "
             "it generalises, as a model that never saw them does."
         )
-    kept = [label for label in story.asked_labels if story.keepers(label)]
+    kept, keepers = [], {}
+    for label in report.asked_labels:
+        if names := report.keepers(label):
+            kept.append(label)
+            keepers.update(dict.fromkeys(names))
     if not kept:
         return ""
-    keepers = dict.fromkeys(name for label in kept for name in story.keepers(label))
     hold = "still holds" if len(keepers) == 1 else "still hold"
     them = "it" if len(kept) == 1 else "them"
     return f"{listed(tuple(keepers))} {hold} rows of {listed(kept)}, so the model still knows {them}."
 
 
-def mark(story: ReportData, label: str) -> str:
-    """Return the short remark at a label that the request concerns; empty for all others."""
-    if label not in story.asked_labels:
-        return ""
-    if story.request.level == "sample":
-        return "some rows"
-    if not story.keepers(label):
-        return "forgotten"
-    return "still held" if story.request.level == "class" else ""
+def _spent_by_others(report: ReportData) -> tuple[str, str]:
+    """Return what the unlearning cost the other clients, and a remark."""
+    if not report.others:
+        return NONE, "There were no other clients."
+    them = _the_others(len(report.others))
+    work = sum((client.unlearn for client in report.others), Spent())
+    if work == Spent():
+        return "0", f"No seconds and no bytes for {them}."
+    return seconds(work.seconds), f"And {size(work.traffic)} exchanged by {them}."
 
 
-_DELETED = (
-    "Unlearning deletes from the run’s folder the files that held the forgotten rows or were computed from them; "
-    "section 6 lists what is left."
-)
-_REPEAT = (
-    "Whoever holds the run’s folder, the clients’ parts included, can repeat the verification "
-    "where the fingerprint is the same."
-)
-
-GUARANTEED: dict[Outcome, tuple[str, ...]] = {
-    "exact": (
-        "The stored state equals, bit for bit, that of a run which never had the forgotten rows.",
-        _DELETED,
-        _REPEAT,
-    ),
-    "mismatch": ("Nothing about the forgetting, as long as the verification fails.",),
-    "not_comparable": (
-        "Exactness by construction only: this report adds no proof of it.",
-        _DELETED,
-        _REPEAT,
-    ),
-    "unverifiable": (
-        "Exactness by construction only: it can no longer be proved by recomputing.",
-        _DELETED,
-    ),
-}
-"""Conclusions that may be drawn, by outcome."""
-
-NOT_GUARANTEED = (
-    "Exactness is relative to a context: configuration, initial weights, keys and the fingerprint of the numerics. "
-    "In another context the bits may differ.",
-    "The server sees every client’s activations and, in plain SplitWiper, the labels too. "
-    "Forgetting does not undo what it has already seen.",
-    "Copies, backups and exported models outside the store are out of reach.",
-    "Deleted files may survive on the medium until they are overwritten.",
-    "This page names what was forgotten. Keep it, or delete it, accordingly.",
-)
-"""Conclusions that must not be drawn from the report."""
+def _the_others(others: int) -> str:
+    return "the other client" if others == 1 else f"the other {plural(others, 'client')}"
