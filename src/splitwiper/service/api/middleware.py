@@ -6,6 +6,7 @@ import errno
 import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from fastapi.responses import JSONResponse
@@ -112,7 +113,7 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         method, start, status, begun, dropped = scope["method"], time.perf_counter(), 500, False, False
-        bare = method == "HEAD"
+        place, bare = AsyncExitStack(), method == "HEAD"
         if bare:
             scope = {**scope, "method": "GET"}
 
@@ -121,6 +122,9 @@ class AccessMiddleware:
             if dropped:
                 return
             if message["type"] == "http.response.start":
+                await (
+                    place.aclose()
+                )  # the answer is known; a caller that reads it slowly blocks none of its other calls
                 status, begun = message["status"], True
                 if status == 429 and _has_body(scope):  # the body was not read, and will not be
                     message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
@@ -141,7 +145,8 @@ class AccessMiddleware:
                 await self._app(scope, receive, noted)
             else:
                 caller: Principal = scope[CALLER]
-                async with self._places.taken(_named(caller)):
+                async with place:
+                    await place.enter_async_context(self._places.taken(_named(caller)))
                     with self._held.keeping(caller.name) as held:
                         await self._app(scope, await small(scope, receive, held), noted)
         except ClientDisconnect:
