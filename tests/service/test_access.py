@@ -210,12 +210,13 @@ def test_one_that_floods_with_calls_keeps_nobody_waiting(serve, http, monkeypatc
 
     monkeypatch.setattr(Server, "tickets", slowly)
     url = serve()
+    south, clients = http(url, "south"), [http(url) for _ in range(24)]
+    for one in (south, *clients):
+        assert one.get("/v1/federation").status_code == 200  # so that it is connected
     with ThreadPoolExecutor(24) as pool:
-        clients = [http(url) for _ in range(24)]
         flood = [pool.submit(one.get, "/v1/requests") for one in clients * 3]
         while len(answered) < 3:
             time.sleep(0.005)
-        south = http(url, "south")
         before = len(answered)
         assert south.get("/v1/requests").status_code == 200
         assert answered.index("south") - before < 12  # and not behind more than twenty of north's
