@@ -47,7 +47,7 @@ def render(report: ReportData) -> str:
     """
     page = (
         _templates()
-        .get_template("report.html")
+        .get_template("unlearning.html")
         .render(
             report=report,
             title=report.title,
