@@ -178,10 +178,11 @@ def check_parts(config: Config) -> None:
     masking = config.client.masking
     if masking.is_on:
         mode_for(masking, GroupKey("", b""))
-    for side in (config.client, config.server):
-        make_loss(side, torch.device("cpu"))
-        make_schedule(side)
-        make_optimizer(nn.Linear(1, 1), side)
+    with isolated_rng(Stream(config.seed, "parts")):  # layers and parts from outside may draw their first values
+        for side in (config.client, config.server):
+            make_loss(side, torch.device("cpu"))
+            make_schedule(side)
+            make_optimizer(nn.Linear(1, 1), side)
 
 
 def warn_of_seeds(config: Config) -> None:
