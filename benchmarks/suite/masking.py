@@ -27,8 +27,7 @@ from splitwiper.client.hiding import Hiding
 from splitwiper.client.pretrain import PretrainingInputs
 from splitwiper.config import ClientConfig, Masking, Noise
 from splitwiper.data.rows import Rows
-from splitwiper.masking.codebook import expand
-from splitwiper.masking.modes import mode_for
+from splitwiper.masking.modes import expand, mode_for
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.privacy import secure_stream
 from splitwiper.privacy.noise import BLOCK

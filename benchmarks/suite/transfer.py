@@ -19,7 +19,7 @@ from benchmarks.real import folder, lacking
 from benchmarks.suite.service import IDLE, serving
 from splitwiper import Federation
 from splitwiper.client import Client
-from splitwiper.client.embed import embed, with_ranges
+from splitwiper.client.embed import embed, with_fitted
 from splitwiper.config import CODECS, to_toml
 from splitwiper.service.identity import Authority, client_context
 from splitwiper.service.site.link import HttpsLink
@@ -126,5 +126,5 @@ def _sizes(client: Client, codec: str) -> tuple[int, int]:
     state = finish(client._train(client._recipe(), slices))
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as target:
         path, parts = Path(place) / "shard", list(slices.values())
-        embed(path, recipe, with_ranges(recipe, state, parts, columns=client._columns), parts, columns=client._columns)
+        embed(path, recipe, with_fitted(recipe, state, parts, columns=client._columns), parts, columns=client._columns)
         return path.stat().st_size, carry(path, target, "zstd")
