@@ -24,7 +24,7 @@ def blocks(kind: str) -> list[str]:
 def test_every_python_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = blocks("python")
-    assert len(found) == 2
+    assert len(found) == 1
     space: dict[str, object] = {}
     for block in found:
         exec(compile(block, "README.md", "exec"), space)
