@@ -6,19 +6,26 @@ BIN := .venv/bin
 READY := .venv/ready
 PIP := $(BIN)/pip install --disable-pip-version-check -q --no-deps
 
-.PHONY: demo test check audit secrets sbom lock test-matrix soak gpu bench results docs format clean
+.PHONY: demo test check lint types audit secrets sbom lock test-matrix soak gpu bench results docs format clean
 
 demo: $(READY)
 	$(BIN)/splitwiper demo
 
-# The second run computes with another instruction set: no test may lean on the bits of one processor.
+# The second run computes with another instruction set: no test may lean on the bits of one processor. Each day it takes
+# another third of the tests; `make test-matrix` takes all of them.
 test: check
 	$(BIN)/pytest -n 2
-	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 -m 'computes and not soak and not gpu'
+	ATEN_CPU_CAPABILITY=default SPLITWIPER_TEST_SHARE=3 $(BIN)/pytest -n 2 -m 'computes and not soak and not gpu'
 
-check: secrets audit
+# Two at a time: types and the scan for secrets take longest.
+check: $(READY)
+	@$(MAKE) --no-print-directory -j2 types lint secrets audit
+
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(READY)
 	$(BIN)/mypy
 
 # Exits with 0 where advisories are known for no package, 1 where they are, and 3 where nobody could be asked.
@@ -38,7 +45,7 @@ test-matrix: $(READY)
 	$(BIN)/python scripts/test_matrix.py
 
 soak: $(READY)
-	$(BIN)/pytest -m soak -rA
+	SPLITWIPER_TEST_SHARE=all $(BIN)/pytest -m soak -rA
 
 gpu: $(READY)
 	$(BIN)/pytest -m gpu -rA

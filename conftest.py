@@ -1,11 +1,16 @@
 """One torch thread in all tests, and files in memory: they run side by side on few cores and slow disks.
 
-`SPLITWIPER_TEST_THREADS` gives the tests' own process another number of threads; see scripts/test_matrix.py.
+Tests with many expensive cases are marked ``share(parts)``: each day another part of their cases runs. All of them run
+with ``SPLITWIPER_TEST_SHARE=all``, and a case that the command line names always runs. ``SPLITWIPER_TEST_SHARE=3`` runs
+a third of all tests. ``SPLITWIPER_TEST_THREADS`` sets torch's threads in the tests' own process; see
+scripts/test_matrix.py.
 """
 
 import os
 import shutil
 import tempfile
+from collections import Counter
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -21,9 +26,27 @@ if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_us
 _COMPUTE = ("attacks", "baselines", "federation", "masking", "models", "privacy", "server", "splitting", "wire")
 """Folders of tests that depend on what a processor computes: `make test` runs them under two instruction sets."""
 
+_SHARE = os.environ.get("SPLITWIPER_TEST_SHARE", "1")
+# in the environment, so that all worker processes choose the same cases, even around midnight
+_DAY = int(os.environ.setdefault("SPLITWIPER_TEST_DAY", str(date.today().toordinal())))
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     folders = tuple(Path(__file__).parent / tests / name for tests in ("tests", "lab/tests") for name in _COMPUTE)
     for item in items:
         if any(item.path.is_relative_to(folder) for folder in folders):
             item.add_marker("computes")
+    if _SHARE == "all" or any("::" in argument for argument in config.args):
+        return
+    chosen: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    counts: Counter[object] = Counter()
+    for item in items:
+        share = item.get_closest_marker("share")
+        # the cases of a marked function are counted by themselves: some of them run on every day
+        group = (item.path, getattr(item, "originalname", "")) if share else None
+        parts = max(int(_SHARE), share.args[0] if share else 1)
+        (chosen if (counts[group] + _DAY) % parts == 0 else others).append(item)
+        counts[group] += 1
+    items[:] = chosen
+    config.hook.pytest_deselected(items=others)

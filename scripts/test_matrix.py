@@ -61,7 +61,8 @@ def measure(setting: Setting) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-n", "2", f"--junitxml={report}", *setting.options]
-        subprocess.run(command, cwd=ROOT, env={**os.environ, **setting.environment}, check=False)  # noqa: S603
+        environment = {**os.environ, "SPLITWIPER_TEST_SHARE": "all", **setting.environment}
+        subprocess.run(command, cwd=ROOT, env=environment, check=False)  # noqa: S603
         counts = ElementTree.parse(report).getroot().find("testsuite")  # noqa: S314 - written by pytest, just now
         assert counts is not None  # noqa: S101
         tests, skipped = int(counts.get("tests", 0)), int(counts.get("skipped", 0))

@@ -22,7 +22,7 @@ from splitwiper import __version__
 from steps import Step
 
 RESULTS = Path(__file__).parents[2] / "results" / "soak" / "kill-points.jsonl"
-SAMPLE = 3
+SAMPLE = 2
 LEAST = {"join": 200, "forget": 200, "certificate": 20}
 """Fewer steps than this would mean that some no longer announce themselves."""
 
@@ -37,6 +37,7 @@ def deaths(campaign: Campaign, chosen: list[Step], quiet: Outcome) -> tuple[Coun
     return counts, problems
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_killed_at_a_few_steps(command: str, tmp_path: Path) -> None:
     with closing(Campaign(tmp_path, command)) as campaign:
