@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -73,6 +74,24 @@ def test_the_container_names_no_registry_and_installs_what_is_pinned() -> None:
     installs = re.findall(r"pip install[^\n&]*", commands)
     assert len(installs) == 2
     assert all("--require-hashes" in one or "--no-deps --no-build-isolation ." in one for one in installs)
+
+
+def test_the_container_is_built_from_files_that_are_sent_to_the_builder() -> None:
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert ignored[0] == "*"
+    sent = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    commands = re.findall(r"^COPY (.+)$", (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    sources = [source for command in commands for source in command.split()[:-1]]
+    assert sources and all((ROOT / source).exists() for source in sources)
+    assert {source.removeprefix("./").split("/")[0] for source in sources} == sent
+
+
+@pytest.mark.skipif(shutil.which("useradd") is None, reason="useradd is a program of Linux")
+@pytest.mark.parametrize("name", ["Dockerfile", "splitwiper.service"])
+def test_the_user_is_made_with_options_that_exist(name: str) -> None:
+    (command,) = re.findall(r"useradd .*", (ROOT / "deploy" / name).read_text(encoding="utf-8"))
+    known = subprocess.run(["useradd", "--help"], capture_output=True, text=True, check=True).stdout
+    assert all(option in known for option in re.findall(r"--[\w-]+", command)), command
 
 
 def test_the_bill_of_materials(tmp_path: Path) -> None:
