@@ -13,8 +13,7 @@ from typing import Any
 
 from splitwiper.errors import DataError, ForbiddenError, FormatError, NotFoundError
 from splitwiper.seeding import digest
-from splitwiper.service.certificate.request import SignedRequest
-from splitwiper.service.certificate.site import Registration, ShardStatement
+from splitwiper.service.certificate.site import Registration, ShardStatement, SignedRequest
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request

@@ -16,8 +16,8 @@ from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
 from splitwiper.service.certificate.keys import PublicKey
 from splitwiper.service.certificate.log import TreeHead, follows
-from splitwiper.service.certificate.request import SignedRequest
 from splitwiper.service.certificate.signed import SignedMessage
+from splitwiper.service.certificate.site import SignedRequest
 
 FIELD = "attestations"
 """The field of a certificate's file that holds the attestations."""

@@ -13,10 +13,10 @@ from splitwiper.service.certificate.canonical import loads
 from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope
 from splitwiper.service.certificate.findings import Checked, Finding
 from splitwiper.service.certificate.keys import PublicKey
-from splitwiper.service.certificate.log import TreeHead, leaf_of, receipt_mark
+from splitwiper.service.certificate.log import TreeHead, receipt_mark, shows
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
-from splitwiper.service.certificate.request import SignedRequest
+from splitwiper.service.certificate.site import SignedRequest
 from splitwiper.service.certificate.standing import Keys, Revocation
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import merkle
@@ -131,11 +131,10 @@ def _signature(made: Envelope, trusted: Sequence[PublicKey]) -> Finding:
 
 def _entry(said: Mapping[str, Any]) -> Finding:
     what, told = "ledger entry", said["ledger"]
-    entry, blind = told["entry"], bytes.fromhex(told["blind"])
+    entry = told["entry"]
     if entry["ticket"] != said["ticket"]:
         return Finding(what, "mismatch", f"the entry shown settles ticket {entry['ticket']}, not {said['ticket']}")
-    proof, root = [bytes.fromhex(item) for item in told["proof"]], bytes.fromhex(told["root"])
-    if not merkle.verify_inclusion(leaf_of(entry, blind), entry["seq"] - 1, told["size"], proof, root):
+    if not shows(told):
         return Finding(what, "mismatch", "the entry that settles the ticket is not in the ledger with this head")
     return Finding(what, "holds", f"entry {entry['seq']} of {told['size']} settles the ticket")
 

@@ -7,20 +7,30 @@ follow it; those who see both and know neither follow none, and no longer rely o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from splitwiper.errors import FormatError
-from splitwiper.service.certificate.canonical import dumps, loads_canonical
-from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.keys import PublicKey, SigningKey
+from splitwiper.service.certificate.signed import SignedMessage, is_key
 
-PAYLOAD_TYPE = "application/vnd.splitwiper.succession+json"
+
+@dataclass(frozen=True)
+class Succession(SignedMessage):
+    """A key's statement that another one succeeds it; both in hex."""
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.succession+json"
+    TITLE = "a succession of keys"
+    SIGNER = "old"
+    SPELLED: ClassVar = {"old": "from", "new": "to"}
+
+    old: str
+    new: str
 
 
 def succeed(old: SigningKey, new: PublicKey) -> dict[str, Any]:
     """Return the old key's statement that the new one succeeds it."""
-    said = {"from": old.public.raw.hex(), "to": new.raw.hex()}
-    return Envelope.sign(dumps(said), [old], payload_type=PAYLOAD_TYPE).to_dict()
+    return Succession(old.public.raw.hex(), new.raw.hex()).sign(old)
 
 
 def followed(known: Iterable[PublicKey], said: Sequence[Mapping[str, Any]]) -> tuple[PublicKey, ...]:
@@ -63,13 +73,10 @@ def _steps(known: Mapping[bytes, PublicKey], said: Sequence[Mapping[str, Any]]) 
     out: dict[bytes, set[bytes]] = {}
     for envelope in said:
         try:
-            made = Envelope.from_dict(envelope)
-            if made.payload_type != PAYLOAD_TYPE:
-                continue
-            told = loads_canonical(made.payload, "succession of keys")
-            old, new = (bytes.fromhex(told[name]) for name in ("from", "to"))
-        except (FormatError, ValueError, KeyError, TypeError):
+            made = Succession.read(envelope)
+        except FormatError:
             continue
-        if old in known and len(new) == 32 and made.signers([known[old]]):
-            out.setdefault(old, set()).add(new)
+        old = bytes.fromhex(made.old)
+        if old in known and is_key(made.new):
+            out.setdefault(old, set()).add(bytes.fromhex(made.new))
     return out
