@@ -26,9 +26,9 @@ from splitwiper.service import worker
 from splitwiper.service.api import predictions
 from splitwiper.service.certificate import Log, check
 from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.client_keys import ClientKeys
 from splitwiper.service.database import service_database
-from splitwiper.service.lapsing import Lapses
-from splitwiper.service.requests import RequestRecords
+from splitwiper.service.expiry import Lapses
 from splitwiper.service.site.link import HttpsLink, _File
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.uploads import Upload, Uploads
@@ -281,7 +281,7 @@ def test_nothing_that_was_sent_before_a_lapse_comes_back_after_it(scene: Scene) 
     with pytest.raises(NotFoundError):
         north.link._call("GET", f"/v1/uploads/{begun}")
     with pytest.raises(DataError, match="old one that was sent again"):
-        RequestRecords(database).check_serial(ShardStatement.read(json.loads(signed)))
+        ClientKeys(database).check_serial(ShardStatement.read(json.loads(signed)))
     database.close()
 
 

@@ -77,9 +77,7 @@ class Witnesses:
                 f"{site!r} can countersign in its own name alone, with the key that it has registered."
             )
         log, size = Log.begin(store), found.head.size
-        ours = bool(found.envelope.signers(Keyring.of(store).public())) and found.federation == store.database.meta(
-            "run"
-        )
+        ours = found.envelope.signers(Keyring.of(store).public()) and found.federation == store.federation
         if not ours or size > len(log.entries) or log.head(size) != found.head:
             raise DataError("this head is not one that this server signed for its ledger as it is now.")
         with self._database.change() as db:

@@ -10,7 +10,7 @@ from splitwiper.server import Server
 from splitwiper.service.api.call import ApiCall, ingest, queries
 from splitwiper.service.api.shapes import SignedShape
 from splitwiper.service.certificate import Keyring, Log, opening
-from splitwiper.service.certifying import certified
+from splitwiper.service.requests import certified
 
 router = APIRouter(prefix="/v1", tags=["proof"])
 
@@ -24,7 +24,7 @@ def certificate(server: Server, call: ApiCall, ticket: str) -> dict[str, Any]:
     """
     call.check_ticket(server, ticket)
     service = call.service
-    made = certified(server.store, service.cases, ticket, days=service.config.deadline)
+    made = certified(server.store, service.requests, ticket, days=service.config.deadline)
     return service.attestations.beside(made, Log.of(server.store))
 
 
@@ -67,5 +67,5 @@ def keep_attestation(server: Server, call: ApiCall, body: SignedShape) -> None:
         DataError: it is not an attestation, or not the caller's.
         ForbiddenError: it was signed with a key other than the site's registered one.
     """
-    federation, cases = server.store.federation, call.service.cases
-    call.service.attestations.add(call.caller, body.model_dump(), federation=federation, cases=cases)
+    federation, keys = server.store.federation, call.service.keys
+    call.service.attestations.add(call.caller, body.model_dump(), federation=federation, keys=keys)

@@ -109,7 +109,7 @@ def status(server: Server, call: ApiCall) -> ServiceStatus:
         )
     waiting: list[Waiting] = []
     for one in store.waiting():
-        deadline = service.deadline(one, service.cases.find(one.id))
+        deadline = service.deadline(one, service.requests.find(one.id))
         waiting.append(Waiting(ticket=one.id, client=one.client, state=one.state, deadline=deadline))
     return ServiceStatus(
         version=__version__,

@@ -80,7 +80,7 @@ def evict(server: Server, call: ApiCall, body: Decision) -> None:
     The model is retrained without it. The ledger keeps a permanent record of who evicted it.
     """
     service = call.service
-    if not server.store.knows(body.client) and service.cases.key(body.client) is None:
+    if not server.store.knows(body.client) and service.keys.key(body.client) is None:
         raise NotFoundError(f"there is no client {body.client!r}.")
     service.overrides.decide("evict", body.client, call.client, body.reason)
     exclusion.evict(server.store, body.client, call.client)
@@ -104,7 +104,7 @@ def drop_key(server: Server, call: ApiCall, body: Decision) -> None:
 
     The ledger keeps a permanent record of who dropped it.
     """
-    call.service.cases.drop_key(body.client, call.client, body.reason)
+    call.service.keys.drop(body.client, call.client, body.reason)
     server.store.drop_key(body.client, call.client)
     _log_decision("an operator dropped a client's key", call, body)
 
@@ -118,7 +118,7 @@ def _log_decision(what: str, call: Call, body: Decision) -> None:
 def requests(server: Server, call: ApiCall) -> list[TicketShape]:
     """Return every request of every client, with its stages and deadline, oldest first."""
     service, store = call.service, server.store
-    return [ticket_shape(service, store, one, service.cases.find(one.id)) for one in store.tickets()]
+    return [ticket_shape(service, store, one, service.requests.find(one.id)) for one in store.tickets()]
 
 
 @router.get("/overrides")

@@ -11,8 +11,7 @@ from splitwiper.errors import NotFoundError, QuotaError
 from splitwiper.server import Server
 from splitwiper.service.api.call import ApiCall, Call, queries
 from splitwiper.service.api.shapes import Ask, TicketShape
-from splitwiper.service.request_stages import stages
-from splitwiper.service.requests import RequestRecord
+from splitwiper.service.requests import RequestRecord, stages
 from splitwiper.store import ServerStore
 from splitwiper.store.tickets import now
 from splitwiper.wire import Request, Ticket
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/v1", tags=["requests"])
 
 
-def ticket_shape(service: Service, store: ServerStore, ticket: Ticket, case: RequestRecord | None) -> TicketShape:
+def ticket_shape(service: Service, store: ServerStore, ticket: Ticket, record: RequestRecord | None) -> TicketShape:
     """Return a request as clients and operators see it."""
-    reached, deadline = stages(store, ticket, case), service.deadline(ticket, case)
+    reached, deadline = stages(store, ticket, record), service.deadline(ticket, record)
     ended = ticket.settled or now()
     return TicketShape(
         id=ticket.id,
@@ -38,7 +37,7 @@ def ticket_shape(service: Service, store: ServerStore, ticket: Ticket, case: Req
         commitment=ticket.commitment,
         deadline=deadline,
         overdue=datetime.fromisoformat(ended) > datetime.fromisoformat(deadline),
-        signed=case is not None and case.signed is not None,
+        signed=record is not None and record.signed is not None,
     )
 
 
@@ -51,12 +50,12 @@ def ask(server: Server, call: ApiCall, body: Ask) -> TicketShape:
     _check_new(server, call, body.ticket)
     asked = Request(body.ticket, client, body.level, body.commitment)
     signed = body.signed.model_dump() if body.signed else None
-    case = service.cases.receive(asked, signed, federation=server.store.federation, must=service.config.signed)
+    record = service.requests.receive(asked, signed, federation=server.store.federation, must=service.config.signed)
     at_once = not service.is_taking_in(client)  # its shard would be accepted afterwards
     if at_once and server.store.shard(client) is None:  # nor may an upload begun before the request be finished
         service.uploads.end_all(client)
     ticket = server.submit(asked, at_once=at_once)
-    return ticket_shape(service, server.store, ticket, case)
+    return ticket_shape(service, server.store, ticket, record)
 
 
 def _check_new(server: Server, call: Call, ticket: str) -> None:
@@ -96,8 +95,8 @@ def estimate(server: Server, call: ApiCall) -> dict[str, Any]:
 @queries
 def listed(server: Server, call: ApiCall) -> list[TicketShape]:
     """Return every request of the caller, oldest first."""
-    cases = call.service.cases.of(call.client)
-    return [ticket_shape(call.service, server.store, one, cases.get(one.id)) for one in server.tickets(call.client)]
+    service, records = call.service, call.service.requests.of(call.client)
+    return [ticket_shape(service, server.store, one, records.get(one.id)) for one in server.tickets(call.client)]
 
 
 @router.get("/requests/{ticket}/receipt")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from splitwiper.service.request_stages import Stage
+from splitwiper.service.requests import Stage
 from splitwiper.wire import Spent, Statement
 from splitwiper.wire.messages import TicketState
 

@@ -27,7 +27,6 @@ from splitwiper.service.api.shapes import (
 )
 from splitwiper.service.certificate import Log
 from splitwiper.service.certificate.site import ShardStatement
-from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.transfer import codings
@@ -92,7 +91,7 @@ def register_key(server: Server, call: ApiCall, body: SignedShape) -> SiteKey:
 
     It is entered into the ledger. Registering the same key again changes nothing; a different one is refused.
     """
-    register(server.store, call.service.cases, call.client, body.model_dump())
+    call.service.keys.register(server.store, call.client, body.model_dump())
     return _site_key(call)
 
 
@@ -104,8 +103,8 @@ def site_key(_: Server, call: ApiCall) -> SiteKey:
 
 
 def _site_key(call: Call) -> SiteKey:
-    cases = call.service.cases
-    return SiteKey(key=cases.key(call.client) or "", serial=cases.serial(call.client))
+    keys = call.service.keys
+    return SiteKey(key=keys.key(call.client) or "", serial=keys.serial(call.client))
 
 
 @router.get("/standing")
@@ -126,7 +125,7 @@ def begin(server: Server, call: ApiCall, body: Begin) -> Begun:
     server.check_admitted(client, said)
     if not answers(server.store, client, said):
         service.pacing.check(client)
-    check_shard(server.store, service.cases, client, signed, said, must=service.config.signed)
+    service.keys.check_shard(server.store, client, signed, said, must=service.config.signed)
     text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
     if spared:
         service.uploads.end_all(client, but=body.mark)  # otherwise several of them would use the disk's reserve
@@ -224,11 +223,11 @@ def withdraw(server: Server, call: ApiCall, body: Withdraw) -> None:
     """Erase the client's shard; nothing replaces it."""
     service, client = call.service, call.client
     said, signed = body.statement(), body.signed.model_dump() if body.signed else None
-    made = check_shard(server.store, service.cases, client, signed, said, must=service.config.signed)
+    made = service.keys.check_shard(server.store, client, signed, said, must=service.config.signed)
     if made is not None:
         if made.digest:
             raise DataError("the signed statement is about a new shard, and not about withdrawing the present one.")
-        service.cases.count(made)
+        service.keys.count(made)
     server.withdraw(client, said)
     service.uploads.end_all(client)
 
@@ -252,8 +251,8 @@ def _check_signed(service: Service, upload: Upload, digest: str) -> None:
     made = ShardStatement.read(json.loads(upload.signed))
     if made.digest != digest:
         raise DataError("what arrived is not the shard that the site signed: its digest differs. Send it again.")
-    service.cases.check_key(upload.client, made.key)
-    service.cases.count(made)
+    service.keys.check(upload.client, made.key)
+    service.keys.count(made)
 
 
 def _check(upload: Upload) -> None:

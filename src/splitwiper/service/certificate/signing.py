@@ -89,7 +89,7 @@ class Keyring:
         files.make_folder(path.parent)
         if not path.exists():
             said = Revocation(
-                federation=store.database.meta("run") or "",
+                federation=store.federation,
                 revoked=key.raw.hex(),
                 by=present.public.raw.hex(),
                 size=log.head(size).size,
