@@ -16,7 +16,7 @@ from service.conftest import COMMITTED
 from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import DataError, IdentityError, NotFoundError
-from splitwiper.service.certificate import Keyring, SignedRequest, SigningKey, check, followed
+from splitwiper.service.certificate import Keyring, Keys, SignedRequest, SigningKey, check
 from splitwiper.service.certificate.keys import read_public
 from splitwiper.service.certificate.site import Registration
 from splitwiper.service.database import service_database
@@ -208,9 +208,9 @@ def test_only_keys_that_known_ones_signed_are_followed(tmp_path: Path) -> None:
     stranger.rotate()
     stranger.rotate()
     said = [*stranger.statements(), *reversed(ring.statements()), {"payload": "?"}]
-    assert set(followed([first], said)) == set(chain)
-    assert set(followed([chain[2]], said)) == {chain[2]}  # not backwards
-    assert followed([], said) == ()
+    assert set(Keys.of([first], said)) == set(chain)
+    assert set(Keys.of([chain[2]], said)) == {chain[2]}  # not backwards
+    assert Keys.of([], said).keys == ()
 
 
 def test_a_certificate_must_show_the_clients_own_request(tmp_path: Path) -> None:
