@@ -117,7 +117,7 @@ class Tokens:
         def change(known: dict[str, Token]) -> dict[str, Token]:
             found = [one for one in known.values() if which in (one.id, one.name) and kind in (None, one.kind)]
             if len({(one.kind, one.name) for one in found}) > 1:
-                raise InputError(f"{which!r} may mean a client or an operator: say which with --kind (kind=).")
+                raise InputError(f"{which!r} may mean several owners: say which with --kind (kind=).")
             if not found:
                 names = [*known, *(one.name for one in known.values())]
                 raise NotFoundError(f"no token has the id or the name {which!r}.{nearest(which, names)}")
