@@ -108,7 +108,9 @@ def test_revoke(call, call_json, certs: Path) -> None:
     call("certs", "client", certs, "anna")
     assert "--kind" in call("certs", "revoke", certs, "anna", code=2).stderr
     assert call_json("certs", "revoke", certs, "anna", "--kind", "operator")["certificates"][0]["kind"] == "operator"
-    assert "use 'client', 'operator' or 'server'" in call("certs", "revoke", certs, "a", "--kind", "x", code=2).stderr
+    call("certs", "auditor", certs, "anna")
+    assert call_json("certs", "revoke", certs, "anna", "--kind", "auditor")["certificates"][0]["kind"] == "auditor"
+    assert "'auditor' or 'server'" in call("certs", "revoke", certs, "a", "--kind", "x", code=2).stderr
 
 
 def test_rotate(call, call_json, certs: Path) -> None:

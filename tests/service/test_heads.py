@@ -18,7 +18,7 @@ from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Envelope, Keyring, Log, PublicKey, SignedHead, SigningKey, TreeHead
 from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header
 from splitwiper.service.certificate.log import follows
-from splitwiper.service.certificate.succession import succeed
+from splitwiper.service.certificate.standing import succeed
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Request

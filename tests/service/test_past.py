@@ -17,7 +17,7 @@ from splitwiper.service.certificate import Keyring, Log, SignedHead
 from splitwiper.service.certificate.heads import HEAD
 from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.service.heads import Heads
-from splitwiper.service.restoring import restore
+from splitwiper.service.storing import restore
 from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Ticket
 from splitwiper.wire.commitments import shard_commitment

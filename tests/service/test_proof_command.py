@@ -16,7 +16,7 @@ from service.processes import Running, data, settled
 from service.scene import Scene
 from splitwiper.cli.app import app
 from splitwiper.service.api import certificates
-from splitwiper.service.certifying import certified
+from splitwiper.service.requests import certified
 
 AUDITOR = f"""
 name = "tuv"

@@ -16,7 +16,7 @@ from service.conftest import COMMITTED
 from service.processes import Running, data
 from service.serving import link_of
 from splitwiper.errors import DataError, IdentityError, NotFoundError
-from splitwiper.service.certificate import Keyring, SignedRequest, SigningKey, check, followed
+from splitwiper.service.certificate import Keyring, Keys, SignedRequest, SigningKey, check
 from splitwiper.service.certificate.keys import read_public
 from splitwiper.service.certificate.site import Registration
 from splitwiper.service.database import service_database
@@ -54,7 +54,7 @@ def cases(tmp_path: Path) -> Iterator[RequestRecords]:
 
 def register(cases: RequestRecords, key: SigningKey = KEY) -> None:
     made = Registration("ward", "north", "2026-01-01", key.public.raw.hex())
-    cases.register(made, made.sign(key))
+    cases.keys.keep(made, made.sign(key))
 
 
 def receive(cases: RequestRecords, given: dict[str, Any] | None, asked: Request = ASKED, *, must: bool = True) -> Any:
@@ -115,16 +115,16 @@ def test_only_the_registered_key_signs(cases: RequestRecords) -> None:
     with pytest.raises(IdentityError, match="another key"):
         receive(cases, signed(other, ticket="t2"), again)
     receive(cases, signed(ticket="t2"), again)
-    cases.drop_key("north", "ops", "its disk died")
+    cases.keys.drop("north", "ops", "its disk died")
     with pytest.raises(NotFoundError, match="no key"):
-        cases.drop_key("north", "ops", "its disk died")
+        cases.keys.drop("north", "ops", "its disk died")
     with pytest.raises(IdentityError, match="no key of 'north' is registered"):  # not: the first that asks
         receive(cases, signed(other, ticket="t3"), Request("t3", "north", "class", COMMITTED))
     register(cases, other)
     with pytest.raises(IdentityError, match="another key"):
         register(cases)
     receive(cases, signed(other, ticket="t3"), Request("t3", "north", "class", COMMITTED))
-    assert cases.key("north") == other.public.raw.hex()
+    assert cases.keys.key("north") == other.public.raw.hex()
 
 
 def test_a_ticket_is_one_clients_and_of_one_level(cases: RequestRecords) -> None:
@@ -208,9 +208,9 @@ def test_only_keys_that_known_ones_signed_are_followed(tmp_path: Path) -> None:
     stranger.rotate()
     stranger.rotate()
     said = [*stranger.statements(), *reversed(ring.statements()), {"payload": "?"}]
-    assert set(followed([first], said)) == set(chain)
-    assert set(followed([chain[2]], said)) == {chain[2]}  # not backwards
-    assert followed([], said) == ()
+    assert set(Keys.of([first], said)) == set(chain)
+    assert set(Keys.of([chain[2]], said)) == {chain[2]}  # not backwards
+    assert Keys.of([], said).keys == ()
 
 
 def test_a_certificate_must_show_the_clients_own_request(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from splitwiper.errors import BusyError, ForkError, FormatError, NotFoundError, 
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Envelope, Keyring, Keys, SignedHead, SigningKey
 from splitwiper.service.certificate.restoring import read_restored, record
-from splitwiper.service.restoring import restore
 from splitwiper.service.site import Site
+from splitwiper.service.storing import restore
 from splitwiper.service.verifying import verify_store
 from splitwiper.store import ServerStore, ledger
 

@@ -91,7 +91,7 @@ def test_a_signature_is_for_one_shard_and_one_statement(scene: Scene, tmp_path: 
     for odd in ({"tickets": ["t1"]}, {"codebook": "ef" * 32}, {"salt": "cd" * 32}):
         with pytest.raises(DataError, match="not what is said with the shard"):
             call("POST", "/v1/uploads", json={**begin, "statement": {**statement, **odd}})
-    with pytest.raises(DataError, match="about a shard that is sent"):
+    with pytest.raises(DataError, match="about a new shard"):
         call("POST", "/v1/withdraw", json={**statement, "signed": signed})
 
 

@@ -19,7 +19,7 @@ from service.serving import link_of, service_over
 from splitwiper.errors import DataError, ForbiddenError, ForkError
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Keyring, SignedHead, SigningKey
-from splitwiper.service.certificate.countersigning import countersign, read_countersigned
+from splitwiper.service.certificate.heads import countersign, read_countersigned
 from splitwiper.service.certificate.log import TreeHead
 from splitwiper.service.identity import client_context
 from splitwiper.service.site import Site

@@ -9,8 +9,7 @@ import pytest
 from splitwiper.errors import InputError
 from splitwiper.store.merkle import (
     EMPTY,
-    consistency,
-    inclusion,
+    GrowingTree,
     leaf_hash,
     root,
     verify_consistency,
@@ -65,6 +64,15 @@ def subproof(m: int, data: list[bytes], b: bool) -> list[bytes]:
 ROOTS = [naive(DATA[:size]) for size in SIZES]
 
 
+def grown(size: int) -> GrowingTree:
+    tree = GrowingTree()
+    tree.extend(LEAVES[:size])
+    return tree
+
+
+TREE = grown(len(SIZES))
+
+
 def test_the_roots_of_the_certificate_transparency_project() -> None:
     inputs = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
     leaves = [leaf_hash(bytes.fromhex(text)) for text in inputs]
@@ -81,15 +89,15 @@ def test_the_roots_of_the_certificate_transparency_project() -> None:
 
 
 def test_roots() -> None:
-    assert [root(LEAVES[:size]) for size in SIZES] == ROOTS
+    assert [root(LEAVES[:size]) for size in SIZES] == [TREE.root(size) for size in SIZES] == ROOTS
     assert root([]) == EMPTY == sha(b"")
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_leaf_is_proved_and_nothing_else(size: int) -> None:
     for index in range(size):
-        proof = inclusion(LEAVES[:size], index)
-        assert proof == path(index, DATA[:size])
+        proof = TREE.inclusion(index, size)  # of a tree that has grown since
+        assert proof == grown(size).inclusion(index, size) == path(index, DATA[:size])
         assert verify_inclusion(LEAVES[index], index, size, proof, ROOTS[size])
         assert not verify_inclusion(OTHER, index, size, proof, ROOTS[size])
         assert not verify_inclusion(LEAVES[index], index, size, proof, OTHER)
@@ -107,8 +115,8 @@ def test_every_leaf_is_proved_and_nothing_else(size: int) -> None:
 @pytest.mark.parametrize("new", SIZES)
 def test_every_beginning_is_proved_and_nothing_else(new: int) -> None:
     for old in range(new + 1):
-        proof = consistency(LEAVES[:new], old)
-        assert proof == (subproof(old, DATA[:new], True) if old else [])
+        proof = TREE.consistency(old, new)
+        assert proof == grown(new).consistency(old, new) == (subproof(old, DATA[:new], True) if old else [])
         assert verify_consistency(old, ROOTS[old], new, ROOTS[new], proof)
         assert not verify_consistency(old, OTHER, new, ROOTS[new], proof)
         assert not verify_consistency(old, ROOTS[old], new, ROOTS[new], [*proof, OTHER])
@@ -124,10 +132,22 @@ def test_every_beginning_is_proved_and_nothing_else(new: int) -> None:
 
 
 def test_what_is_not_there_is_refused() -> None:
+    tree = grown(3)
     for index in (-1, 3):
         with pytest.raises(InputError, match=f"no leaf {index} in a tree of 3"):
-            inclusion(LEAVES[:3], index)
+            tree.inclusion(index, 3)
     for old in (-1, 4):
         with pytest.raises(InputError, match=f"no earlier tree of {old}"):
-            consistency(LEAVES[:3], old)
+            tree.consistency(old, 3)
+    for size in (-1, 4):
+        with pytest.raises(InputError, match=f"has 3 leaves, not {size}"):
+            tree.root(size)
     assert not verify_consistency(2, ROOTS[2], 3, ROOTS[3], [])
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    tree = grown(5)
+    copy = GrowingTree(tree)
+    copy.extend(LEAVES[5:9])
+    tree.extend(LEAVES[20:24])
+    assert copy.root(9) == ROOTS[9] != tree.root(9)

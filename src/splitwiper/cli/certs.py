@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from splitwiper.cli import output
-from splitwiper.cli.certs_change import Hosts, Place, revoke, rotate
-from splitwiper.cli.certs_show import issued_of, print_all, tell_issued, token_of
+from splitwiper.cli.certs_show import show, show_issued, token_of
 from splitwiper.cli.certs_signing import signing
 from splitwiper.cli.exit_codes import guarded
 from splitwiper.cli.unlearn import Json
-from splitwiper.errors import InputError
+from splitwiper.errors import InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from splitwiper.service.identity.names import Kind
 
 certs = typer.Typer(
     name="certs",
@@ -20,6 +23,18 @@ certs = typer.Typer(
     rich_markup_mode="rich",
     help="Certificates and tokens: who may speak to a server.",
 )
+Place = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the CA.", show_default=False)]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="HOST", help="A name or address that clients connect to. May be repeated."),
+]
+Which = Annotated[
+    str, typer.Argument(metavar="NAME|SERIAL", help="A name, or a serial number (8 digits do).", show_default=False)
+]
+KindOf = Annotated[
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="client, operator, auditor or server, where several have the name."),
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The identity's name.", show_default=False)]
 Days = Annotated[int, typer.Option("--days", metavar="N", help="How long the certificate holds.")]
 
@@ -44,21 +59,13 @@ def init(
     from splitwiper.service.identity import Authority
 
     made = Authority.create(folder, name, hosts or (), days=days, server_days=server_days)
-    listed = made.listed()
-    if as_json:
-        output.emit({"folder": folder, "name": made.name, "certificates": [issued_of(made, one) for one in listed]})
-        return
-    out = output.output()
-    print_all(made, listed)
-    out.print()
-    output.line(
-        out, f"{folder / 'authority'} has the CA's key: keep it here, and a backup where nobody else can read it."
-    )
+    notes = [f"{folder / 'authority'} has the CA's key: keep it here, and a backup where nobody else can read it."]
     if hosts:
-        output.line(out, f"{folder / 'server'} goes to the server.")
+        notes.append(f"{folder / 'server'} goes to the server.")
     else:
-        output.line(out, f"'splitwiper certs server {folder} --host HOST' makes the server's certificate.")
-    output.line(out, f"'splitwiper certs client {folder} NAME' makes a client's.")
+        notes.append(f"'splitwiper certs server {folder} --host HOST' makes the server's certificate.")
+    notes.append(f"'splitwiper certs client {folder} NAME' makes a client's.")
+    show(made, made.listed(), as_json=as_json, notes=notes, name=made.name)
 
 
 def client(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
@@ -74,7 +81,7 @@ def client(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -
     from splitwiper.service.identity import Authority
 
     made = Authority(folder)
-    tell_issued(made, made.issue_client(name, days=days), as_json=as_json)
+    show_issued(made, made.issue_client(name, days=days), as_json=as_json)
 
 
 def operator(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
@@ -88,7 +95,7 @@ def operator(folder: Place, name: Name, days: Days = 365, as_json: Json = False)
     from splitwiper.service.identity import Authority
 
     made = Authority(folder)
-    tell_issued(made, made.issue_operator(name, days=days), as_json=as_json)
+    show_issued(made, made.issue_operator(name, days=days), as_json=as_json)
 
 
 def auditor(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
@@ -103,7 +110,7 @@ def auditor(folder: Place, name: Name, days: Days = 365, as_json: Json = False) 
     from splitwiper.service.identity import Authority
 
     made = Authority(folder)
-    tell_issued(made, made.issue_auditor(name, days=days), as_json=as_json)
+    show_issued(made, made.issue_auditor(name, days=days), as_json=as_json)
 
 
 def server(folder: Place, hosts: Hosts = None, days: Days = 365, as_json: Json = False) -> None:
@@ -119,7 +126,7 @@ def server(folder: Place, hosts: Hosts = None, days: Days = 365, as_json: Json =
     if not hosts:
         raise InputError("give the names and addresses by which clients reach the server: --host HOST.")
     made = Authority(folder)
-    tell_issued(made, made.issue_server(hosts, days=days), as_json=as_json)
+    show_issued(made, made.issue_server(hosts, days=days), as_json=as_json)
 
 
 def token(
@@ -171,14 +178,103 @@ def list_(folder: Place, as_json: Json = False) -> None:
     from splitwiper.service.identity.names import SERVER
 
     made = Authority(folder)
-    listed, tokens = made.listed(), Tokens(folder / SERVER).listed()
-    if as_json:
-        rows = [issued_of(made, one) for one in listed]
-        output.emit(
-            {"folder": folder, "name": made.name, "certificates": rows, "tokens": [token_of(one) for one in tokens]}
-        )
+    show(made, made.listed(), Tokens(folder / SERVER).listed(), as_json=as_json, name=made.name)
+
+
+def revoke(folder: Place, which: Which, kind: KindOf = None, as_json: Json = False) -> None:
+    """Refuse an identity's certificates and tokens from now on.
+
+    A serial number revokes that certificate alone, a token's id that token. A
+    running server notices as soon as the files in its folder change.
+
+    Example:
+      splitwiper certs revoke certs north
+      splitwiper certs revoke certs anna --kind operator
+    """
+    from splitwiper.service.identity import Authority, Tokens
+    from splitwiper.service.identity.names import SERVER
+
+    made, chosen = Authority(folder), _kind(kind)
+    tokens = Tokens(folder / SERVER)
+    gone, missing = [], None
+    try:
+        gone = made.revoke(which, kind=chosen)
+    except NotFoundError as problem:
+        missing = problem
+    owner = gone[0].kind if gone else chosen
+    known = [one for one in tokens.listed() if which in (one.id, one.name) and owner in (None, one.kind)]
+    ended = tokens.revoke(which, kind=known[0].kind if owner else None) if known else []
+    if missing is not None and not ended:
+        raise missing
+    notes = []
+    if gone:
+        notes.append(f"Copy {folder / SERVER / 'revoked.pem'} to the server if its folder is elsewhere.")
+    if ended:
+        notes.append(f"Copy {folder / SERVER / 'tokens.jsonl'} to the server if its folder is elsewhere.")
+    show(made, gone, ended, as_json=as_json, notes=notes)
+
+
+def rotate(
+    folder: Place,
+    which: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME|SERIAL", help="Whose certificate; none with --ca.", show_default=False),
+    ] = None,
+    kind: KindOf = None,
+    hosts: Hosts = None,
+    days: Annotated[
+        int | None, typer.Option("--days", metavar="N", help="How long the new one holds: 365, for the CA 3650.")
+    ] = None,
+    overlap: Annotated[
+        int, typer.Option("--overlap", metavar="N", help="Days for which the old one is still accepted.")
+    ] = 0,
+    authority: Annotated[bool, typer.Option("--ca", help="Make a new CA; the old one stays trusted.")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="With --ca: stop trusting the old CAs.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --finish: also where certificates of an old CA still hold.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Replace a certificate, or the CA, by a new one.
+
+    To replace the CA: rotate --ca; hand out the new ca.pem to the server and all
+    clients; rotate every client and the server; rotate --ca --finish.
+
+    Example:
+      splitwiper certs rotate certs north --overlap 7
+      splitwiper certs rotate certs server --host new.example.org
+      splitwiper certs rotate certs --ca
+    """
+    from splitwiper.service.identity import Authority
+    from splitwiper.service.identity.authority import CA_DAYS, LEAF_DAYS
+    from splitwiper.service.identity.records import check_days
+
+    if authority == (which is not None):
+        raise InputError("name the identity whose certificate is replaced, or give --ca for the CA, not both.")
+    if (finish and not authority) or (force and not finish):
+        raise InputError("--finish goes with --ca, and --force with --finish.")
+    if authority and (kind or hosts or overlap):
+        raise InputError("--kind, --host and --overlap are for certificates of identities, not for --ca.")
+    made = Authority(folder)
+    if finish:
+        old = made.retire_authorities(force=force)
+        done = f"Hand out {folder / 'server' / 'ca.pem'} to the server and all clients."
+        show(made, old, as_json=as_json, notes=[done if old else "There is no old CA: nothing to do."])
+    elif which is None:
+        show_issued(made, made.rotate_authority(days=CA_DAYS if days is None else days), as_json=as_json)
     else:
-        print_all(made, listed, tokens)
+        span, days = check_days(overlap, least=0), LEAF_DAYS if days is None else days
+        new = made.rotate(which, kind=_kind(kind), hosts=hosts or None, days=days, overlap=span)
+        lists = f"{folder / 'server' / 'revoked.pem'} and superseded.pem beside it"
+        note = f"Copy {lists} to the server if its folder is elsewhere."
+        show_issued(made, new, as_json=as_json, notes=[] if new.kind == "server" else [note])
+
+
+def _kind(word: str | None) -> Kind | None:
+    kinds = ("client", "operator", "auditor", "server")
+    if word is None or word in kinds:
+        return cast("Kind | None", word)
+    raise InputError(f"--kind {word!r}: use 'client', 'operator', 'auditor' or 'server'.")
 
 
 certs.command("init", no_args_is_help=True)(guarded(init))

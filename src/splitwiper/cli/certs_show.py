@@ -1,9 +1,8 @@
-"""How ``splitwiper certs`` tells of certificates and tokens."""
+"""How ``splitwiper certs`` shows certificates and tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -17,7 +16,7 @@ STYLES = {"valid": "green", "ending": "yellow", "expired": "bold yellow", "revok
 
 
 def issued_of(made: Authority, one: Issued) -> dict[str, Any]:
-    """A certificate for machines."""
+    """Return a certificate for machines."""
     from splitwiper.service.identity.records import utc_now
 
     return {
@@ -26,17 +25,17 @@ def issued_of(made: Authority, one: Issued) -> dict[str, Any]:
         "serial": one.serial,
         "authority": one.authority,
         "state": one.state(utc_now()),
-        "not_before": _iso(one.not_before),
-        "not_after": _iso(one.not_after),
-        "ends": _iso(one.ends),
-        "revoked": _iso(one.revoked),
+        "not_before": one.not_before.isoformat(),
+        "not_after": one.not_after.isoformat(),
+        "ends": one.ends.isoformat() if one.ends else None,
+        "revoked": one.revoked.isoformat() if one.revoked else None,
         "hosts": list(one.hosts),
         "folder": made.folder_of(one),
     }
 
 
 def token_of(one: Token) -> dict[str, Any]:
-    """What is known of a token, for machines."""
+    """Return what is known of a token, for machines."""
     from splitwiper.service.identity.records import utc_now
 
     return {
@@ -44,59 +43,77 @@ def token_of(one: Token) -> dict[str, Any]:
         "kind": one.kind,
         "name": one.name,
         "state": one.state(utc_now()),
-        "created": _iso(one.created),
-        "expires": _iso(one.expires),
-        "revoked": _iso(one.revoked),
+        "created": one.created.isoformat(),
+        "expires": one.expires.isoformat() if one.expires else None,
+        "revoked": one.revoked.isoformat() if one.revoked else None,
     }
 
 
-def print_all(made: Authority, issued: Sequence[Issued], tokens: Sequence[Token] = ()) -> None:
-    """Tables of certificates and of tokens, where there are any."""
+def show(
+    made: Authority,
+    issued: Sequence[Issued],
+    tokens: Sequence[Token] | None = None,
+    *,
+    as_json: bool,
+    notes: Sequence[str] = (),
+    **more: Any,
+) -> None:
+    """Print certificates and tokens.
+
+    Args:
+        made: the authority.
+        issued: certificates.
+        tokens: tokens; None for a command that has nothing to do with tokens.
+        as_json: print JSON instead of tables and notes.
+        notes: what to do with them, below the tables.
+        more: further fields of the JSON.
+    """
+    if as_json:
+        told: dict[str, Any] = {"folder": made.folder, **more}
+        told["certificates"] = [issued_of(made, one) for one in issued]
+        if tokens is not None:
+            told["tokens"] = [token_of(one) for one in tokens]
+        output.emit(told)
+        return
     from splitwiper.service.identity.records import utc_now
 
     out, now = output.output(), utc_now()
     if issued:
-        rows = [
-            (
-                "CA" if one.kind == "authority" else one.kind,
-                one.name if one.kind != "server" else ", ".join(one.hosts),
-                _state(one.state(now)),
-                f"{one.ends or one.not_after:%Y-%m-%d}",
-                one.serial[:16],
-            )
-            for one in issued
-        ]
+        rows = []
+        for one in issued:
+            kind = "CA" if one.kind == "authority" else one.kind
+            name = ", ".join(one.hosts) if one.kind == "server" else one.name
+            rows.append((kind, name, _state(one.state(now)), f"{one.ends or one.not_after:%Y-%m-%d}", one.serial[:16]))
         out.print(output.table(("kind", "name or hosts", "state", "until", "serial"), rows))
     if issued and tokens:
         out.print()
     if tokens:
-        rows = [
-            (one.kind, one.name, _state(one.state(now)), f"{one.expires:%Y-%m-%d}" if one.expires else "–", one.id)
-            for one in tokens
-        ]
+        rows = []
+        for token in tokens:
+            until = f"{token.expires:%Y-%m-%d}" if token.expires else "–"
+            rows.append((token.kind, token.name, _state(token.state(now)), until, token.id))
         out.print(output.table(("token of", "name", "state", "until", "id"), rows))
+    if notes and (issued or tokens):
+        out.print()
+    for note in notes:
+        output.line(out, note)
 
 
-def tell_issued(made: Authority, one: Issued, *, as_json: bool) -> None:
-    """A new certificate, and where it goes."""
+def show_issued(made: Authority, one: Issued, *, as_json: bool, notes: Sequence[str] = ()) -> None:
+    """Print a new certificate, and where it goes."""
     if as_json:
         output.emit(issued_of(made, one))
         return
-    out, place = output.output(), made.folder_of(one)
-    print_all(made, [one])
-    out.print()
+    server, place = made.folder / "server", made.folder_of(one)
     if one.kind == "authority":
-        output.line(out, f"Hand out {made.folder / 'server' / 'ca.pem'} to the server and all clients.")
-        output.line(out, f"{made.folder / 'server' / 'revoked.pem'} goes to the server, too.")
+        where = [f"Hand out {server / 'ca.pem'} to the server and all clients."]
+        where.append(f"{server / 'revoked.pem'} goes to the server, too.")
     elif one.kind == "server":
-        output.line(out, f"{place} goes to the server.")
+        where = [f"{place} goes to the server."]
     else:
-        output.line(out, f"{place} goes to the {one.kind}, by a way that nobody else can read. Delete it here then.")
+        where = [f"{place} goes to the {one.kind}. Send it over a private channel, then delete it here."]
+    show(made, [one], as_json=False, notes=[*where, *notes])
 
 
 def _state(state: str) -> Text:
     return Text(state, STYLES.get(state, ""))
-
-
-def _iso(when: datetime | None) -> str | None:
-    return None if when is None else when.isoformat()

@@ -33,7 +33,7 @@ def restore(
     Example:
       splitwiper restore store --reason "disk failed on 3 May, backup of 2 May"
     """
-    from splitwiper.service.restoring import restore as record
+    from splitwiper.service.storing import restore as record
 
     if not reason.strip() or not reason.isprintable() or len(reason) > _LONGEST:
         raise InputError(f"--reason is one line of at most {_LONGEST} characters that sites are shown.")

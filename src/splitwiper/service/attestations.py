@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from splitwiper.errors import DataError, FormatError
+from splitwiper.errors import DataError
 from splitwiper.service.certificate.attestation import FIELD, MOST, PROOF, Attestation
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.structure import parse
+from splitwiper.service.client_keys import ClientKeys, read_signed
 from splitwiper.service.identity import Principal
-from splitwiper.service.requests import RequestRecords
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
 
@@ -33,28 +33,25 @@ class Attestations:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, caller: Principal, signed: Mapping[str, Any], *, federation: str, cases: RequestRecords) -> None:
+    def add(self, caller: Principal, signed: Mapping[str, Any], *, federation: str, keys: ClientKeys) -> None:
         """Store an attestation.
 
         Args:
             caller: the site or auditor that submits it.
             signed: the attestation.
             federation: the id of the server's store.
-            cases: holds the sites' registered keys.
+            keys: the sites' registered keys.
 
         Raises:
             DataError: it is not an attestation, or belongs to another signer or store.
             ForbiddenError: a site signed it with a key other than its registered one.
         """
-        try:
-            told = Attestation.read(signed)
-        except FormatError as problem:
-            raise DataError(str(problem)) from problem
+        told = read_signed(Attestation, signed)
         role = {"client": "site", "auditor": "auditor"}.get(caller.kind)
         if (told.federation, told.role, told.name) != (federation, role, caller.name):
             raise DataError(f"this attestation is that of {told.role} {told.name!r}, for another store or not yours.")
         if role == "site":
-            cases.check_key(told.name, told.key)
+            keys.check(told.name, told.key)
         with self._database.change() as db:
             db.execute(
                 "INSERT OR REPLACE INTO attestations VALUES (?, ?, ?, ?, ?, ?)",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from splitwiper.service import attestations, negotiations, overrides, requests, uploads
+from splitwiper.service import attestations, client_keys, negotiations, overrides, requests, uploads
 from splitwiper.store.database import Database
 
 
@@ -34,5 +34,5 @@ class SharedDatabase(Database):
 
 def service_database(root: Path) -> SharedDatabase:
     """Open the service's database: uploads, received requests, negotiations, operators' decisions and attestations."""
-    parts = (uploads, overrides, requests, negotiations, attestations)
+    parts = (uploads, overrides, requests, client_keys, negotiations, attestations)
     return SharedDatabase(root / "service.db", "".join(part.SCHEMA for part in parts))

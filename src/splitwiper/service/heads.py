@@ -58,9 +58,8 @@ class Heads:
                 self._key = Keyring.of(self._store).key()  # creates the key if nothing has been signed yet
                 stamp = self._look()
             self._ledger = Log.begin(self._store)
-            federation = self._store.database.meta("run") or ""
             head, model = self._ledger.head(), self._ledger.model()
-            self._signed = SignedHead.sign(federation, head, now(), self._key, model=model)
+            self._signed = SignedHead.sign(self._store.federation, head, now(), self._key, model=model)
             self._header = self._signed.to_header().encode("ascii")
             self._stamp = stamp
         headers = [(HEAD.lower().encode(), self._header)]

@@ -1,16 +1,20 @@
-"""The server's store: made from a configuration file on the first start, and checked against it on every other."""
+"""The server's store: made from a configuration file on the first start, checked against it later, and restored."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from splitwiper.config import Config, ModelConfig, codec_record, from_dict, read_toml, to_toml
-from splitwiper.errors import ConfigError, CorruptError, InputError, nearest
+from splitwiper.errors import ConfigError, CorruptError, InputError, NotFoundError, nearest
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
+from splitwiper.service.certificate.restoring import Restored, record
+from splitwiper.service.database import service_database
 from splitwiper.service.identity.folders import write_changed
 from splitwiper.service.settings import ServiceConfig
+from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files
 
@@ -117,3 +121,23 @@ def _make(server_store: ServerStore, halves: Halves, settings: ServerSettings) -
         client_initial=halves.client.state_dict(),
         meta=_remembered(halves, settings),
     )
+
+
+def restore(root: Path, reason: str) -> Restored:
+    """Record that a store is a backup, before the server is started, so that sites that know a longer ledger accept it.
+
+    Raises:
+        NotFoundError: there is no store.
+        BusyError: a server is running on it.
+    """
+    if not (root / "server.db").exists():
+        raise NotFoundError(f"there is no server's store in {root}: put the backup there first.")
+    server_store = ServerStore(root)
+    with closing(server_store.database), closing(service_database(root)) as database, ExitStack() as held:
+        if database.path.exists():
+            held.enter_context(database.lease("restoring"))
+        held.enter_context(server_store.database.lease("restoring"))
+        made = record(server_store, reason)
+        if database.path.exists():
+            Witnesses(database).forget_after(made.size)
+    return made

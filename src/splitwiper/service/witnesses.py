@@ -13,7 +13,7 @@ from typing import Any
 
 from splitwiper.errors import DataError, ForbiddenError, FormatError
 from splitwiper.service.certificate import Keyring, Log
-from splitwiper.service.certificate.countersigning import read_countersigned
+from splitwiper.service.certificate.heads import read_countersigned
 from splitwiper.store import ServerStore
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
@@ -77,9 +77,7 @@ class Witnesses:
                 f"{site!r} can countersign in its own name alone, with the key that it has registered."
             )
         log, size = Log.begin(store), found.head.size
-        ours = bool(found.envelope.signers(Keyring.of(store).public())) and found.federation == store.database.meta(
-            "run"
-        )
+        ours = found.envelope.signers(Keyring.of(store).public()) and found.federation == store.federation
         if not ours or size > len(log.entries) or log.head(size) != found.head:
             raise DataError("this head is not one that this server signed for its ledger as it is now.")
         with self._database.change() as db:

@@ -16,10 +16,10 @@ from pathlib import Path
 from splitwiper.errors import BusyError, SplitWiperError, UntrainableError
 from splitwiper.server import Server
 from splitwiper.service.certificate.issuing import kept_at
-from splitwiper.service.certifying import certified
+from splitwiper.service.client_keys import ClientKeys
 from splitwiper.service.database import service_database
-from splitwiper.service.lapsing import Lapses
-from splitwiper.service.requests import RequestRecords
+from splitwiper.service.expiry import Lapses
+from splitwiper.service.requests import RequestRecords, certified
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.uploads import drop
 from splitwiper.splitting import ServerHalf
@@ -75,7 +75,7 @@ def _given_up(root: Path) -> Callable[[str], None]:
     def give_up(client: str) -> None:
         with closing(service_database(root)) as database:
             drop(database, root / "uploads", client)
-            RequestRecords(database).void(client)
+            ClientKeys(database).void(client)
 
     return give_up
 

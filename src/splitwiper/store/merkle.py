@@ -7,7 +7,7 @@ lists of 32-byte hashes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from splitwiper.errors import InputError
 
@@ -25,55 +25,106 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
-def root(leaves: Sequence[bytes]) -> bytes:
+def root(leaves: Iterable[bytes]) -> bytes:
     """Return the root over leaf hashes.
 
     >>> root([leaf_hash(b"a")]) == leaf_hash(b"a"), root([]) == EMPTY
     (True, True)
     """
-    level = list(leaves)
-    if not level:
-        return EMPTY
-    while len(level) > 1:  # a last leaf without a partner moves up unchanged: the RFC's tree, built bottom-up
-        pairs = [node_hash(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
-        level = pairs + level[2 * len(pairs) :]
-    return level[0]
+    tree = GrowingTree()
+    tree.extend(leaves)
+    return tree.root(len(tree))
 
 
-def inclusion(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """Return the proof that leaf ``index`` is in the tree: the siblings on its way up, lowest first.
+class GrowingTree:
+    """A tree that grows: roots and proofs of any earlier size, without hashing all leaves again.
 
-    Raises:
-        InputError: there is no such leaf.
+    The hash of a full subtree never changes, so it is computed once. A root or proof then takes a number of hashes that
+    is logarithmic in the size.
+
+    Args:
+        before: a tree to start from; it is copied.
     """
-    if not 0 <= index < len(leaves):
-        raise InputError(f"there is no leaf {index} in a tree of {len(leaves)}: count from 0.")
-    if len(leaves) == 1:
-        return []
-    k = _split(len(leaves))
-    if index < k:
-        return [*inclusion(leaves[:k], index), root(leaves[k:])]
-    return [*inclusion(leaves[k:], index - k), root(leaves[:k])]
 
+    def __init__(self, before: GrowingTree | None = None) -> None:
+        self._levels: list[list[bytes]] = [level[:] for level in before._levels] if before else [[]]
 
-def consistency(leaves: Sequence[bytes], old: int) -> list[bytes]:
-    """Return the proof that the tree of the first ``old`` leaves is a prefix of the whole tree.
+    def __len__(self) -> int:
+        return len(self._levels[0])
 
-    Raises:
-        InputError: there are fewer leaves.
-    """
-    if not 0 <= old <= len(leaves):
-        raise InputError(f"a tree of {len(leaves)} leaves has no earlier tree of {old}: give a size it once had.")
-    return [] if old in (0, len(leaves)) else _subproof(leaves, old, whole=True)
+    def extend(self, leaves: Iterable[bytes]) -> None:
+        """Append leaf hashes, and the hashes of the subtrees that they complete."""
+        for leaf in leaves:
+            value, height = leaf, 0
+            self._levels[0].append(value)
+            # an even number of nodes on a level means that the last two have just become a full pair
+            while len(self._levels[height]) % 2 == 0:
+                value = node_hash(*self._levels[height][-2:])
+                height += 1
+                if height == len(self._levels):
+                    self._levels.append([])
+                self._levels[height].append(value)
 
+    def root(self, size: int) -> bytes:
+        """Return the root over the first ``size`` leaves."""
+        return self._hash(0, self._checked(size)) if size else EMPTY
 
-def _subproof(leaves: Sequence[bytes], old: int, *, whole: bool) -> list[bytes]:
-    if old == len(leaves):
-        return [] if whole else [root(leaves)]
-    k = _split(len(leaves))
-    if old <= k:
-        return [*_subproof(leaves[:k], old, whole=whole), root(leaves[k:])]
-    return [*_subproof(leaves[k:], old - k, whole=False), root(leaves[:k])]
+    def inclusion(self, index: int, size: int) -> list[bytes]:
+        """Return the proof that leaf ``index`` is in the tree of the first ``size`` leaves, lowest sibling first.
+
+        Raises:
+            InputError: there is no such leaf.
+        """
+        if not 0 <= index < self._checked(size):
+            raise InputError(f"there is no leaf {index} in a tree of {size}: count from 0.")
+        start, end, proof = 0, size, list[bytes]()
+        while end - start > 1:
+            middle = start + _split(end - start)
+            if index < middle:
+                proof.append(self._hash(middle, end))
+                end = middle
+            else:
+                proof.append(self._hash(start, middle))
+                start = middle
+        return proof[::-1]
+
+    def consistency(self, old: int, new: int) -> list[bytes]:
+        """Return the proof that the first ``old`` leaves are a prefix of the first ``new``.
+
+        Raises:
+            InputError: ``old`` or ``new`` is not a size that the tree has had.
+        """
+        if not 0 <= old <= self._checked(new):
+            raise InputError(f"a tree of {new} leaves has no earlier tree of {old}: give a size it once had.")
+        if old in (0, new):
+            return []
+        start, end, proof = 0, new, list[bytes]()
+        while old < end:
+            middle = start + _split(end - start)
+            if old <= middle:
+                proof.append(self._hash(middle, end))
+                end = middle
+            else:
+                proof.append(self._hash(start, middle))
+                start = middle
+        if start:  # the verifier cannot derive the old tree's last subtree from its root alone
+            proof.append(self._hash(start, end))
+        return proof[::-1]
+
+    def _hash(self, start: int, end: int) -> bytes:
+        """Return the hash over a range of leaves that forms a subtree."""
+        size = end - start
+        # a full subtree starts at a multiple of its size, so its hash is stored
+        if size & (size - 1) == 0:
+            height = size.bit_length() - 1
+            return self._levels[height][start >> height]
+        middle = start + _split(size)
+        return node_hash(self._hash(start, middle), self._hash(middle, end))
+
+    def _checked(self, size: int) -> int:
+        if not 0 <= size <= len(self):
+            raise InputError(f"the tree has {len(self)} leaves, not {size}: ask for a size it had.")
+        return size
 
 
 def _split(size: int) -> int:

@@ -79,6 +79,11 @@ class ServerStore:
         self.root = root
         self.database = Database(root / "server.db", SCHEMA, partial(_own_key, root / "key"))
 
+    @property
+    def federation(self) -> str:
+        """The id that was drawn when the store was made; empty in a store of an older version."""
+        return self.database.meta("run") or ""
+
     # --- made once -----------------------------------------------------------------------------------------
 
     def create(

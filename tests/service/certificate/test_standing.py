@@ -26,7 +26,7 @@ from splitwiper.service.certificate import (
 )
 from splitwiper.service.certificate.evidence import check_evidence, write_evidence
 from splitwiper.service.certificate.log import TreeHead
-from splitwiper.service.certificate.succession import succeed
+from splitwiper.service.certificate.standing import succeed
 from splitwiper.store import ledger
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import ssl
+import subprocess
+import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from service.identity.tls import away, der_of
-from splitwiper.errors import ConfigError, IdentityError, InputError, NotFoundError
+from splitwiper.errors import IdentityError, InputError, NotFoundError
 from splitwiper.federation.sources import NAME
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
 from splitwiper.service.identity.folders import certificates
@@ -268,11 +270,15 @@ def test_another_there_already(certs: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_without_cryptography(certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    for use in (Authority, Trust, lambda folder: Authority.create(folder, "ward")):
-        with pytest.raises(ConfigError, match=r"pip install 'splitwiper\[service\]'"):
-            use(certs)
+@pytest.mark.parametrize("package", ["identity", "certificate"])
+def test_without_cryptography(package: str) -> None:
+    program = (
+        "import importlib.util, splitwiper.errors; importlib.util.find_spec = lambda name: None\n"
+        f"try: import splitwiper.service.{package}\n"
+        "except splitwiper.errors.ConfigError as problem: print(problem)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "need the package cryptography: pip install 'splitwiper[service]'" in ended.stdout
 
 
 def test_openssl_agrees(certs: Path, north: Path) -> None:

@@ -21,7 +21,6 @@ from splitwiper.server import Server
 from splitwiper.service import overrides
 from splitwiper.service.access import Authenticator, MemoryQuota, RateLimiter
 from splitwiper.service.api import (
-    attestations,
     audits,
     certificates,
     health,
@@ -32,18 +31,16 @@ from splitwiper.service.api import (
     requests,
     uploads,
 )
-from splitwiper.service.api.copies import Copy
-from splitwiper.service.api.middleware import CALLER, AccessMiddleware, answer
+from splitwiper.service.api.middleware import AccessMiddleware, answer
 from splitwiper.service.api.openapi import PROBLEMS, Described
+from splitwiper.service.api.predictions import Copy
 from splitwiper.service.attestations import Attestations
-from splitwiper.service.certifying import due
 from splitwiper.service.database import service_database
 from splitwiper.service.heads import Heads
-from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
 from splitwiper.service.negotiations import Negotiations
 from splitwiper.service.pacing import Pacing
-from splitwiper.service.requests import RequestRecord, RequestRecords
+from splitwiper.service.requests import RequestRecord, RequestRecords, due
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.turns import Places, Turns
 from splitwiper.service.uploads import Uploads
@@ -73,7 +70,8 @@ class Service:
         self.database = service_database(root)
         self.database.create({})
         self.overrides = overrides.Overrides(self.database)
-        self.cases = RequestRecords(self.database)
+        self.requests = RequestRecords(self.database)
+        self.keys = self.requests.keys
         self.attestations = Attestations(self.database)
         self.uploads = Uploads(root / "uploads", self.database, config)
         self.talks = Negotiations(self.database, ServerStore(root), config.patience)
@@ -115,14 +113,9 @@ class Service:
         """Return whether a call is sending to, or finishing, one of the client's uploads."""
         return not self._busy.isdisjoint(self.uploads.begun(client))
 
-    def client(self, request: Request) -> str:
-        """Return the caller's name; the middleware has already checked that this kind of caller may make this call."""
-        caller: Principal = request.scope[CALLER]
-        return caller.name
-
-    def deadline(self, ticket: Ticket, case: RequestRecord | None) -> str:
+    def deadline(self, ticket: Ticket, record: RequestRecord | None) -> str:
         """Return when a request must be settled."""
-        return due(ticket, case, self.config.deadline).isoformat(timespec="seconds")
+        return due(ticket, record, self.config.deadline).isoformat(timespec="seconds")
 
     def _tidy(self, server: Server) -> None:
         self.uploads.expire()
@@ -164,7 +157,7 @@ def create_app(service: Service) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    for part in (uploads, requests, certificates, ledger, attestations, audits, predictions, relay, operators):
+    for part in (uploads, requests, certificates, ledger, audits, predictions, relay, operators):
         app.include_router(part.router, responses=PROBLEMS)
     app.include_router(health.router)
     app.add_exception_handler(SplitWiperError, _problem)  # type: ignore[arg-type]

@@ -1,53 +1,71 @@
-"""Proof for third parties: certificates, and the keys that sign them."""
+"""Proof: certificates and what opens them, the keys that sign them, and attestations of sites."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
-from splitwiper.errors import NotFoundError
 from splitwiper.server import Server
-from splitwiper.service.api.shared import service_of
-from splitwiper.service.certificate import Keyring, Log
-from splitwiper.service.certifying import certified
+from splitwiper.service.api.call import ApiCall, ingest, queries
+from splitwiper.service.api.shapes import SignedShape
+from splitwiper.service.certificate import Keyring, Log, opening
+from splitwiper.service.requests import certified
 
 router = APIRouter(prefix="/v1", tags=["proof"])
 
 
 @router.get("/requests/{ticket}/certificate")
-async def certificate(request: Request, ticket: str) -> dict[str, Any]:
+@ingest
+def certificate(server: Server, call: ApiCall, ticket: str) -> dict[str, Any]:
     """Return the certificate of one of the caller's settled requests: an in-toto statement in a DSSE envelope.
 
     Attestations by parties that recomputed its model, if there are any, are added outside the signed statement.
     """
-    service = service_of(request)
-    client = service.client(request)
+    call.check_ticket(server, ticket)
+    service = call.service
+    made = certified(server.store, service.requests, ticket, days=service.config.deadline)
+    return service.attestations.beside(made, Log.of(server.store))
 
-    def found(server: Server) -> dict[str, Any]:
-        if all(one.id != ticket for one in server.tickets(client)):
-            raise NotFoundError(f"there is no ticket {ticket!r} of {client!r}.")
-        made = certified(server.store, service.cases, ticket, days=service.config.deadline)
-        return service.attestations.beside(made, Log.of(server.store))
 
-    return await service.ingest.run(found)
+@router.get("/requests/{ticket}/opening")
+@queries
+def opened(server: Server, call: ApiCall, ticket: str) -> dict[str, Any]:
+    """Open the commitments in the certificate of one of the caller's requests, for as long as the server can."""
+    call.check_ticket(server, ticket)
+    Log.begin(server.store)
+    return opening(server.store, ticket).to_dict()
 
 
 @router.get("/keys")
-async def keys(request: Request) -> list[str]:
+@queries
+def keys(server: Server, _: ApiCall) -> list[str]:
     """Return all public keys that certificates are or were signed with, as PEM."""
-    service = service_of(request)
-
-    def public(server: Server) -> list[str]:
-        ring = Keyring.of(server.store)
-        ring.key()  # create it now if nothing has been signed yet, so that clients pin it before they need it
-        return [key.pem().decode() for key in ring.public()]
-
-    return await service.queries.run(public)
+    ring = Keyring.of(server.store)
+    ring.key()  # create it now if nothing has been signed yet, so that clients pin it before they need it
+    return [key.pem().decode() for key in ring.public()]
 
 
 @router.get("/keys/succession")
-async def succession(request: Request) -> list[dict[str, Any]]:
+@queries
+def succession(server: Server, _: ApiCall) -> list[dict[str, Any]]:
     """Return statements by signing keys about each other, as DSSE envelopes: they prove a rotation or a revocation."""
-    service = service_of(request)
-    return await service.queries.run(lambda server: Keyring.of(server.store).statements())
+    return Keyring.of(server.store).statements()
+
+
+@router.post("/attestations", status_code=204)
+@queries
+def attest(server: Server, call: ApiCall, body: SignedShape) -> None:
+    """Submit the result of a site's own recomputation: an attestation signed with the site's key."""
+    keep_attestation(server, call, body)
+
+
+def keep_attestation(server: Server, call: ApiCall, body: SignedShape) -> None:
+    """Store the caller's attestation.
+
+    Raises:
+        DataError: it is not an attestation, or not the caller's.
+        ForbiddenError: it was signed with a key other than the site's registered one.
+    """
+    federation, keys = server.store.federation, call.service.keys
+    call.service.attestations.add(call.caller, body.model_dump(), federation=federation, keys=keys)

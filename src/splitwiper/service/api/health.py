@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from splitwiper import __version__
 from splitwiper.errors import SplitWiperError
 from splitwiper.server import Server
+from splitwiper.service.api.call import ApiCall, queries
 from splitwiper.service.api.openapi import PROBLEMS
 from splitwiper.service.api.shapes import ApiShape, ProblemShape
-from splitwiper.service.api.shared import service_of
 from splitwiper.service.metrics import CONTENT, LITTLE, room
 
 router = APIRouter(tags=["state"])
@@ -67,9 +67,9 @@ async def alive() -> dict[str, str]:
 
 
 @router.get("/readyz", responses={503: {"model": ProblemShape, "description": "The store cannot be read."}})
-async def ready(request: Request, response: Response) -> Ready | ProblemShape:
+async def ready(call: ApiCall, response: Response) -> Ready | ProblemShape:
     """Answer whether the store can be read. Without a model, or with a full disk, it is ready too, and says so."""
-    service = service_of(request)
+    service = call.service
 
     def look(server: Server) -> Ready:
         return Ready(status="ready", model=server.store.model() is not None, room=room(service.root) >= LITTLE)
@@ -79,7 +79,8 @@ async def ready(request: Request, response: Response) -> Ready | ProblemShape:
     except SplitWiperError as problem:
         _log.error("not ready: %s", problem)
         response.status_code = 503
-        return ProblemShape(kind="FailingError", message="the store cannot be read; its operator finds why in the log.")
+        message = "the store cannot be read; its operator finds the reason in the log."
+        return ProblemShape(kind="FailingError", message=message)
 
 
 @router.get(
@@ -88,38 +89,33 @@ async def ready(request: Request, response: Response) -> Ready | ProblemShape:
     responses={**PROBLEMS, 200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
     tags=["operator"],
 )
-async def metrics(request: Request) -> Response:
+@queries
+def metrics(server: Server, call: ApiCall) -> Response:
     """Return Prometheus metrics; requires an operator's certificate or token."""
-    service = service_of(request)
-    return Response(await service.queries.run(service.metrics.text), media_type=CONTENT)
+    return Response(call.service.metrics.text(server), media_type=CONTENT)
 
 
 @router.get("/v1/status", responses=PROBLEMS, tags=["operator"])
-async def status(request: Request) -> ServiceStatus:
+@queries
+def status(server: Server, call: ApiCall) -> ServiceStatus:
     """Return clients, row counts and open requests for operators; no labels, no data."""
-    service = service_of(request)
-
-    def look(server: Server) -> ServiceStatus:
-        store = server.store
-        held = {shard.client: shard.rows for shard in store.shards()}
-
-        def member(name: str, generation: int) -> Member:
-            found = server.standing(name)
-            rows, evicted = held.get(name, 0), bool(found.evicted)
-            return Member(generation=generation, rows=rows, removed=found.by, evicted=evicted)
-
-        return ServiceStatus(
-            version=__version__,
-            clients={name: member(name, generation) for name, generation in store.clients().items()},
-            current=store.is_current(),
-            model=store.model() is not None,
-            open=[
-                Waiting(
-                    ticket=t.id, client=t.client, state=t.state, deadline=service.deadline(t, service.cases.find(t.id))
-                )
-                for t in store.waiting()
-            ],
-            free_bytes=room(service.root),
+    service, store = call.service, server.store
+    rows = {shard.client: shard.rows for shard in store.shards()}
+    clients: dict[str, Member] = {}
+    for name, generation in store.clients().items():
+        found = server.standing(name)
+        clients[name] = Member(
+            generation=generation, rows=rows.get(name, 0), removed=found.by, evicted=bool(found.evicted)
         )
-
-    return await service.queries.run(look)
+    waiting: list[Waiting] = []
+    for one in store.waiting():
+        deadline = service.deadline(one, service.requests.find(one.id))
+        waiting.append(Waiting(ticket=one.id, client=one.client, state=one.state, deadline=deadline))
+    return ServiceStatus(
+        version=__version__,
+        clients=clients,
+        current=store.is_current(),
+        model=store.model() is not None,
+        open=waiting,
+        free_bytes=room(service.root),
+    )

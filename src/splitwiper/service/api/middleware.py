@@ -29,8 +29,8 @@ from splitwiper.errors import (
     WithdrawnError,
 )
 from splitwiper.service.access import Authenticator, MemoryQuota, RateLimiter
+from splitwiper.service.api.call import ABOUT, CALLER
 from splitwiper.service.api.receiving import small
-from splitwiper.service.api.shared import ABOUT
 from splitwiper.service.heads import Heads
 from splitwiper.service.identity import Principal
 from splitwiper.service.metrics import Metrics
@@ -38,7 +38,6 @@ from splitwiper.service.turns import Places
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Any, Any], Awaitable[None]]
-CALLER = "splitwiper.caller"
 _log = logging.getLogger("splitwiper.service")
 _refused = logging.getLogger("splitwiper.service.refused")
 _UNCOUNTED = (401, 429)

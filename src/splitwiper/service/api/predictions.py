@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
 from torch import Tensor
 
@@ -15,11 +16,10 @@ from splitwiper.errors import DataError, ForbiddenError, NotFoundError, SplitWip
 from splitwiper.formats import counted
 from splitwiper.server import Server
 from splitwiper.service.access import Reservation
-from splitwiper.service.api.copies import Copy
+from splitwiper.service.api.call import ApiCall
 from splitwiper.service.api.openapi import BINARY
 from splitwiper.service.api.receiving import received
 from splitwiper.service.api.shapes import ProblemShape
-from splitwiper.service.api.shared import service_of
 from splitwiper.store import ServerStore
 from splitwiper.store.ledger import has_lapsed
 from splitwiper.wire import Scores, Ticket
@@ -34,6 +34,8 @@ TENSORS = "application/vnd.safetensors"
 PIECE = 128
 """Rows computed in one turn. Pieces are cut by position in the request alone, never by load, because the result's bits
 depend on the batch."""
+_CHUNK = 1 << 20
+"""Bytes of the model's file that are sent in one piece."""
 _MOST = 1 << 30
 """Bytes of one prediction's activations: half of the common limit, so that a single client can reach it."""
 _HEADER = 1 << 16
@@ -55,26 +57,21 @@ _WITHDRAWN: dict[str, Any] = {"model": ProblemShape, "description": "The model i
     responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN},
     openapi_extra={"requestBody": {"required": True, "content": {TENSORS: BINARY}}},
 )
-async def predict(request: Request) -> Response:
+async def predict(call: ApiCall) -> Response:
     """Run the server half on activations, sent as a safetensors file.
 
     The answer has one row for each input: the index of the most likely label, or logits if the operator allows them.
     Clients are served in turn, some rows at a time; 429 means that this client has too many predictions waiting.
     """
-    service = service_of(request)
-    client = service.client(request)
+    service, client = call.service, call.client
     async with service.predicting.taken(client):
-        return await _received(request, service, client)
-
-
-async def _received(request: Request, service: Service, client: str) -> Response:
-    with service.held.keeping(client) as held:
-        body = await received(request.stream(), held, most=_MOST)
-        try:
-            tensors, _ = read_tensors(body, longest=_HEADER)
-        except ValueError as problem:
-            raise DataError(f"{problem}.") from problem
-        return await _answered(service, client, tensors, _rows(tensors, service.config.rows), held)
+        with service.held.keeping(client) as held:
+            body = await received(call.request.stream(), held, most=_MOST)
+            try:
+                tensors, _ = read_tensors(body, longest=_HEADER)
+            except ValueError as problem:
+                raise DataError(f"{problem}.") from problem
+            return await _answered(service, client, tensors, _rows(tensors, service.config.rows), held)
 
 
 async def _answered(
@@ -114,14 +111,25 @@ def _file(scores: Scores, output: Tensor, probabilities: bool) -> Response:
     return Response(told, media_type=TENSORS)
 
 
+class Copy:
+    """The model's file in memory, shared by any number of slow readers."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the file in pieces, so that no connection buffers more than one."""
+        for start in range(0, len(self.data), _CHUNK):
+            yield self.data[start : start + _CHUNK]
+
+
 @router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
-async def model(request: Request) -> Response:
+async def model(call: ApiCall) -> Response:
     """Return the current server half as a safetensors file, for clients that predict locally.
 
     'salt' in its metadata opens the commitment in 'model': an HMAC of the digest of these tensors.
     """
-    service = service_of(request)
-    client = service.client(request)
+    service, client = call.service, call.client
     if not service.config.hand_out:
         raise NotFoundError("this server does not hand its half out: predict there.")
 
@@ -147,7 +155,7 @@ def check_serving(server: Server, service: Service, client: str) -> None:
         ForbiddenError: the client has not joined.
         WithdrawnError: the model still knows such rows.
     """
-    if service.config.signed and service.cases.key(client) is None:
+    if service.config.signed and service.keys.key(client) is None:
         raise ForbiddenError(
             f"client {client!r} has not joined: labels and predictions are for clients that registered a key. Run "
             "'splitwiper join' first."

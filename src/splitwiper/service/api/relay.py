@@ -6,13 +6,13 @@ import base64
 import binascii
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from splitwiper.errors import DataError
 from splitwiper.server import Server
+from splitwiper.service.api.call import ApiCall, queries
 from splitwiper.service.api.shapes import ApiShape, PostedShape
-from splitwiper.service.api.shared import service_of
 from splitwiper.wire import lock_of
 
 router = APIRouter(prefix="/v1/board", tags=["board"])
@@ -36,65 +36,54 @@ class End(ApiShape):
 
 
 @router.get("/topic")
-async def topic(request: Request) -> dict[str, str]:
+@queries
+def topic(server: Server, _: ApiCall) -> dict[str, str]:
     """Return the channel of the current negotiation, or of the last one."""
-    service = service_of(request)
-    return {"topic": await service.queries.run(lambda server: server.topic())}
+    return {"topic": server.topic()}
 
 
 @router.get("/messages")
-async def messages(
-    request: Request, topic: Topic, since: Annotated[int, Query(ge=0, le=1 << 31)] = 0
+@queries
+def messages(
+    server: Server, call: ApiCall, topic: Topic, since: Annotated[int, Query(ge=0, le=1 << 31)] = 0
 ) -> list[PostedShape]:
     """Return the messages of a channel from a sequence number on, in batches if they are long. Repeat until empty.
 
     An erased message has an empty body.
     """
-    service = service_of(request)
-
-    def first(server: Server) -> list[PostedShape]:
-        out, size = list[PostedShape](), 0
-        service.talks.listened(topic)
-        for m in server.posted(topic, since):
-            size += len(m.body)
-            if out and size > _MOST:
-                break
-            out.append(PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()))
-        return out
-
-    return await service.queries.run(first)
+    out, size = list[PostedShape](), 0
+    call.service.talks.listened(topic)
+    for m in server.posted(topic, since):
+        size += len(m.body)
+        if out and size > _MOST:
+            break
+        out.append(PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()))
+    return out
 
 
 @router.put("/messages/{place}", status_code=204)
-async def post(request: Request, topic: Topic, place: Annotated[int, Path(ge=0, le=1 << 31)], body: Body) -> None:
+@queries
+def post(
+    server: Server, call: ApiCall, topic: Topic, place: Annotated[int, Path(ge=0, le=1 << 31)], body: Body
+) -> None:
     """Relay a message to the other clients. Each sequence number is used once."""
-    service = service_of(request)
-    client = service.client(request)
     try:
         sealed = base64.b64decode(body.body, validate=True)
     except (binascii.Error, ValueError) as problem:
         raise DataError("the message is not in base64.") from problem
-
-    def said(server: Server) -> None:
-        server.post(client, topic, place, sealed)
-        service.talks.spoken(topic)
-
-    await service.queries.run(said)
+    server.post(call.client, topic, place, sealed)
+    call.service.talks.spoken(topic)
 
 
 @router.post("/end", status_code=204)
-async def end(request: Request, body: End) -> None:
+@queries
+def end(server: Server, call: ApiCall, body: End) -> None:
     """End a negotiation. Its messages, with the agreed codebook, are kept for clients that join later.
 
     To abandon it instead, send the proof: messages that begin with the proof's digest are erased. A negotiation that
     nobody ends is erased after a long silence.
     """
-    service = service_of(request)
-
-    def ended(server: Server) -> None:
-        if server.posted(body.topic):
-            service.talks.ended(body.topic)
-            if body.proof:
-                server.store.erase_talk(body.topic, lock_of(bytes.fromhex(body.proof)))
-
-    await service.queries.run(ended)
+    if server.posted(body.topic):
+        call.service.talks.ended(body.topic)
+        if body.proof:
+            server.store.erase_talk(body.topic, lock_of(bytes.fromhex(body.proof)))

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from splitwiper.service.request_stages import Stage
-from splitwiper.wire import Accepted, Spent, Statement
+from splitwiper.service.requests import Stage
+from splitwiper.wire import Spent, Statement
 from splitwiper.wire.messages import TicketState
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -117,11 +117,6 @@ class AcceptedShape(ApiShape):
 
     digest: str
     generation: int
-
-    @classmethod
-    def of(cls, accepted: Accepted) -> AcceptedShape:
-        """Convert the protocol's message."""
-        return cls(digest=accepted.digest, generation=accepted.generation)
 
 
 class Ask(ApiShape):

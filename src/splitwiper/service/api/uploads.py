@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header
 from fastapi.responses import FileResponse
 
 from splitwiper.errors import DataError, InputError, QuotaError, StoreError
 from splitwiper.server import Server
 from splitwiper.server.pace import answers
+from splitwiper.service.api.call import ApiCall, Call, ingest, queries
 from splitwiper.service.api.openapi import BINARY
 from splitwiper.service.api.shapes import (
     AcceptedShape,
@@ -24,10 +25,8 @@ from splitwiper.service.api.shapes import (
     StandingShape,
     Withdraw,
 )
-from splitwiper.service.api.shared import note, service_of
 from splitwiper.service.certificate import Log
 from splitwiper.service.certificate.site import ShardStatement
-from splitwiper.service.signing import check_shard, register
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.transfer import codings
@@ -59,24 +58,20 @@ Offset = Annotated[int, Header(ge=0, le=1 << 50, alias="Upload-Offset", descript
 
 
 @router.get("/federation")
-async def federation(request: Request) -> FederationShape:
+@queries
+def federation(server: Server, call: ApiCall) -> FederationShape:
     """Return what joining clients must agree with: seed, cut, codec, first weights."""
-    service = service_of(request)
-
-    def told(server: Server) -> FederationShape:
-        meta = server.store.database.meta
-        return FederationShape(
-            run=meta("run") or "",
-            seed=server.seed,
-            at=meta("at") or "",
-            architecture=meta("architecture") or "",
-            codec=server.codec,
-            columns=[(c.name, c.dtype, list(c.shape)) for c in server.columns],
-            initial=meta("client-initial") or "",
-            largest_value=service.config.largest_value,
-        )
-
-    return await service.queries.run(told)
+    meta = server.store.database.meta
+    return FederationShape(
+        run=server.store.federation,
+        seed=server.seed,
+        at=meta("at") or "",
+        architecture=meta("architecture") or "",
+        codec=server.codec,
+        columns=[(c.name, c.dtype, list(c.shape)) for c in server.columns],
+        initial=meta("client-initial") or "",
+        largest_value=call.service.config.largest_value,
+    )
 
 
 @router.get(
@@ -84,184 +79,157 @@ async def federation(request: Request) -> FederationShape:
     response_class=FileResponse,
     responses={200: {"description": "A safetensors file.", "content": {_BYTES: BINARY}}},
 )
-async def initial(request: Request) -> FileResponse:
+async def initial(call: ApiCall) -> FileResponse:
     """Return the client half's first weights, as a safetensors file."""
-    service = service_of(request)
-    return FileResponse(service.root / "client-initial.safetensors", media_type=_BYTES)
+    return FileResponse(call.service.root / "client-initial.safetensors", media_type=_BYTES)
 
 
 @router.post("/site-key", status_code=201)
-async def register_key(request: Request, body: SignedShape) -> SiteKey:
+@queries
+def register_key(server: Server, call: ApiCall, body: SignedShape) -> SiteKey:
     """Register the key that the site signs with, by a registration signed with that same key.
 
     It is entered into the ledger. Registering the same key again changes nothing; a different one is refused.
     """
-    service = service_of(request)
-    client = service.client(request)
-
-    def registered(server: Server) -> SiteKey:
-        register(server.store, service.cases, client, body.model_dump())
-        return SiteKey(key=service.cases.key(client) or "", serial=service.cases.serial(client))
-
-    return await service.queries.run(registered)
+    call.service.keys.register(server.store, call.client, body.model_dump())
+    return _site_key(call)
 
 
 @router.get("/site-key")
-async def site_key(request: Request) -> SiteKey:
+@queries
+def site_key(_: Server, call: ApiCall) -> SiteKey:
     """Return the site's registered key, empty if there is none, and the serial number of its last shard statement."""
-    service = service_of(request)
-    client = service.client(request)
-    return await service.queries.run(
-        lambda _: SiteKey(key=service.cases.key(client) or "", serial=service.cases.serial(client))
-    )
+    return _site_key(call)
+
+
+def _site_key(call: Call) -> SiteKey:
+    keys = call.service.keys
+    return SiteKey(key=keys.key(call.client) or "", serial=keys.serial(call.client))
 
 
 @router.get("/standing")
-async def standing(request: Request) -> StandingShape:
+@queries
+def standing(server: Server, call: ApiCall) -> StandingShape:
     """Say whether the server or an operator erased the caller's shard, or refuses its shards, and why."""
-    service = service_of(request)
-    client = service.client(request)
-
-    def look(server: Server) -> StandingShape:
-        found = server.standing(client, service.overrides.reason("evict", client))
-        removed = Log.begin(server.store).proof(found.seq) if found.seq else None
-        return StandingShape(evicted=found.evicted, removed=removed)
-
-    return await service.queries.run(look)
+    found = server.standing(call.client, call.service.overrides.reason("evict", call.client))
+    removed = Log.begin(server.store).proof(found.seq) if found.seq else None
+    return StandingShape(evicted=found.evicted, removed=removed)
 
 
 @router.post("/uploads", status_code=201)
-async def begin(request: Request, body: Begin) -> Begun:
+@queries
+def begin(server: Server, call: ApiCall, body: Begin) -> Begun:
     """Begin an upload, or return the one that was begun for the same file."""
-    service = service_of(request)
-    client = service.client(request)
-
-    def begun(server: Server) -> Begun:
-        said, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
-        server.check_admitted(client, said)
-        if not answers(server.store, client, said):
-            service.pacing.check(client)
-        check_shard(server.store, service.cases, client, signed, said, must=service.config.signed)
-        text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
-        if spared:
-            service.uploads.end_all(client, but=body.mark)  # otherwise several of them would use the disk's reserve
-        return _begun(service.uploads.begin(client, body.size, body.mark, said, signed=text, spared=spared))
-
-    made = await service.queries.run(begun)
-    note(request, upload=made.id)
-    return made
+    service, client = call.service, call.client
+    said, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
+    server.check_admitted(client, said)
+    if not answers(server.store, client, said):
+        service.pacing.check(client)
+    service.keys.check_shard(server.store, client, signed, said, must=service.config.signed)
+    text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
+    if spared:
+        service.uploads.end_all(client, but=body.mark)  # otherwise several of them would use the disk's reserve
+    made = service.uploads.begin(client, body.size, body.mark, said, signed=text, spared=spared)
+    call.note(upload=made.id)
+    return _begun(made)
 
 
 @router.get("/uploads/{upload}", responses=_UPLOAD)
-async def look(request: Request, upload: str) -> Begun:
+@queries
+def look(_: Server, call: ApiCall, upload: str) -> Begun:
     """Return how many bytes of an upload the server has."""
-    service = service_of(request)
-    client = service.client(request)
-    return _begun(await service.queries.run(lambda _: service.uploads.find(client, upload)))
+    return _begun(call.service.uploads.find(call.client, upload))
 
 
 @router.patch("/uploads/{upload}", responses=_ALONE, openapi_extra={"requestBody": _SENT})
-async def send(request: Request, upload: str, offset: Offset, coding: Coding = "identity") -> Begun:
+async def send(call: ApiCall, upload: str, offset: Offset, coding: Coding = "identity") -> Begun:
     """Append the body, of any length, to an upload. It is streamed to disk.
 
     The body may be compressed, as one stream per call; offsets are those of the uncompressed file.
     """
-    service = service_of(request)
-    client = service.client(request)
+    service = call.service
     if coding not in ("identity", *codings()):
         raise DataError(f"'Content-Encoding: {coding[:40]}' is not read here; 'codings' of an upload lists what is.")
 
     def find(server: Server) -> tuple[Upload, int]:
-        found = service.uploads.find(client, upload)
-        spared = _spared(server, client, found.statement)
+        found = service.uploads.find(call.client, upload)
+        spared = _spared(server, call.client, found.statement)
         service.uploads.make_room(found, spared)
         return found, spared
 
     async with service.sending(upload):
         found, spared = await service.queries.run(find)
         packed = coding.replace("identity", "")
-        there = await service.uploads.receive(found, offset, request.stream(), spared=spared, coding=packed)
+        there = await service.uploads.receive(found, offset, call.request.stream(), spared=spared, coding=packed)
         service.metrics.received.inc(max(0, there - offset))
         await service.queries.run(lambda _: service.uploads.still(found))
         return _begun(found)
 
 
 @router.post("/uploads/{upload}/finish", responses=_ALONE)
-async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
+async def finish(call: ApiCall, upload: str, body: Finish) -> AcceptedShape:
     """Check a complete upload, and make it the client's shard; the previous shard is erased.
 
     A client that makes training start over repeatedly while others wait gets 429: its shard has to wait. If the shard
     answers a request, the previous one is erased all the same, which settles the request.
     """
-    service = service_of(request)
-    client = service.client(request)
-    found = await service.queries.run(lambda _: service.uploads.find(client, upload))
-
-    def accept(server: Server) -> AcceptedShape:
-        service.uploads.find(client, upload)  # another shard may have been accepted while this one waited for its turn
-        digest = service.uploads.digest(found)
-        if digest != body.digest:
-            service.uploads.end(found)
-            raise DataError("what arrived is not what was sent: its digest differs. Send it again.")
-        try:
-            _check(found)
-            _check_signed(service, found, digest)
-            service.uploads.find(client, upload)  # a request may have ended it while it was checked
-            asked = answers(server.store, client, found.statement)
-            if not asked:
-                service.pacing.check(client)
-            accepted = AcceptedShape.of(
-                server.upload(
-                    client,
-                    found.path,
-                    found.statement,
-                    digest=digest,
-                    travelled=service.uploads.travelled(found),
-                    signed=found.signed,
-                )
-            )
-        except QuotaError:  # retried later; the client's older uploads may contain the rows to forget
-            service.uploads.end_all(client, but=found.mark)
-            raise
-        except InputError:  # it can never be accepted; after an internal error, by contrast, finishing may be retried
-            service.uploads.end(found)
-            raise
-        if not asked:
-            service.pacing.count(client)
-        service.uploads.end_all(client)
-        return accepted
-
+    service = call.service
+    found = await service.queries.run(lambda _: service.uploads.find(call.client, upload))
     async with service.sending(found.id):
-        return await service.ingest.run(accept)
+        return await service.ingest.run(lambda server: _accept(server, service, found, body.digest))
+
+
+def _accept(server: Server, service: Service, upload: Upload, digest: str) -> AcceptedShape:
+    uploads, client = service.uploads, upload.client
+    uploads.find(client, upload.id)  # another shard may have been accepted while this one waited for its turn
+    if uploads.digest(upload) != digest:
+        uploads.end(upload)
+        raise DataError("what arrived is not what was sent: its digest differs. Send it again.")
+    try:
+        _check(upload)
+        _check_signed(service, upload, digest)
+        uploads.find(client, upload.id)  # a request may have ended it while it was checked
+        asked = answers(server.store, client, upload.statement)
+        if not asked:
+            service.pacing.check(client)
+        travelled, signed = uploads.travelled(upload), upload.signed
+        accepted = server.upload(
+            client, upload.path, upload.statement, digest=digest, travelled=travelled, signed=signed
+        )
+    except QuotaError:  # retried later; the client's older uploads may contain the rows to forget
+        uploads.end_all(client, but=upload.mark)
+        raise
+    except InputError:  # it can never be accepted; after an internal error, by contrast, finishing may be retried
+        uploads.end(upload)
+        raise
+    if not asked:
+        service.pacing.count(client)
+    uploads.end_all(client)
+    return AcceptedShape(digest=accepted.digest, generation=accepted.generation)
 
 
 @router.delete("/uploads/{upload}", status_code=204, responses=_ALONE)
-async def cancel(request: Request, upload: str) -> None:
+async def cancel(call: ApiCall, upload: str) -> None:
     """Cancel an upload."""
-    service = service_of(request)
-    client = service.client(request)
-    found = await service.queries.run(lambda _: service.uploads.find(client, upload))
+    service = call.service
+    found = await service.queries.run(lambda _: service.uploads.find(call.client, upload))
     async with service.sending(found.id):
         await service.queries.run(lambda _: service.uploads.end(found))
 
 
 @router.post("/withdraw", status_code=204)
-async def withdraw(request: Request, body: Withdraw) -> None:
+@ingest
+def withdraw(server: Server, call: ApiCall, body: Withdraw) -> None:
     """Erase the client's shard; nothing replaces it."""
-    service = service_of(request)
-    client = service.client(request)
-
-    def take_away(server: Server) -> None:
-        said, signed = body.statement(), body.signed.model_dump() if body.signed else None
-        made = check_shard(server.store, service.cases, client, signed, said, must=service.config.signed)
-        if made is not None:
-            if made.digest:
-                raise DataError("what is signed is about a shard that is sent, and not about withdrawing it.")
-            service.cases.count(made)
-        server.withdraw(client, said)
-        service.uploads.end_all(client)
-
-    await service.ingest.run(take_away)
+    service, client = call.service, call.client
+    said, signed = body.statement(), body.signed.model_dump() if body.signed else None
+    made = service.keys.check_shard(server.store, client, signed, said, must=service.config.signed)
+    if made is not None:
+        if made.digest:
+            raise DataError("the signed statement is about a new shard, and not about withdrawing the present one.")
+        service.keys.count(made)
+    server.withdraw(client, said)
+    service.uploads.end_all(client)
 
 
 def _spared(server: Server, client: str, statement: Statement) -> int:
@@ -283,8 +251,8 @@ def _check_signed(service: Service, upload: Upload, digest: str) -> None:
     made = ShardStatement.read(json.loads(upload.signed))
     if made.digest != digest:
         raise DataError("what arrived is not the shard that the site signed: its digest differs. Send it again.")
-    service.cases.check_key(upload.client, made.key)
-    service.cases.count(made)
+    service.keys.check(upload.client, made.key)
+    service.keys.count(made)
 
 
 def _check(upload: Upload) -> None:

@@ -22,7 +22,6 @@ from splitwiper.service.audit.config import AuditConfig, site_keys
 from splitwiper.service.audit.drawing import forget_draw
 from splitwiper.service.audit.ledger import model_finding, play, shard_findings
 from splitwiper.service.audit.recomputing import Recomputed, recompute
-from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.calls.patience import Patience
@@ -99,56 +98,79 @@ def audit(
         locked(out, busy=f"another audit works in {out}: wait for it, or give --out another folder."),
         closing(connect(folder, config, out)) as link,
     ):
-        key = own_key(out)  # made at the first audit, whether or not anything can be signed
-
-        def attempt() -> Audited:
-            told = link.manifest()
-            head = TreeHead(told.head.size, told.head.root)
-            link.compare(head)
-            played = play(link.ledger(head.size), head)
-            with _downloads(out / "downloads", keep=keep) as place:
-                return _audited(config, out, key, link, told, head, played, known, place, epochs, progress)
-
-        return Patience(patience, troubles=(BusyError,), longest=2.0)(attempt)
+        # the key is made at the first audit, whether or not anything can be signed
+        auditor = _Auditor(config, out, own_key(out), link, known, epochs, progress)
+        return Patience(patience, troubles=(BusyError,), longest=2.0)(lambda: auditor.audit(keep=keep))
 
 
-def _audited(
-    config: AuditConfig,
-    out: Path,
-    key: SigningKey,
-    link: AuditLink,
-    told: ManifestShape,
-    head: TreeHead,
-    played: Replay,
-    known: Mapping[str, str] | None,
-    place: Path,
-    epochs: int | None,
-    progress: Progress | None,
-) -> Audited:
-    model = told.model.record() if told.model else None
-    findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
-    findings += shard_findings(told.shards, played, known)
-    findings.append(model_finding(model, played, link.signed_model(head)))
-    done = Recomputed()
-    if not _is_wrong(findings):
+@dataclass(frozen=True)
+class _Auditor:
+    """Everything that one audit needs; see `audit`."""
+
+    config: AuditConfig
+    out: Path
+    key: SigningKey
+    link: AuditLink
+    known: Mapping[str, str] | None
+    epochs: int | None
+    progress: Progress | None
+
+    def audit(self, *, keep: bool) -> Audited:
+        """Make one attempt at the audit, and submit the attestation."""
+        told = self.link.manifest()
+        head = TreeHead(told.head.size, told.head.root)
+        self.link.compare(head)
+        played = play(self.link.ledger(head.size), head)
+        model = told.model.record() if told.model else None
+        findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
+        findings += shard_findings(told.shards, played, self.known)
+        findings.append(model_finding(model, played, self.link.signed_model(head)))
+        done = Recomputed()
+        if not _is_wrong(findings):
+            with _downloads(self.out / "downloads", keep=keep) as place:
+                work = Workplace(self.config, self.link, told, played, place, self.progress)
+                done = self._recompute(work, model, findings)
+        checked = Checked(tuple(findings))
+        attested = _is_attested(checked, whole=model is None or bool(done.of))
+        if attested:
+            self.link.attest(self._attestation(played, head, model, done, checked))
+            forget_draw(self.out)
+        share = done.seconds / model.seconds if model and model.seconds else 0.0
+        return Audited(checked, done.epochs, done.of, done.seconds, share, self.link.received, attested)
+
+    def _recompute(self, work: Workplace, model: ModelRecord | None, findings: list[Finding]) -> Recomputed:
+        """Download everything and recompute the server half, unless something is wrong before; add the findings."""
+        done = Recomputed()
         try:
-            work = Workplace(config, link, told, played, place, progress)
-            for finding in work.prepare(model, sampled=epochs is not None):
-                findings.append(finding)
+            for finding in work.prepare(model, sampled=self.epochs is not None):
+                findings.append(finding)  # one by one: those before an error count
             if not _is_wrong(findings) and model is not None:
                 start = time.perf_counter()
-                done = recompute(work, model, epochs)
+                done = recompute(work, model, self.epochs)
                 findings += done.findings
                 done.seconds = time.perf_counter() - start
         except NotFoundError as problem:  # a failing network looks the same, so nothing is signed
             findings.append(Finding("downloads", "unverifiable", str(problem).removesuffix(".")))
-    checked = Checked(tuple(findings))
-    attested = _is_attested(checked, whole=model is None or bool(done.of))
-    if attested:
-        link.attest(_attestation(config, key, played, head, model, done, checked))
-        forget_draw(out)
-    share = done.seconds / model.seconds if model and model.seconds else 0.0
-    return Audited(checked, done.epochs, done.of, done.seconds, share, link.received, attested)
+        return done
+
+    def _attestation(
+        self, played: Replay, head: TreeHead, model: ModelRecord | None, done: Recomputed, checked: Checked
+    ) -> dict[str, Any]:
+        return Attestation(
+            federation=str(played.made.get("run")),
+            model=model_commitment(model.salt, model.digest) if model else "",
+            shard="",
+            size=head.size,
+            root=head.root,
+            role="auditor",
+            name=self.config.name,
+            epochs=done.epochs,
+            of=done.of,
+            outcome="exact" if checked.outcome == "holds" else checked.outcome,  # `epochs` says what was recomputed
+            fingerprint=done.fingerprint or fingerprint(pick_device("cpu"), 1),
+            made=now(),
+            key=self.key.public.raw.hex(),
+        ).sign(self.key)
 
 
 def _is_attested(checked: Checked, *, whole: bool) -> bool:
@@ -163,33 +185,6 @@ def _is_attested(checked: Checked, *, whole: bool) -> bool:
 
 def _is_wrong(findings: Sequence[Finding]) -> bool:
     return any(finding.outcome in ("mismatch", "unverifiable", "not_comparable") for finding in findings)
-
-
-def _attestation(
-    config: AuditConfig,
-    key: SigningKey,
-    played: Replay,
-    head: TreeHead,
-    model: ModelRecord | None,
-    done: Recomputed,
-    checked: Checked,
-) -> dict[str, Any]:
-    outcome = "exact" if checked.outcome == "holds" else checked.outcome  # `epochs` says what was recomputed
-    return Attestation(
-        federation=str(played.made.get("run")),
-        model=model_commitment(model.salt, model.digest) if model else "",
-        shard="",
-        size=head.size,
-        root=head.root,
-        role="auditor",
-        name=config.name,
-        epochs=done.epochs,
-        of=done.of,
-        outcome=outcome,
-        fingerprint=done.fingerprint or fingerprint(pick_device("cpu"), 1),
-        made=now(),
-        key=key.public.raw.hex(),
-    ).sign(key)
 
 
 def own_key(out: Path) -> SigningKey:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from splitwiper.errors import CorruptError, MismatchError
 from splitwiper.formats import counted
 from splitwiper.seeding import mac
 from splitwiper.service.audit.shapes import ShardShape
-from splitwiper.service.certificate.findings import Finding
+from splitwiper.service.certificate.findings import CheckFailed, Finding, found
 from splitwiper.service.certificate.log import TreeHead, leaf_of
 from splitwiper.service.certificate.site import ShardStatement
 from splitwiper.store import ModelRecord, merkle
@@ -67,38 +68,39 @@ def shard_findings(
         detail = "no keys of sites are given (sites = FOLDER), so a site that the server made up would not show"
         yield Finding("sites", "unchecked", detail)
     for shard in shards:
-        yield _shard(shard, played, known)
+        yield found(f"shard of {shard.client}", partial(_shard, shard, played, known))
 
 
-def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -> Finding:
-    what, entry = f"shard of {shard.client}", played.shards.get(shard.client, ShardEntry("", ""))
+def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -> str:
+    """Check one shard; see `found`."""
+    entry = played.shards.get(shard.client, ShardEntry("", ""))
     run = str(played.made.get("run"))
     if shard_commitment(bytes.fromhex(shard.salt), shard.digest) != entry.commitment:
-        return Finding(what, "mismatch", "it is not the one that the ledger took in last")
+        raise CheckFailed("it is not the one that the ledger took in last")
     if entry.outdated:
         late = f"entry {entry.since} took it in, and entry {entry.outdated} shows that its site replaced it since"
-        return Finding(what, "mismatch", f"{late}: rows that were to be forgotten may be in it")
+        raise CheckFailed(f"{late}: rows that were to be forgotten may be in it")
     if not shard.signed:
-        return Finding(what, "unverifiable", "its site has not signed it: the server takes shards that are not signed")
+        raise CheckFailed("its site has not signed it: the server takes shards that are not signed", "unverifiable")
     try:
         made = ShardStatement.read(json.loads(shard.signed))
     except (ValueError, OSError, RecursionError) as problem:
-        return Finding(what, "mismatch", str(problem).removesuffix("."))
+        raise CheckFailed(str(problem).removesuffix(".")) from problem
     if made.key != entry.key:
-        return Finding(what, "mismatch", "it was not signed with the key that its site had registered then")
+        raise CheckFailed("it was not signed with the key that its site had registered then")
     said = (made.federation, made.client, made.digest, made.commitment, made.codebook, made.outputs)
     if said != (run, shard.client, shard.digest, entry.commitment, shard.codebook, shard.outputs):
-        return Finding(what, "mismatch", "what its site signed is about another shard")
+        raise CheckFailed("what its site signed is about another shard")
     if known is not None and shard.client not in known:
-        return Finding(what, "unverifiable", f"the auditor has no public key of this site: add {shard.client}.pem")
+        raise CheckFailed(f"the auditor has no public key of this site: add {shard.client}.pem", "unverifiable")
     if known is not None and known[shard.client] != entry.key:
         other = f"the key that signed it, {entry.key[:16]}, is not the one that the auditor has of this site"
-        return Finding(what, "mismatch", other)
+        raise CheckFailed(other)
     whose = "its site's key" if known is not None else "the key that the ledger has of its site,"
     told = f"{counted(shard.rows, 'row')}, signed with {whose} {entry.key[:16]}"
     if known is None and (number := played.dropped.get(shard.client)):
         told += f"; the operator dropped the key before it (entry {number}): ask the site whether this is its own"
-    return Finding(what, "holds", told)
+    return told
 
 
 def model_finding(model: ModelRecord | None, played: Replay, signed: str | None) -> Finding:
@@ -109,15 +111,20 @@ def model_finding(model: ModelRecord | None, played: Replay, signed: str | None)
         played: the replayed ledger.
         signed: the newest model according to the ledger's signed head; None if that head was not seen.
     """
-    what, entry = "model", played.model
+    return found("model", lambda: _model(model, played, signed))
+
+
+def _model(model: ModelRecord | None, played: Replay, signed: str | None) -> str:
+    """Check the model; see `found`."""
+    entry = played.model
     if signed is not None and signed != (entry.get("model") or ""):
-        return Finding(what, "mismatch", "the signed head of the ledger names another model than the ledger does")
+        raise CheckFailed("the signed head of the ledger names another model than the ledger does")
     if model is None:
         if played.shards or entry.get("model") is not None:
-            return Finding(what, "mismatch", "the ledger has a model, and the server shows none")
-        return Finding(what, "holds", "nobody holds rows: there is no model")
+            raise CheckFailed("the ledger has a model, and the server shows none")
+        return "nobody holds rows: there is no model"
     root = mac(model.salt, "transcript", model.transcript).hex() if model.transcript else None
     told = (model_commitment(model.salt, model.digest), mac(model.salt, "record", model.described()).hex(), root)
     if told != tuple(entry.get(name) for name in ("model", "record", "transcript")):
-        return Finding(what, "mismatch", "the model that the server shows is not the newest of its ledger")
-    return Finding(what, "holds", f"it is the newest of the ledger, entry {entry['seq']}")
+        raise CheckFailed("the model that the server shows is not the newest of its ledger")
+    return f"it is the newest of the ledger, entry {entry['seq']}"

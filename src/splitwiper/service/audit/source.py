@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from splitwiper.errors import InputError, MismatchError, NotFoundError, SplitWip
 from splitwiper.service.audit.config import AuditConfig
 from splitwiper.service.audit.shapes import ManifestShape, read_manifest
 from splitwiper.service.calls import Calls, LedgerGuard
+from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate import TreeHead
 from splitwiper.store import files
 
@@ -94,15 +94,12 @@ class AuditLink(Calls):
             DiskFullError: this machine has no room for it.
         """
         target.unlink(missing_ok=True)
-        for attempt in range(1, _TRIES + 1):
-            try:
-                self._fetch(place, target, most)
-                return target
-            except httpx.TransportError as problem:
-                if attempt == _TRIES:
-                    raise UnreachableError(f"{self.url}{place} could not be downloaded ({problem}).") from problem
-                time.sleep(0.1 * 2**attempt)
-        raise AssertionError("not reached")
+        try:
+            patience = Patience(troubles=(httpx.TransportError,), first=0.2, tries=_TRIES)
+            patience(lambda: self._fetch(place, target, most))
+        except httpx.TransportError as problem:
+            raise UnreachableError(f"{self.url}{place} could not be downloaded ({problem}).") from problem
+        return target
 
     def _fetch(self, place: str, target: Path, most: int) -> None:
         here = target.stat().st_size if target.exists() else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ from splitwiper.server import Server
 from splitwiper.service.audit.config import AuditConfig
 from splitwiper.service.audit.shapes import ManifestShape
 from splitwiper.service.audit.source import AuditLink
-from splitwiper.service.certificate.findings import Finding
+from splitwiper.service.certificate.findings import CheckFailed, Finding, found
 from splitwiper.splitting import Halves
 from splitwiper.store import ModelRecord, ServerStore, files, manifest_digest
 from splitwiper.store.replay import Replay
@@ -39,6 +40,7 @@ from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.codecs import prepare
 from splitwiper.wire.shard import check_shard
 
+_SETTINGS = "config.toml"
 HEADER = 1 << 20
 """Bytes that a file of tensors may have besides the tensors."""
 
@@ -88,62 +90,69 @@ class Workplace:
             BusyError: a shard was replaced during the audit.
             NotFoundError: the server does not hand out what it lists.
         """
-        text, path = self._link.settings(), self.place / "config.toml"
-        files.write_bytes(path, text.encode())
-        try:
-            seed, server = int(self._made["seed"]), from_dict(ServerConfig, read_toml(path))
-        except (ConfigError, ValueError) as problem:
-            yield Finding("settings", "mismatch", f"the server's settings cannot be read: {problem}".removesuffix("."))
+        settings = found("settings", partial(self._build, sampled=sampled))
+        yield settings
+        if settings.outcome != "holds":
             return
-        if sampled and not server.transcript:
-            raise InputError(
-                "this server keeps no transcript (transcript = false), so no single epochs can be recomputed: leave "
-                "--epochs out, to recompute all."
-            )
-        if foreign := self._foreign(server):
-            detail = f"the server uses {foreign}, which is not in 'parts' of the auditor's file: nothing was imported"
-            yield Finding("settings", "mismatch", detail)
-            return
-        try:
-            prepare(str(self._made["codec"]))
-        except ConfigError as problem:
-            yield Finding("settings", "mismatch", str(problem).removesuffix("."))
-            return
-        config = Config(seed=seed, model=self._config.model, server=server)
-        halves = build_halves(config)
-        own = remembered(halves, config, codec=str(self._made["codec"]), run=str(self._made["run"]))
-        if odd := [name for name, value in own.items() if self._made.get(name) != value]:
-            detail = f"the server's model or settings are not those that the auditor knows: {', '.join(odd)}"
-            yield Finding("settings", "mismatch", f"{detail}; check [model] in the auditor's file first")
-            return
-        digest = config_digest(server, seed=seed)[:16]
-        settings = (
-            f"the server's are those in the ledger's first entry, digest {digest}; the model is the auditor's own"
-        )
-        yield Finding("settings", "holds", settings)
-        first, client = self._first(halves)
+        halves = self._halves
+        # an unreadable file counts as empty weights
+        first = self.state("/v1/audit/initial", _bytes(halves.server) + HEADER)
+        client = self.state("/v1/initial", _bytes(halves.client) + HEADER)
         if (state_digest(first), state_digest(client)) != (self._made["initial"], self._made["client-initial"]):
             yield Finding("first weights", "mismatch", "they are not those in the ledger's first entry")
             return
         yield _built(halves, first)
-        meta = {name: str(value) for name, value in self._made.items() if name in own}
-        self.store.create(config=text, initial=first, client_initial=client, meta=meta)
+        meta = {name: str(self._made[name]) for name in self._own}
+        config = (self.place / _SETTINGS).read_text(encoding="utf-8")
+        self.store.create(config=config, initial=first, client_initial=client, meta=meta)
         yield from self._take()
         if model is not None and manifest_digest(self.store.shards()) != model.manifest:
             yield Finding("manifest", "mismatch", "the model was trained from other shards than the server hands out")
         self._server = Server(self.store, halves.server, self._progress)
 
+    def _build(self, *, sampled: bool) -> str:
+        """Download the server's settings, and build the auditor's own model with them; see `found`."""
+        path = self.place / _SETTINGS
+        files.write_bytes(path, self._link.settings().encode())
+        try:
+            seed, server = int(self._made["seed"]), from_dict(ServerConfig, read_toml(path))
+        except (ConfigError, ValueError) as problem:
+            raise CheckFailed(f"the server's settings cannot be read: {problem}".removesuffix(".")) from problem
+        if sampled and not server.transcript:
+            raise InputError(
+                "this server keeps no transcript (transcript = false), so no single epochs can be recomputed: leave "
+                "--epochs out, to recompute all."
+            )
+        # before anything is built: the server's settings must not make the auditor import code
+        if foreign := self._foreign(server):
+            raise CheckFailed(
+                f"the server uses {foreign}, which is not in 'parts' of the auditor's file: nothing was imported"
+            )
+        try:
+            prepare(str(self._made["codec"]))
+        except ConfigError as problem:
+            raise CheckFailed(str(problem).removesuffix(".")) from problem
+        config = Config(seed=seed, model=self._config.model, server=server)
+        self._halves = build_halves(config)
+        self._own = remembered(self._halves, config, codec=str(self._made["codec"]), run=str(self._made["run"]))
+        if odd := [name for name, value in self._own.items() if self._made.get(name) != value]:
+            raise CheckFailed(
+                f"the server's model or settings are not those that the auditor knows: {', '.join(odd)}; check [model] "
+                "in the auditor's file first"
+            )
+        digest = config_digest(server, seed=seed)[:16]
+        return f"the server's are those in the ledger's first entry, digest {digest}; the model is the auditor's own"
+
     def _foreign(self, server: ServerConfig) -> str:
         """Return a part from outside that the auditor's settings do not name; what the server says is not imported."""
         codec = str(self._made["codec"])
         used = [path for path, _ in outside_paths(server).values()]
-        used += [codec.partition(" ")[0]] if ":" in codec else []
-        return next((path for path in used if path not in self._config.parts), "")
-
-    def _first(self, halves: Halves) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Download both halves' first weights; an unreadable file counts as empty weights."""
-        server = self.state("/v1/audit/initial", _bytes(halves.server) + HEADER)
-        return server, self.state("/v1/initial", _bytes(halves.client) + HEADER)
+        if ":" in codec:
+            used.append(codec.partition(" ")[0])
+        for path in used:
+            if path not in self._config.parts:
+                return path
+        return ""
 
     def _take(self) -> Iterator[Finding]:
         """Download shards one by one; each must have the digest that its site signed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import httpx
 from splitwiper import errors
 from splitwiper.errors import MismatchError, SplitWiperError, UnreachableError
 from splitwiper.service.calls.guard import LedgerGuard
+from splitwiper.service.calls.patience import Patience
 
 TRIES = 5
 _KEEPALIVE = [
@@ -109,20 +109,14 @@ class Calls:
             UnreachableError: no attempt was answered.
             SplitWiperError: the error that the server reports.
         """
-        for attempt in range(1, self._tries + 1):
-            try:
-                return self._once(method, place, **how)
-            except httpx.TransportError as problem:
-                if attempt == self._tries or _hopeless(problem):
-                    raise UnreachableError(
-                        f"{self.url} cannot be reached ({problem}). Is the server up, is the address right, and is the "
-                        "certificate one that its operator issued? Nothing is lost: the same call may be made again."
-                    ) from problem
-            except errors.QuotaError:
-                if attempt == self._tries:
-                    raise
-            time.sleep(0.1 * 2**attempt)
-        raise AssertionError("not reached")
+        patience = Patience(troubles=(httpx.TransportError, errors.QuotaError), first=0.2, tries=self._tries)
+        try:
+            return patience(lambda: self._once(method, place, **how), hopeless=_is_refused)
+        except httpx.TransportError as problem:
+            raise UnreachableError(
+                f"{self.url} cannot be reached ({problem}). Is the server up, is the address right, and is the "
+                "certificate one that its operator issued? Nothing is lost: the same call may be made again."
+            ) from problem
 
     def _once(self, method: str, place: str, **how: Any) -> httpx.Response:
         if self._guard is None:
@@ -158,8 +152,10 @@ class Calls:
         return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request)
 
 
-def _hopeless(problem: httpx.TransportError) -> bool:
-    """Return whether retrying is pointless because a certificate was refused."""
+def _is_refused(problem: Exception) -> bool:
+    """Return whether a certificate was refused, so that another attempt fails too."""
+    if not isinstance(problem, httpx.TransportError):
+        return False
     return isinstance(problem.__cause__, ssl.SSLError) or "CERTIFICATE" in str(problem).upper()
 
 

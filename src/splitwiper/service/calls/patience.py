@@ -1,53 +1,66 @@
-"""Retry for a while if a server cannot be reached, and report it."""
+"""Retry what failed because of the server or the network, after waits that grow."""
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from splitwiper.errors import SplitWiperError, UnreachableError
+from splitwiper.errors import UnreachableError
 
 _T = TypeVar("_T")
-_FIRST, _LONGEST = 0.5, 30.0
-"""Seconds to wait before the second attempt, and the longest wait between two attempts."""
+_jitter = random.Random()  # noqa: S311  of its own: the caller's generator is left alone
 
 
 class Patience:
-    """Retries what fails because of the server, until the time is up.
+    """Retries an attempt until it succeeds, or the time or the number of attempts is used up.
+
+    A wait is a time that doubles, and a random part of it more, up to half: clients that a server turned away together
+    must not come back together.
 
     Args:
         seconds: the time for all attempts and waits together.
         told: called with the message of each new error.
         troubles: errors after which another attempt may succeed.
-        longest: the longest wait between two attempts, in seconds.
+        longest: the longest such time, in seconds.
+        first: the time before the second attempt, in seconds.
+        tries: the largest number of attempts.
     """
 
     def __init__(
         self,
-        seconds: float,
+        seconds: float = math.inf,
         told: Callable[[str], None] | None = None,
-        troubles: tuple[type[SplitWiperError], ...] = (UnreachableError,),
-        longest: float = _LONGEST,
+        troubles: tuple[type[Exception], ...] = (UnreachableError,),
+        *,
+        longest: float = 30.0,
+        first: float = 0.5,
+        tries: float = math.inf,
     ) -> None:
         self._end, self._told, self._troubles = time.monotonic() + seconds, told, troubles
-        self._longest = longest
+        self._longest, self._first, self._tries = longest, first, tries
 
-    def __call__(self, attempt: Callable[[], _T]) -> _T:
+    def __call__(self, attempt: Callable[[], _T], *, hopeless: Callable[[Exception], bool] = lambda _: False) -> _T:
         """Return the attempt's result once it succeeds.
 
+        Args:
+            attempt: is called until it raises none of the errors.
+            hopeless: returns whether another attempt would fail like the one with this error.
+
         Raises:
-            SplitWiperError: the last attempt's error, when the time is up.
+            Exception: the last attempt's error.
         """
-        wait, last = _FIRST, ""
+        wait, last, made = self._first, "", 1
         while True:
             try:
                 return attempt()
             except self._troubles as problem:
-                if time.monotonic() + wait > self._end:
+                if made >= self._tries or time.monotonic() + wait > self._end or hopeless(problem):
                     raise
                 if self._told and str(problem) != last:
                     last = str(problem)
                     self._told(last)
-                time.sleep(wait)
-                wait = min(2 * wait, self._longest)
+            time.sleep(wait * _jitter.uniform(1.0, 1.5))
+            wait, made = min(2 * wait, self._longest), made + 1

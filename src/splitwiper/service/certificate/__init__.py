@@ -16,10 +16,9 @@ from splitwiper.service.certificate.log import Log, TreeHead
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Pins
 from splitwiper.service.certificate.recomputing import check_with_store
-from splitwiper.service.certificate.request import SignedRequest
 from splitwiper.service.certificate.signing import Keyring
+from splitwiper.service.certificate.site import SignedRequest
 from splitwiper.service.certificate.standing import Keys, Revocation, read_keys
-from splitwiper.service.certificate.succession import followed
 
 __all__ = [
     "Attestation",
@@ -41,7 +40,6 @@ __all__ = [
     "certify_run",
     "check",
     "check_with_store",
-    "followed",
     "opening",
     "read_keys",
     "read_public",

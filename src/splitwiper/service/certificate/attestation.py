@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.envelope import Envelope
-from splitwiper.service.certificate.findings import RECOMPUTED, Finding
+from splitwiper.service.certificate.findings import RECOMPUTED, CheckFailed, Finding, found
 from splitwiper.service.certificate.keys import PublicKey
 from splitwiper.service.certificate.log import TreeHead, follows
-from splitwiper.service.certificate.request import SignedRequest
 from splitwiper.service.certificate.signed import SignedMessage
+from splitwiper.service.certificate.site import SignedRequest
 
 FIELD = "attestations"
 """The field of a certificate's file that holds the attestations."""
@@ -109,7 +110,8 @@ def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) 
         except FormatError as problem:
             yield Finding("attestation", "mismatch", str(problem).removesuffix("."))
             continue
-        finding = _judged(said, told, keys, envelope.get(PROOF))
+        proof = envelope.get(PROOF)
+        finding = found(f"attestation of {told.role} {told.name}", partial(_judged, said, told, keys, proof))
         if finding.outcome == "holds":
             counted.append(told)
         yield finding
@@ -117,27 +119,25 @@ def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) 
         yield _together(said, counted)
 
 
-def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes], proof: Any) -> Finding:
-    """Return the finding about one attestation of a certificate."""
-    what = f"attestation of {told.role} {told.name}"
+def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes], proof: Any) -> str:
+    """Check one attestation of a certificate; see `found`."""
     if (told.federation, told.model or None) != (said["federation"], said["after"]["model"]):
-        return Finding(what, "unchecked", "it is about another federation or model, and says nothing of this one")
+        raise CheckFailed("it is about another federation or model, and says nothing of this one", "unchecked")
     if told.role == "site" and (told.name, told.shard or None) != (said["client"], said["after"]["shard"]):
-        return Finding(what, "unchecked", "it is about the shard of another site, or about another shard")
+        raise CheckFailed("it is about the shard of another site, or about another shard", "unchecked")
     if told.signer.raw not in keys:
-        return Finding(what, "unchecked", f"its key {told.signer.id[:16]} is not among those that are trusted here")
+        raise CheckFailed(f"its key {told.signer.id[:16]} is not among those that are trusted here", "unchecked")
     asker = _asker(said)
     if asker is not None and (told.role == "site") != (told.signer == asker):
         whose = "another key than the request" if told.role == "site" else "the requester's own key, not an auditor's"
-        return Finding(what, "unchecked", f"it was signed by {whose}")
-    if apart := _apart(said, told, proof, what):
-        return apart
+        raise CheckFailed(f"it was signed by {whose}", "unchecked")
+    _check_ledger(said, told, proof)
     if told.outcome == "mismatch":
         wrong = "recomputed, and different" if told.of or told.role == "site" else "not what the ledger says"
-        return Finding(what, "mismatch", f"{wrong}: {told}")
+        raise CheckFailed(f"{wrong}: {told}")
     if told.outcome != "exact":
-        return Finding(what, "unchecked", f"its numerics were not comparable: {told}")
-    return Finding(what, "holds", f"recomputed and equal, bit for bit: {told}")
+        raise CheckFailed(f"its numerics were not comparable: {told}", "unchecked")
+    return f"recomputed and equal, bit for bit: {told}"
 
 
 def _asker(said: Mapping[str, Any]) -> PublicKey | None:
@@ -148,23 +148,22 @@ def _asker(said: Mapping[str, Any]) -> PublicKey | None:
         return None
 
 
-def _apart(said: Mapping[str, Any], told: Attestation, proof: Any, what: str) -> Finding | None:
-    """Return a finding if an attestation is not about the certificate's ledger; None if it is.
+def _check_ledger(said: Mapping[str, Any], told: Attestation, proof: Any) -> None:
+    """Check that an attestation is about the certificate's ledger.
 
     A server could show an auditor another ledger, in which the request was never made, with the same model in it.
     """
     ledger = said["ledger"]
     own, theirs = TreeHead(ledger["size"], ledger["root"]), TreeHead(told.size, told.root)
     if theirs.size < ledger["entry"]["seq"]:
-        return Finding(what, "unchecked", "it was made before the request was settled")
+        raise CheckFailed("it was made before the request was settled", "unchecked")
     if own.size == theirs.size:
         proof = []
     if not isinstance(proof, list):
         missing = "nothing shows that the ledger it was made with is the certificate's"
-        return Finding(what, "unchecked", f"{missing}: fetch the certificate from the server again")
+        raise CheckFailed(f"{missing}: fetch the certificate from the server again", "unchecked")
     if not follows(min(own, theirs), max(own, theirs), proof):
-        return Finding(what, "mismatch", f"it was made with another ledger ({theirs}) than the certificate ({own})")
-    return None
+        raise CheckFailed(f"it was made with another ledger ({theirs}) than the certificate ({own})")
 
 
 def _together(said: Mapping[str, Any], counted: Sequence[Attestation]) -> Finding:

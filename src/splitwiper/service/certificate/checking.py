@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from splitwiper.errors import ForkError, FormatError
@@ -11,12 +11,12 @@ from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.attestation import FIELD, attested
 from splitwiper.service.certificate.canonical import loads
 from splitwiper.service.certificate.envelope import PAYLOAD_TYPE, Envelope
-from splitwiper.service.certificate.findings import Checked, Finding
+from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding, found
 from splitwiper.service.certificate.keys import PublicKey
-from splitwiper.service.certificate.log import TreeHead, leaf_of, receipt_mark
+from splitwiper.service.certificate.log import TreeHead, receipt_mark, shows
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
-from splitwiper.service.certificate.request import SignedRequest
+from splitwiper.service.certificate.site import SignedRequest
 from splitwiper.service.certificate.standing import Keys, Revocation
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import merkle
@@ -58,44 +58,33 @@ def check(
     except FormatError as problem:
         return Checked((Finding("envelope", "mismatch", str(problem).removesuffix(".")),))
     keys = trusted if isinstance(trusted, Keys) else Keys(tuple(trusted))
-    signature = _signature(made, keys.keys)
+    signature = found("signature", lambda: _signature(made, keys.keys))
     if signature.outcome == "mismatch":
         return Checked((signature,))
     try:
         said = parse(made.payload)
     except FormatError as problem:
         return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
-    found = [signature, Finding("statement", "holds", f"a certificate of ticket {said['ticket']}"), _entry(said)]
-    found += [_manifest(said), _changed(said)]
+    checks = [signature, Finding("statement", "holds", f"a certificate of ticket {said['ticket']}")]
+    checks.append(found("ledger entry", lambda: _entry(said)))
+    checks.append(found("manifest", lambda: _manifest(said)))
+    checks.append(found("changed", lambda: _changed(said)))
     if said["request"] is not None or client_key is not None:
-        found.append(_request(said, client_key))
-    if opening is not None:
-        found += _opened(said, opening)
+        checks.append(found("request", lambda: _request(said, client_key)))
+    if opening is not None and (opening.salt or said["after"]["shard"] is not None):
+        checks.append(found("own shard", lambda: _own_shard(said, opening)))
     if receipt is not None:
-        found.append(_receipt(said, opening, receipt))
-    pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # it continues all others
+        checks.append(found("receipt", lambda: _receipt(said, opening, receipt)))
+    pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # the last one continues all others
     if pinned or head is not None:
-        found.append(_heads(said, pinned, head, consistency))
+        checks.append(found("pinned heads", lambda: _heads(said, pinned, head, consistency)))
     if signature.outcome == "holds" and not keys.signed(made):
         online = consistency is not None and bool(pinned or head)
-        found.append(_revoked(said, keys.doubtful(made, said["ledger"]["size"]), online))
-    found += attested(said, attestations, [key for key in attesters if key not in keys.keys])  # no self-attestation
-    return Checked(tuple(found), said)
-
-
-def _revoked(said: Mapping[str, Any], revocation: Revocation | None, online: bool) -> Finding:
-    """Return what a certificate signed only by revoked keys is worth."""
-    what, size = "signing key", said["ledger"]["size"]
-    if revocation is None:
-        return Finding(what, "mismatch", f"the key that signed it was revoked before the ledger had {size} entries")
-    if online:  # a key in good standing signed the pinned or current head
-        return Finding(what, "holds", f"the key was {revocation}; the ledger it signed is the beginning of the present")
-    return Finding(
-        what,
-        "unverifiable",
-        f"the key that signed it was {revocation}: a thief of that key may have made it. Fetch the certificate from "
-        "the server again, which adds a signature by its present key",
-    )
+        revocation = keys.doubtful(made, said["ledger"]["size"])
+        checks.append(found("signing key", lambda: _revoked(said, revocation, online)))
+    # the server's own keys do not count as attesters: nobody attests to itself
+    checks += attested(said, attestations, [key for key in attesters if key not in keys.keys])
+    return Checked(tuple(checks), said)
 
 
 def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any]:
@@ -106,139 +95,128 @@ def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any
     return Envelope.from_dict(values), values.get(FIELD, [])
 
 
-def _signature(made: Envelope, trusted: Sequence[PublicKey]) -> Finding:
-    what = "signature"
+# Each check returns an explanation if it holds, and raises otherwise; see `found`.
+
+
+def _revoked(said: Mapping[str, Any], revocation: Revocation | None, online: bool) -> str:
+    """Check a certificate that only revoked keys signed."""
+    size = said["ledger"]["size"]
+    if revocation is None:
+        raise CheckFailed(f"the key that signed it was revoked before the ledger had {size} entries")
+    if online:  # a key in good standing signed the pinned or current head
+        return f"the key was {revocation}; the ledger it signed is the beginning of the present"
+    raise CheckFailed(
+        f"the key that signed it was {revocation}: a thief of that key may have made it. Fetch the certificate from "
+        "the server again, which adds a signature by its present key",
+        "unverifiable",
+    )
+
+
+def _signature(made: Envelope, trusted: Sequence[PublicKey]) -> str:
     if made.payload_type != PAYLOAD_TYPE:
-        return Finding(what, "mismatch", f"the payload's type is {made.payload_type[:60]!r}, not {PAYLOAD_TYPE!r}")
+        raise CheckFailed(f"the payload's type is {made.payload_type[:60]!r}, not {PAYLOAD_TYPE!r}")
     if not made.signatures:
-        return Finding(what, "mismatch", "the certificate is not signed")
+        raise CheckFailed("the certificate is not signed")
     hints = ", ".join(s.keyid[:16] if s.keyid.isalnum() else "of unknown name" for s in made.signatures)
     if not trusted:
-        return Finding(
-            what,
-            "unverifiable",
-            f"no public key was given to check it with; get the signer's (key {hints}) on a way you trust",
-        )
+        why = f"no public key was given to check it with; get the signer's (key {hints}) on a way you trust"
+        raise CheckFailed(why, "unverifiable")
     if not (by := made.signers(trusted)):
         known = ", ".join(key.id[:16] for key in trusted)
-        return Finding(
-            what,
-            "mismatch",
-            f"it is not that of a trusted key (signed by key {hints}, trusted are {known}), or altered",
-        )
-    return Finding(what, "holds", f"signed by key {', '.join(key.id[:16] for key in by)}")
+        raise CheckFailed(f"it is not that of a trusted key (signed by key {hints}, trusted are {known}), or altered")
+    return f"signed by key {', '.join(key.id[:16] for key in by)}"
 
 
-def _entry(said: Mapping[str, Any]) -> Finding:
-    what, told = "ledger entry", said["ledger"]
-    entry, blind = told["entry"], bytes.fromhex(told["blind"])
+def _entry(said: Mapping[str, Any]) -> str:
+    told = said["ledger"]
+    entry = told["entry"]
     if entry["ticket"] != said["ticket"]:
-        return Finding(what, "mismatch", f"the entry shown settles ticket {entry['ticket']}, not {said['ticket']}")
-    proof, root = [bytes.fromhex(item) for item in told["proof"]], bytes.fromhex(told["root"])
-    if not merkle.verify_inclusion(leaf_of(entry, blind), entry["seq"] - 1, told["size"], proof, root):
-        return Finding(what, "mismatch", "the entry that settles the ticket is not in the ledger with this head")
-    return Finding(what, "holds", f"entry {entry['seq']} of {told['size']} settles the ticket")
+        raise CheckFailed(f"the entry shown settles ticket {entry['ticket']}, not {said['ticket']}")
+    if not shows(told):
+        raise CheckFailed("the entry that settles the ticket is not in the ledger with this head")
+    return f"entry {entry['seq']} of {told['size']} settles the ticket"
 
 
-def _manifest(said: Mapping[str, Any]) -> Finding:
-    what, told, shard = "manifest", said["manifest"], said["after"]["shard"]
+def _manifest(said: Mapping[str, Any]) -> str:
+    told, shard = said["manifest"], said["after"]["shard"]
     if told is None:
-        return Finding(
-            what, "holds", "not shown: shard or model were replaced before the certificate was made, their salts erased"
-        )
+        return "not shown: shard or model were replaced before the certificate was made, their salts erased"
     leaf = told["leaf"]
     if (leaf is None) != (shard is None) or (told["size"] == 0) != (said["after"]["model"] is None):
-        return Finding(what, "mismatch", "the manifest shown is not that of the shard and model committed to")
+        raise CheckFailed("the manifest shown is not that of the shard and model committed to")
     if leaf is None:
-        return Finding(
-            what, "holds", f"{said['client']} has no shard among the {told['size']}; no proof can show absence"
-        )
+        return f"{said['client']} has no shard among the {told['size']}; no proof can show absence"
     proof, root = [bytes.fromhex(item) for item in leaf["proof"]], bytes.fromhex(told["root"])
     mine = manifest.leaf_of(bytes.fromhex(leaf["blind"]), shard)
     if not merkle.verify_inclusion(mine, leaf["index"], told["size"], proof, root):
-        return Finding(what, "mismatch", "the requester's shard is not in the manifest with this root")
-    return Finding(what, "holds", f"the shard of {said['client']} is one of {told['size']}")
+        raise CheckFailed("the requester's shard is not in the manifest with this root")
+    return f"the shard of {said['client']} is one of {told['size']}"
 
 
-def _changed(said: Mapping[str, Any]) -> Finding:
+def _changed(said: Mapping[str, Any]) -> str:
     """Check that shard and model changed: a site salts each answer to a request afresh, and models are retrained."""
-    what, before, after = "changed", said["before"], said["after"]
+    before, after = said["before"], said["after"]
     if before["shard"] is None and after["shard"] is None:
-        told = f"the server held no shard of {said['client']}, so there was nothing to erase and nothing to train anew"
-        return Finding(what, "holds", told)
+        return f"the server held no shard of {said['client']}, so there was nothing to erase and nothing to train anew"
+    # without this, a server that did nothing at all could certify that
     same = [name for name in ("shard", "model") if before[name] is not None and before[name] == after[name]]
     if same:
-        named = " and ".join(same)
-        return Finding(what, "mismatch", f"nothing was forgotten: the commitment to the {named} is the one from before")
+        raise CheckFailed(f"nothing was forgotten: the commitment to the {' and '.join(same)} is the one from before")
     if before["shard"] is None:
-        return Finding(what, "holds", f"the server held no shard of {said['client']} when it was asked")
-    return Finding(what, "holds", "shard and model are not those from before")
+        return f"the server held no shard of {said['client']} when it was asked"
+    return "shard and model are not those from before"
 
 
-def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> Finding:
+def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> str:
     """Check that the client itself made the request."""
-    what = "request"
     if said["request"] is None:
-        return Finding(what, "mismatch", "the certificate does not show that the client asked")
-    try:
-        made = SignedRequest.read(said["request"])
-    except FormatError as problem:
-        return Finding(what, "mismatch", str(problem).removesuffix("."))
+        raise CheckFailed("the certificate does not show that the client asked")
+    made = SignedRequest.read(said["request"])
     if any(getattr(made, name) != said[name] for name in ("federation", "ticket", "client", "level", "commitment")):
-        return Finding(what, "mismatch", f"the request shown is for ticket {made.ticket}, not for this one")
+        raise CheckFailed(f"the request shown is for ticket {made.ticket}, not for this one")
     if client_key is not None and made.signer != client_key:
-        return Finding(what, "mismatch", f"the request was signed by key {made.signer.id[:16]}, not by the client's")
+        raise CheckFailed(f"the request was signed by key {made.signer.id[:16]}, not by the client's")
     whose = "the client's key" if client_key is not None else "key"
-    return Finding(what, "holds", f"{said['client']} asked at {made.made}, signed by {whose} {made.signer.id[:16]}")
+    return f"{said['client']} asked at {made.made}, signed by {whose} {made.signer.id[:16]}"
 
 
-def _opened(said: Mapping[str, Any], opening: Opening) -> Iterator[Finding]:
-    """Check what only the requester can check."""
+def _own_shard(said: Mapping[str, Any], opening: Opening) -> str:
+    """Open the commitment to the shard, which only the requester can."""
+    if not opening.salt:
+        raise CheckFailed("the shard was replaced since, and its salt erased", "unchecked")
     shard = said["after"]["shard"]
-    if opening.salt:
-        same = shard is not None and hmac.compare_digest(
-            shard_commitment(bytes.fromhex(opening.salt), opening.digest), shard
-        )
-        told = f"it is the shard with digest {opening.digest[:16]}…, {opening.rows} rows"
-        yield (
-            Finding("own shard", "holds", told)
-            if same
-            else Finding("own shard", "mismatch", "the commitment is not to the shard that the opening tells of")
-        )
-    elif shard is not None:
-        yield Finding("own shard", "unchecked", "the shard was replaced since, and its salt erased")
+    if shard is None or not hmac.compare_digest(shard_commitment(bytes.fromhex(opening.salt), opening.digest), shard):
+        raise CheckFailed("the commitment is not to the shard that the opening is about")
+    return f"it is the shard with digest {opening.digest[:16]}…, {opening.rows} rows"
 
 
-def _receipt(said: Mapping[str, Any], opening: Opening | None, receipt: Receipt) -> Finding:
-    what, values = "receipt", receipt.to_dict()
+def _receipt(said: Mapping[str, Any], opening: Opening | None, receipt: Receipt) -> str:
+    values = receipt.to_dict()
     if odd := [name for name in _COMMON if said[name] != values[name]]:
-        return Finding(what, "mismatch", f"the certificate says something else than the receipt: {', '.join(odd)}")
+        raise CheckFailed(f"the certificate says something else than the receipt: {', '.join(odd)}")
     if opening is None:
-        return Finding(what, "holds", "it says the same; that the ledger's entry is about it takes the opening")
+        return "it says the same; that the ledger's entry is about it takes the opening"
     if receipt_mark(bytes.fromhex(opening.receipt_key), receipt_digest(receipt)) != said["ledger"]["entry"]["receipt"]:
-        return Finding(what, "mismatch", "the receipt is not the one that the ledger's entry is about")
-    return Finding(what, "holds", "it is the receipt that the ledger's entry is about")
+        raise CheckFailed("the receipt is not the one that the ledger's entry is about")
+    return "it is the receipt that the ledger's entry is about"
 
 
 def _heads(
     said: Mapping[str, Any], pinned: Sequence[TreeHead], head: TreeHead | None, consistency: Consistency | None
-) -> Finding:
-    what, own = "pinned heads", TreeHead(said["ledger"]["size"], said["ledger"]["root"])
+) -> str:
+    own = TreeHead(said["ledger"]["size"], said["ledger"]["root"])
     known = [*pinned, *([head] if head else [])]
-    if head is not None and (over := [old for old in (*pinned, own) if old.size > head.size]):
-        return Finding(what, "mismatch", f"the server's ledger was rolled back: it shows {head}, and had {max(over)}")
-    if consistency is None:
+    if head is not None and (latest := max(*pinned, own, key=lambda old: old.size)).size > head.size:
+        raise CheckFailed(f"the server's ledger was rolled back: it shows {head}, and had {latest}")
+    if consistency is None:  # heads of equal size can still be compared
         apart = [old for old in known if old.size != own.size]
         if apart and all(old == own for old in known if old.size == own.size):
-            return Finding(
-                what,
-                "unverifiable",
-                f"without the server's proof nobody can tell whether {own} and {apart[0]} are of one ledger",
-            )
+            why = f"without the server's proof nobody can tell whether {own} and {apart[0]} are of one ledger"
+            raise CheckFailed(why, "unverifiable")
     try:
         compare(known, own, consistency or (lambda _old, _new: None))
         if head is not None:
             compare(pinned, head, consistency or (lambda _old, _new: None))
     except ForkError as problem:
-        return Finding(what, "mismatch", str(problem).removesuffix("."))
-    return Finding(what, "holds", f"of one ledger with {len(known)} known")
+        raise CheckFailed(str(problem).removesuffix(".")) from problem
+    return f"of one ledger with {len(known)} known"

@@ -9,7 +9,7 @@ from typing import Any
 
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.canonical import dumps
-from splitwiper.service.certificate.findings import Checked, Finding
+from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding
 from splitwiper.service.certificate.heads import SignedHead
 from splitwiper.service.certificate.standing import Keys
 from splitwiper.store import files
@@ -35,26 +35,42 @@ def write_evidence(folder: Path, one: SignedHead, two: SignedHead, *, story: str
 
 def check_evidence(values: Mapping[str, Any], keys: Keys) -> Checked:
     """Check evidence offline. The outcome is ``mismatch`` if it proves that the server signed two ledgers."""
+    what = "evidence"
     try:
-        heads = [SignedHead.read(one) for one in values["heads"]]
-    except (FormatError, KeyError, TypeError) as problem:
-        return Checked((Finding("evidence", "unverifiable", f"it proves nothing: {str(problem).removesuffix('.')}"),))
-    if len(heads) != 2 or len({head.head.size for head in heads}) != 1 or heads[0].head == heads[1].head:
-        told = "it proves nothing: it takes two heads of equal size with different roots"
-        return Checked((Finding("evidence", "unverifiable", told),))
-    if heads[0].federation != heads[1].federation:
-        return Checked((Finding("evidence", "unverifiable", "it proves nothing: the heads are of two servers"),))
-    for head in heads:
-        if not keys.keys:
-            told = "no public key was given to check it with; get the server's on a way you trust"
-            return Checked((Finding("signature", "unverifiable", told),))
-        if not keys.signed(head.envelope):
-            why = keys.doubtful(head.envelope, head.head.size)
-            told = f"the key that signed {head.head} was {why}: a thief may have" if why else "no key that counts has"
-            return Checked((Finding("signature", "unverifiable", f"it proves nothing: {told} signed {head.head}"),))
-    size, roots = heads[0].head.size, " and ".join(f"{head.head.root[:16]}… at {head.time}" for head in heads)
+        one, two = _contradicting(values)
+        what = "signature"
+        for head in (one, two):
+            _check_signed(head, keys)
+    except CheckFailed as problem:
+        return Checked((Finding(what, problem.outcome, str(problem)),))
     told = (
-        f"the server signed two ledgers of {size} entries: root {roots}. Either it showed different ledgers to "
-        "different sites, or it was restored from a backup, which its ledger then has an entry about"
+        f"the server signed two ledgers of {one.head.size} entries: root {one.head.root[:16]}… at {one.time} and "
+        f"{two.head.root[:16]}… at {two.time}. Either it showed different ledgers to different sites, or it was "
+        "restored from a backup, which its ledger then has an entry about"
     )
     return Checked((Finding("evidence", "mismatch", told),))
+
+
+def _contradicting(values: Mapping[str, Any]) -> tuple[SignedHead, SignedHead]:
+    """Return two heads that cannot be of one ledger."""
+    try:
+        heads = [SignedHead.read(head) for head in values["heads"]]
+    except (FormatError, KeyError, TypeError) as problem:
+        raise CheckFailed(f"it proves nothing: {str(problem).removesuffix('.')}", "unverifiable") from problem
+    if len(heads) != 2 or heads[0].head.size != heads[1].head.size or heads[0].head == heads[1].head:
+        told = "it proves nothing: it takes two heads of equal size with different roots"
+        raise CheckFailed(told, "unverifiable")
+    if heads[0].federation != heads[1].federation:
+        raise CheckFailed("it proves nothing: the heads are of two servers", "unverifiable")
+    return heads[0], heads[1]
+
+
+def _check_signed(head: SignedHead, keys: Keys) -> None:
+    """Check that a key that counts signed a head."""
+    if not keys.keys:
+        told = "no public key was given to check it with; get the server's on a way you trust"
+        raise CheckFailed(told, "unverifiable")
+    if not keys.signed(head.envelope):
+        why = keys.doubtful(head.envelope, head.head.size)
+        who = f"the key that signed {head.head} was {why}: a thief may have" if why else "no key that counts has"
+        raise CheckFailed(f"it proves nothing: {who} signed {head.head}", "unverifiable")

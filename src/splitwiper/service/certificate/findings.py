@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from splitwiper.errors import FormatError
 from splitwiper.federation.verify import Outcome as Recomputed
 
 Outcome = Recomputed | Literal["holds", "unchecked"]
@@ -22,6 +23,34 @@ class Finding:
     what: str
     outcome: Outcome
     detail: str
+
+
+class CheckFailed(Exception):
+    """Ends a check that does not hold.
+
+    Args:
+        detail: the explanation.
+        outcome: the finding's outcome.
+    """
+
+    def __init__(self, detail: str, outcome: Outcome = "mismatch") -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+
+
+def found(what: str, check: Callable[[], str]) -> Finding:
+    """Return the finding of a check.
+
+    Args:
+        what: what is checked.
+        check: returns an explanation if it holds; otherwise raises `CheckFailed`, or `FormatError` for a mismatch.
+    """
+    try:
+        return Finding(what, "holds", check())
+    except CheckFailed as problem:
+        return Finding(what, problem.outcome, str(problem))
+    except FormatError as problem:
+        return Finding(what, "mismatch", str(problem).removesuffix("."))
 
 
 @dataclass(frozen=True)
@@ -46,9 +75,11 @@ class Checked:
     @property
     def outcome(self) -> Outcome:
         """The worst outcome; ``exact`` only if something was recomputed."""
-        found = {check.outcome for check in self.checks}
-        best: Outcome = "exact" if "exact" in found else "holds"
-        return next((outcome for outcome in _WORST if outcome in found), best)
+        outcomes = {check.outcome for check in self.checks}
+        for worst in _WORST:
+            if worst in outcomes:
+                return worst
+        return "exact" if "exact" in outcomes else "holds"
 
     @property
     def holds(self) -> bool:
@@ -67,18 +98,15 @@ class Checked:
     @property
     def reason(self) -> str:
         """The reason for the outcome, in one sentence."""
+        decisive = [check for check in self.checks if check.outcome == self.outcome]
         if not self.holds:
-            told = next(check.detail for check in self.checks if check.outcome == self.outcome)
             if self.standing == "superseded" and self.outcome == "unverifiable":
-                return f"signature and ledger hold, as a statement about the past; {told}"
-            return told
-        what = ", ".join(dict.fromkeys(check.what for check in self.checks if check.outcome == self.outcome))
+                return f"signature and ledger hold, as a statement about the past; {decisive[0].detail}"
+            return decisive[0].detail
+        what = ", ".join(dict.fromkeys(check.what for check in decisive))
         if self.exact:
             return f"signed, in the ledger, and recomputed from the surviving data, bit for bit: {what}"
-        return f"{what} are right; {self._recomputed}"
-
-    @property
-    def _recomputed(self) -> str:
-        """What is known about recomputing, if it does not cover everything."""
-        told = [check.detail for check in self.checks if check.what == RECOMPUTED]
-        return told[0] if told else "not recomputed by anybody yet"
+        for check in self.checks:
+            if check.what == RECOMPUTED:  # by some, but not everything
+                return f"{what} are right; {check.detail}"
+        return f"{what} are right; not recomputed by anybody yet"

@@ -3,12 +3,16 @@
 Two heads of equal size with different roots, both signed by the server, prove to anybody that it kept two ledgers. A
 head also names the newest model in that ledger, so that a site, which is not shown the entries, knows which model must
 answer it. Auditors, who read the ledger, check that.
+
+A site countersigns heads that it saw, so that other sites can compare them with the ledger that they are shown. The
+server relays countersignatures: it cannot forge them, but it can withhold them.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -94,6 +98,54 @@ class SignedHead:
     def to_header(self) -> str:
         """Return the value of the HTTP header."""
         return base64.b64encode(dumps(self.envelope.to_dict())).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Countersignature(SignedMessage):
+    """A site's statement that it saw a head.
+
+    Attributes:
+        federation: the id of the store whose ledger it is.
+        site: the name of the site.
+        key: the site's public key, in hex.
+        head: SHA-256 of the head's envelope in canonical JSON.
+        time: the time, by the site's clock.
+    """
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.countersignature+json"
+    TITLE = "a countersignature"
+
+    federation: str
+    site: str
+    key: str
+    head: str
+    time: str
+
+
+def countersign(head: SignedHead, site: str, key: SigningKey, time: str) -> dict[str, Any]:
+    """Return a head together with a site's countersignature, both as DSSE envelopes."""
+    said = Countersignature(head.federation, site, key.public.raw.hex(), _digest(head), time)
+    return {"head": head.envelope.to_dict(), "countersignature": said.sign(key)}
+
+
+def read_countersigned(
+    head: Mapping[str, Any], countersignature: Mapping[str, Any]
+) -> tuple[SignedHead, Countersignature]:
+    """Read a countersigned head, and check the countersignature.
+
+    It does not check that the key belongs to the site, nor that the server signed the head.
+
+    Raises:
+        FormatError: it is not a countersigned head, or the countersignature is wrong.
+    """
+    found, said = SignedHead.read(head), Countersignature.read(countersignature)
+    if (said.federation, said.head) != (found.federation, _digest(found)):
+        raise FormatError("the countersignature is of another head.")
+    return found, said
+
+
+def _digest(head: SignedHead) -> str:
+    return hashlib.sha256(dumps(head.envelope.to_dict())).hexdigest()
 
 
 def proof_to_header(proof: Sequence[str]) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from splitwiper.errors import ConfigError, FormatError, NotFoundError
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization as form
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from splitwiper.errors import FormatError, NotFoundError
 from splitwiper.service.certificate.canonical import LIMIT
 
 _SPKI = bytes.fromhex("302a300506032b6570032100")
@@ -30,16 +33,6 @@ _NOBODYS = frozenset(
 owner could deny every signature."""
 
 
-def check_signing() -> None:
-    """Fail early if this installation can neither sign nor check.
-
-    Raises:
-        ConfigError: the package 'cryptography' is not installed.
-    """
-    if importlib.util.find_spec("cryptography") is None:
-        raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
-
-
 @dataclass(frozen=True)
 class PublicKey:
     """A public Ed25519 key."""
@@ -53,12 +46,8 @@ class PublicKey:
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Return whether this key signed the message. A key of small order verifies nothing."""
-        check_signing()
         if len(self.raw) != 32 or self.raw[:31] + bytes([self.raw[31] & 127]) in _NOBODYS:
             return False
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except (InvalidSignature, ValueError):
@@ -67,12 +56,8 @@ class PublicKey:
 
     def pem(self) -> bytes:
         """Return the key as PEM."""
-        check_signing()
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
         return Ed25519PublicKey.from_public_bytes(self.raw).public_bytes(
-            Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+            form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
         )
 
     @classmethod
@@ -82,15 +67,10 @@ class PublicKey:
         Raises:
             FormatError: it is not an Ed25519 public key.
         """
-        check_signing()
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
         try:
-            key = load_pem_public_key(text)
+            key = form.load_pem_public_key(text)
         except (ValueError, UnsupportedAlgorithm) as problem:
-            raise FormatError("this is no public key in PEM form.") from problem
+            raise FormatError("this is not a public key in PEM form.") from problem
         if not isinstance(key, Ed25519PublicKey):
             raise FormatError(f"this is a public key of another kind ({type(key).__name__}); give an Ed25519 one.")
         return cls(key.public_bytes_raw())
@@ -110,26 +90,16 @@ class SigningKey:
     @property
     def public(self) -> PublicKey:
         """The public half."""
-        check_signing()
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
         return PublicKey(Ed25519PrivateKey.from_private_bytes(self.raw).public_key().public_bytes_raw())
 
     def sign(self, message: bytes) -> bytes:
         """Return a signature; it is deterministic."""
-        check_signing()
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
         return Ed25519PrivateKey.from_private_bytes(self.raw).sign(message)
 
     def pem(self) -> bytes:
         """Return the key as unencrypted PEM."""
-        check_signing()
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
         return Ed25519PrivateKey.from_private_bytes(self.raw).private_bytes(
-            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+            form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
         )
 
     @classmethod
@@ -139,15 +109,10 @@ class SigningKey:
         Raises:
             FormatError: it is not an Ed25519 private key, or is encrypted.
         """
-        check_signing()
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
         try:
-            key = load_pem_private_key(text, None)
+            key = form.load_pem_private_key(text, None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as problem:
-            raise FormatError("this is no private key in PEM form, or an encrypted one.") from problem
+            raise FormatError("this is not a private key in PEM form, or it is encrypted.") from problem
         if not isinstance(key, Ed25519PrivateKey):
             raise FormatError(f"this is a private key of another kind ({type(key).__name__}); give an Ed25519 one.")
         return cls(key.private_bytes_raw())

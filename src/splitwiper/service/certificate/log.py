@@ -18,7 +18,6 @@ from weakref import WeakKeyDictionary
 from splitwiper.errors import InputError, NotFoundError
 from splitwiper.seeding import mac
 from splitwiper.service.certificate.canonical import dumps
-from splitwiper.service.certificate.growing import GrowingTree
 from splitwiper.store import ServerStore, ledger, merkle
 
 LEDGER_SALT = "ledger-salt"
@@ -82,8 +81,8 @@ class Log:
     def __init__(self, entries: Sequence[Mapping[str, Any]], salt: bytes, *, before: Log | None = None) -> None:
         self.entries = entries
         self._salt = salt
-        self._store: GrowingTree = GrowingTree(before._store if before else None)
-        self._store.extend(leaf_of(self.shown(n), self.blind(n)) for n in range(len(self._store) + 1, len(entries) + 1))
+        self._tree: merkle.GrowingTree = merkle.GrowingTree(before._tree if before else None)
+        self._tree.extend(leaf_of(self.shown(n), self.blind(n)) for n in range(len(self._tree) + 1, len(entries) + 1))
 
     @classmethod
     def of(cls, store: ServerStore) -> Log:
@@ -127,7 +126,7 @@ class Log:
             InputError: it never had that size.
         """
         size = self._size(size)
-        return TreeHead(size, self._store.root(size).hex())
+        return TreeHead(size, self._tree.root(size).hex())
 
     def model(self, size: int | None = None) -> str:
         """Return the commitment to the newest model in the ledger of ``size`` entries; empty if there is none."""
@@ -136,11 +135,11 @@ class Log:
 
     def inclusion(self, seq: int, size: int | None = None) -> list[str]:
         """Return the proof that entry ``seq`` (from 1) is in the ledger of ``size`` entries."""
-        return [item.hex() for item in self._store.inclusion(seq - 1, self._size(size))]
+        return [item.hex() for item in self._tree.inclusion(seq - 1, self._size(size))]
 
     def consistency(self, old: int, new: int | None = None) -> list[str]:
         """Return the proof that the ledger of ``old`` entries is a prefix of the ledger of ``new`` entries."""
-        return [item.hex() for item in self._store.consistency(old, self._size(new))]
+        return [item.hex() for item in self._tree.consistency(old, self._size(new))]
 
     def shown(self, seq: int) -> dict[str, Any]:
         """Return an entry in the form of its leaf."""
@@ -189,9 +188,9 @@ class Log:
         raise NotFoundError(f"no entry of the ledger is of kind {kind!r} with {fields}.")
 
     def _size(self, size: int | None) -> int:
-        if size is not None and not 0 <= size <= len(self._store):
-            raise InputError(f"the ledger has {len(self._store)} entries, not {size}: ask for a size it had.")
-        return len(self._store) if size is None else size
+        if size is not None and not 0 <= size <= len(self._tree):
+            raise InputError(f"the ledger has {len(self._tree)} entries, not {size}: ask for a size it had.")
+        return len(self._tree) if size is None else size
 
 
 _seen: WeakKeyDictionary[ServerStore, Log] = WeakKeyDictionary()

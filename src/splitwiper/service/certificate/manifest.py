@@ -84,11 +84,11 @@ def describe(store: ServerStore, client: str) -> dict[str, Any]:
     def blind(record: ShardRecord) -> bytes:
         return mac(bytes.fromhex(secret), "leaf", model.salt, record.client)
 
-    records = sorted(store.shards(), key=blind)
-    leaves = [leaf_of(blind(r), shard_commitment(r.salt, r.digest)) for r in records]
-    own = next((number for number, record in enumerate(records) if record.client == client), None)
+    records, tree = sorted(store.shards(), key=blind), merkle.GrowingTree()
+    tree.extend(leaf_of(blind(record), shard_commitment(record.salt, record.digest)) for record in records)
     leaf = None
-    if own is not None:
-        proof = [item.hex() for item in merkle.inclusion(leaves, own)]
-        leaf = {"index": own, "blind": blind(records[own]).hex(), "proof": proof}
-    return {"size": len(leaves), "root": merkle.root(leaves).hex(), "leaf": leaf}
+    for index, record in enumerate(records):
+        if record.client == client:
+            proof = [item.hex() for item in tree.inclusion(index, len(tree))]
+            leaf = {"index": index, "blind": blind(record).hex(), "proof": proof}
+    return {"size": len(tree), "root": tree.root(len(tree)).hex(), "leaf": leaf}

@@ -10,7 +10,7 @@ from splitwiper.federation import Verification
 from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.checking import check
 from splitwiper.service.certificate.envelope import Envelope
-from splitwiper.service.certificate.findings import Checked, Finding
+from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding, found
 from splitwiper.service.certificate.keys import PublicKey
 from splitwiper.service.certificate.log import Log, TreeHead
 from splitwiper.service.certificate.signing import Keyring
@@ -40,40 +40,35 @@ def check_with_store(
     if not offline.certificate or offline.outcome == "mismatch":
         return offline
     said = offline.certificate
-    store = _store(server_store, said)
+    store = found("store", lambda: _store(server_store, said))
     if store.outcome == "mismatch":
         return Checked((*offline.checks, store), said)
     receipt = server_store.receipt(said["ticket"])
     standing = manifest.is_standing(server_store, receipt)
     # the store's ledger proves what the signature of a revoked key alone cannot
-    found = [check for check in offline.checks if (check.what, check.outcome) != ("signing key", "unverifiable")]
-    found.append(store)
-    found += [Finding(c.what, c.outcome, c.detail) for c in verify(receipt).checks]
-    return Checked(tuple(found), said, "current" if standing else "superseded")
+    checks = [check for check in offline.checks if (check.what, check.outcome) != ("signing key", "unverifiable")]
+    checks.append(store)
+    checks += [Finding(check.what, check.outcome, check.detail) for check in verify(receipt).checks]
+    return Checked(tuple(checks), said, "current" if standing else "superseded")
 
 
-def _store(server_store: ServerStore, said: Mapping[str, Any]) -> Finding:
+def _store(server_store: ServerStore, said: Mapping[str, Any]) -> str:
     """Check that the store agrees: ledger, receipt, and the manifest if it is still the same."""
-    what = "store"
     try:
         log, told = Log.of(server_store), said["ledger"]
         if told["size"] > len(log.entries):
-            return Finding(
-                what,
-                "mismatch",
+            raise CheckFailed(
                 f"the ledger has {len(log.entries)} entries and had {told['size']} when the certificate was made: it "
-                "was truncated, or rolled back to a backup",
+                "was truncated, or rolled back to a backup"
             )
         if (now := log.head(told["size"])) != TreeHead(told["size"], told["root"]):
-            return Finding(
-                what, "mismatch", f"the ledger is another one: its first {now}, not root {told['root'][:16]}…"
-            )
+            raise CheckFailed(f"the ledger is another one: its first {now}, not root {told['root'][:16]}…")
         due = said["deadline"]["due"] if said["deadline"] else None
         expected = describe(server_store, log, said["ticket"], size=told["size"], due=due, request=said["request"])
     except (CorruptError, NotFoundError) as problem:
-        return Finding(what, "mismatch", str(problem).removesuffix("."))
+        raise CheckFailed(str(problem).removesuffix(".")) from problem
     if expected["manifest"] is None:  # replaced since, so the one in the certificate cannot be compared
         expected["manifest"] = said["manifest"]
     if odd := [name for name in expected if expected[name] != said[name]]:
-        return Finding(what, "mismatch", f"the store says something else of this ticket: {', '.join(odd)}")
-    return Finding(what, "holds", f"ledger and receipt say the same; the ledger has {len(log.entries)} entries now")
+        raise CheckFailed(f"the store says something else of this ticket: {', '.join(odd)}")
+    return f"ledger and receipt say the same; the ledger has {len(log.entries)} entries now"

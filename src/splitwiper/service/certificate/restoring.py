@@ -7,20 +7,19 @@ and accepts it, or not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from splitwiper.errors import FormatError
-from splitwiper.service.certificate.canonical import dumps, loads_canonical
 from splitwiper.service.certificate.envelope import Envelope
-from splitwiper.service.certificate.log import Log, TreeHead, leaf_of
+from splitwiper.service.certificate.log import Log, TreeHead, shows
+from splitwiper.service.certificate.signed import SignedMessage
 from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.standing import Keys
-from splitwiper.store import ServerStore, ledger, merkle
+from splitwiper.store import ServerStore, ledger
 from splitwiper.store.tickets import now
 
-PAYLOAD_TYPE = "application/vnd.splitwiper.restored+json"
 ENTRY = "restored"
 """The kind of the ledger entry."""
 MARK = "restored"
@@ -28,8 +27,8 @@ MARK = "restored"
 
 
 @dataclass(frozen=True)
-class Restored:
-    """A record that a store was restored from a backup.
+class Restored(SignedMessage):
+    """A record that a store was restored from a backup, signed by the server.
 
     Attributes:
         federation: the id of the store.
@@ -38,6 +37,13 @@ class Restored:
         time: the time of the restoration.
         reason: the operator's reason, in words.
     """
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.restored+json"
+    TITLE = "a statement about a restored backup"
+    SIGNER = ""
+    MAY_BE_EMPTY = ("federation", "root", "time", "reason")
+    LONGEST = 1000
+    SPELLED: ClassVar = {"size": "from"}
 
     federation: str
     size: int
@@ -57,19 +63,17 @@ def record(server_store: ServerStore, reason: str) -> Restored:
     with server_store.database.change() as db:
         Log.prepare(db)
         head = Log.of(server_store).head()
-        said = Restored(server_store.database.meta("run") or "", head.size, head.root, now(), reason)
-        plain = {name: value for name, value in said.__dict__.items() if name != "size"}
-        payload = dumps({**plain, "from": said.size})
-        signed = Envelope.sign(payload, [key], payload_type=PAYLOAD_TYPE).to_dict()
-        ledger.append(db, {"kind": ENTRY, "from": said.size, "root": said.root, "time": said.time, "statement": signed})
+        said = Restored(server_store.federation, head.size, head.root, now(), reason)
+        entry = {"kind": ENTRY, "from": said.size, "root": said.root, "time": said.time, "statement": said.sign(key)}
+        ledger.append(db, entry)
         db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (MARK, said.time))
     return said
 
 
 def shown(log: Log) -> list[dict[str, Any]]:
     """Return every entry about a restored backup with the proof that it is in the ledger, oldest first."""
-    numbers = [int(entry["seq"]) for entry in log.entries if entry.get("kind") == ENTRY]
-    return [{"entry": log.shown(n), "blind": log.blind(n).hex(), "proof": log.inclusion(n)} for n in numbers]
+    proved = [log.proof(int(entry["seq"])) for entry in log.entries if entry.get("kind") == ENTRY]
+    return [{name: one[name] for name in ("entry", "blind", "proof")} for one in proved]
 
 
 def read_restored(told: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restored:
@@ -84,22 +88,15 @@ def read_restored(told: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restor
         FormatError: it is malformed, not in the ledger, or not signed.
     """
     try:
-        entry, blind = dict(told["entry"]), bytes.fromhex(told["blind"])
-        proof: Sequence[bytes] = [bytes.fromhex(item) for item in told["proof"]]
+        entry, shown = dict(told["entry"]), {**told, **asdict(head)}
         made = Envelope.from_dict(entry["statement"])
-        said = loads_canonical(made.payload, "restored ledger")
-        seq, kind = int(entry["seq"]), entry["kind"]
-        names = ("federation", "root", "time", "reason")
-        found = Restored(size=said["from"], **{name: said[name] for name in names})
+        found, place = Restored.unpack(made), (entry["kind"], entry["seq"], entry["from"], entry["root"])
     except (KeyError, TypeError, ValueError) as problem:
         raise FormatError("this is not an entry about a restored backup.") from problem
-    texts = [getattr(found, name) for name in names]
-    if type(found.size) is not int or not all(isinstance(t, str) and len(t) <= 1000 and t.isprintable() for t in texts):
-        raise FormatError("this is not an entry about a restored backup.")
-    if kind != ENTRY or made.payload_type != PAYLOAD_TYPE or (entry["from"], entry["root"]) != (found.size, found.root):
+    if place != (ENTRY, found.size + 1, found.size, found.root):
         raise FormatError("the entry does not say what was signed about the restored backup.")
-    if seq != found.size + 1 or not keys.signed(made):
+    if not keys.signed(made):
         raise FormatError("what is said about a restored backup is not signed by a key of the server in good standing.")
-    if not merkle.verify_inclusion(leaf_of(entry, blind), seq - 1, head.size, proof, bytes.fromhex(head.root)):
+    if not shows(shown):
         raise FormatError("the entry about a restored backup is not in the ledger that is shown.")
     return found

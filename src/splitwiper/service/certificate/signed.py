@@ -32,10 +32,13 @@ class SignedMessage:
     """Fields whose text must be one of these."""
     LONGEST: ClassVar[int] = 200
     """The largest number of characters in a text."""
+    SPELLED: ClassVar[Mapping[str, str]] = {}
+    """Names of fields in the payload, if Python does not allow them as names of attributes."""
 
     def envelope(self, key: SigningKey) -> Envelope:
         """Return the message in an envelope signed with ``key``."""
-        return Envelope.sign(dumps(asdict(self)), [key], payload_type=self.PAYLOAD_TYPE)
+        payload = {self.SPELLED.get(name, name): value for name, value in asdict(self).items()}
+        return Envelope.sign(dumps(payload), [key], payload_type=self.PAYLOAD_TYPE)
 
     def sign(self, key: SigningKey) -> dict[str, Any]:
         """Return the message as a signed DSSE envelope, in plain values."""
@@ -70,13 +73,16 @@ class SignedMessage:
         if made.payload_type != cls.PAYLOAD_TYPE:
             raise FormatError(f"{wrong}: its type is {made.payload_type[:60]!r}, not {cls.PAYLOAD_TYPE!r}.")
         found = loads_canonical(made.payload, cls.TITLE.partition(" ")[2])
-        kinds = {field.name: str(field.type) for field in fields(cls)}
-        if not isinstance(found, dict) or found.keys() != kinds.keys():
-            raise FormatError(f"{wrong}: it has other fields than {', '.join(kinds)}.")
-        for name, kind in kinds.items():
-            if not cls._fits(name, kind, found[name]):
-                raise FormatError(f"{wrong}: its {name} is {str(found[name])[:60]!r}.")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in found.items()})
+        spelled = {field.name: cls.SPELLED.get(field.name, field.name) for field in fields(cls)}
+        if not isinstance(found, dict) or found.keys() != set(spelled.values()):
+            raise FormatError(f"{wrong}: it has other fields than {', '.join(spelled.values())}.")
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            value = found[spelled[field.name]]
+            if not cls._fits(field.name, str(field.type), value):
+                raise FormatError(f"{wrong}: its {spelled[field.name]} is {str(value)[:60]!r}.")
+            values[field.name] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
 
     @classmethod
     def _fits(cls, name: str, kind: str, value: Any) -> bool:

@@ -15,8 +15,7 @@ from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.keys import PublicKey, SigningKey
 from splitwiper.service.certificate.log import Log
-from splitwiper.service.certificate.standing import Keys, Revocation
-from splitwiper.service.certificate.succession import succeed
+from splitwiper.service.certificate.standing import Keys, Revocation, succeed
 from splitwiper.store import ServerStore, files, ledger
 from splitwiper.store.tickets import now
 
@@ -89,7 +88,7 @@ class Keyring:
         files.make_folder(path.parent)
         if not path.exists():
             said = Revocation(
-                federation=store.database.meta("run") or "",
+                federation=store.federation,
                 revoked=key.raw.hex(),
                 by=present.public.raw.hex(),
                 size=log.head(size).size,

@@ -1,13 +1,15 @@
-"""What a site signs with its own key besides requests: its registration, and every shard or withdrawal.
+"""What a site signs with its own key: its registration, requests to be forgotten, and every shard or withdrawal.
 
-The key never leaves the site and does not come from the operator's authority. A thief of the site's TLS key can connect
-in its name, but can neither replace nor withdraw its shard; and a server that trains on a shard other than the site's
-has no signature to show for it.
+The key is made at the site and never leaves it; it does not come from the operator's authority. So an issuer of
+certificates cannot make requests in a client's name. A thief of the site's TLS key can connect in its name, but can
+neither replace nor withdraw its shard; and a server that trains on a shard other than the site's has no signature to
+show for it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from splitwiper.service.certificate.signed import SignedMessage
 
@@ -28,6 +30,33 @@ class Registration(SignedMessage):
 
     federation: str
     client: str
+    made: str
+    key: str
+
+
+@dataclass(frozen=True)
+class SignedRequest(SignedMessage):
+    """A request as a client signs it. It does not say what is to be forgotten.
+
+    Attributes:
+        federation: the id of the server's store, so that the request counts nowhere else.
+        client: the name of the client.
+        ticket: the request's id, drawn by the client: sending the request again repeats the same one.
+        level: class, sample or client.
+        commitment: commits to the rows that the client suppresses; only the client can open it.
+        made: the time, by the client's clock.
+        key: the public key that signs, in hex.
+    """
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.request+json"
+    TITLE = "a signed request"
+    CHOICES: ClassVar = {"level": ("class", "sample", "client")}
+
+    federation: str
+    client: str
+    ticket: str
+    level: str
+    commitment: str
     made: str
     key: str
 

@@ -1,5 +1,9 @@
 """Which signing keys count: keys that follow from known ones, and keys that are revoked from some point on.
 
+When keys are rotated, the old key signs the new one, so that trust in one extends to the other. A key has one
+successor. A thief of an old key can sign a succession of its own: those who know the true one do not follow it; those
+who see both and know neither follow none, and no longer rely on the old key either.
+
 A revocation names a key and a ledger size. The key's signatures count for ledgers of at most that size, and only
 together with evidence from a key in good standing. Only a later key in the line of succession can revoke an earlier
 one, so a thief of an old key cannot revoke its successors.
@@ -10,19 +14,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from splitwiper.errors import FormatError, NotFoundError
 from splitwiper.service.certificate.canonical import loads
 from splitwiper.service.certificate.envelope import Envelope, read_limited
-from splitwiper.service.certificate.keys import PublicKey, read_public
-from splitwiper.service.certificate.signed import SignedMessage
-from splitwiper.service.certificate.succession import disputed, followed, successions
+from splitwiper.service.certificate.keys import PublicKey, SigningKey, read_public
+from splitwiper.service.certificate.signed import SignedMessage, is_key
 
 LARGEST = 1 << 40
 """The largest plausible number of ledger entries."""
 STATEMENTS = "statements.json"
 """File next to public keys in a folder: successions and revocations, as a list of envelopes."""
+
+
+@dataclass(frozen=True)
+class Succession(SignedMessage):
+    """A key's statement that another one succeeds it; both in hex."""
+
+    PAYLOAD_TYPE = "application/vnd.splitwiper.succession+json"
+    TITLE = "a succession of keys"
+    SIGNER = "old"
+    SPELLED: ClassVar = {"old": "from", "new": "to"}
+
+    old: str
+    new: str
+
+
+def succeed(old: SigningKey, new: PublicKey) -> dict[str, Any]:
+    """Return the old key's statement that the new one succeeds it."""
+    return Succession(old.public.raw.hex(), new.raw.hex()).sign(old)
 
 
 @dataclass(frozen=True)
@@ -78,20 +99,27 @@ class Keys:
     @classmethod
     def of(cls, known: Iterable[PublicKey], statements: Sequence[Mapping[str, Any]]) -> Keys:
         """Return the keys that follow from known ones, with the revocations that count."""
-        keys = followed(known, statements)
-        later = [(old.id, new.id) for old, new in successions(keys, statements)]
-        revoked: dict[str, Revocation] = {}
+        steps = _steps(statements)
+        keys = _followed(known, steps)
         by_raw = {key.raw.hex(): key for key in keys}
+        revoked: dict[str, Revocation] = {}
         for statement in statements:
-            said = _revocation(statement, by_raw)
+            try:
+                said = Revocation.read(statement)
+            except FormatError:  # it is a succession, or not correctly signed
+                continue
             # only a successor may revoke: otherwise a thief of an old key could revoke the keys after it
-            if said is None or by_raw[said.by].id not in _after(by_raw[said.revoked].id, later):
+            if said.revoked not in by_raw or said.by not in _after(said.revoked, steps, by_raw.keys()):
                 continue
             name = by_raw[said.revoked].id
             if name not in revoked or said.size < revoked[name].size:  # of several, the strictest counts
                 revoked[name] = said
-        for key in disputed(keys, statements):  # one of its two successors may have revoked it
-            revoked.setdefault(key.id, Revocation.of_disputed(key))
+        for raw, key in by_raw.items():
+            successors = steps.get(raw, set())
+            # more than one party has used a key that named several successors, unless a known one settles it; one of
+            # the successors may have revoked it already
+            if len(successors) > 1 and not successors & by_raw.keys():
+                revoked.setdefault(key.id, Revocation.of_disputed(key))
         return cls(keys, revoked)
 
     def __iter__(self) -> Iterator[PublicKey]:
@@ -153,18 +181,42 @@ def read_statements(path: Path) -> list[Mapping[str, Any]]:
     return listed
 
 
-def _after(key: str, later: Sequence[tuple[str, str]]) -> set[str]:
-    """Return the ids of all keys that came after one."""
+def _steps(statements: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return the successors that keys have named, in hex; statements that are not correct successions are ignored."""
+    steps: dict[str, set[str]] = {}
+    for statement in statements:
+        try:
+            made = Succession.read(statement)
+        except FormatError:
+            continue
+        if is_key(made.new):
+            steps.setdefault(made.old, set()).add(made.new)
+    return steps
+
+
+def _followed(known: Iterable[PublicKey], steps: Mapping[str, set[str]]) -> tuple[PublicKey, ...]:
+    """Return the known keys and every key that follows from them: each was signed by the key before it.
+
+    Of two successors of one key, a known one counts; if neither is known, neither counts.
+    """
+    found = {key.raw.hex(): key for key in known}
+    fresh = list(found)
+    while fresh:
+        successors = steps.get(fresh.pop(), set())
+        if len(successors) == 1 and not successors & found.keys():
+            (raw,) = successors
+            found[raw] = PublicKey(bytes.fromhex(raw))
+            fresh.append(raw)
+    return tuple(found.values())
+
+
+def _after(key: str, steps: Mapping[str, set[str]], known: Iterable[str]) -> set[str]:
+    """Return all known keys that came after one."""
     found, fresh = set[str](), {key}
-    while fresh := {new for old, new in later if old in fresh} - found:
+    while fresh:
+        named = set[str]()
+        for old in fresh:
+            named |= steps.get(old, set())
+        fresh = named.intersection(known) - found
         found |= fresh
     return found
-
-
-def _revocation(statement: Mapping[str, Any], keys: Mapping[str, PublicKey]) -> Revocation | None:
-    """Return a statement's revocation; None if it is not one, not correctly signed, or not about known keys."""
-    try:
-        said = Revocation.read(statement)
-    except FormatError:
-        return None
-    return said if said.revoked in keys and said.by in keys else None

@@ -72,7 +72,7 @@ def describe(
     """
     receipt, seq = server_store.receipt(ticket), log.settled(ticket)
     return {
-        "federation": server_store.database.meta("run") or "",
+        "federation": server_store.federation,
         "ticket": receipt.ticket,
         "client": receipt.client,
         "level": receipt.level,

@@ -6,20 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from splitwiper.errors import IdentityError, InputError
 from splitwiper.service.identity import certificate_builder, distribution, keys
-from splitwiper.service.identity.certificate_builder import Signer, hex_serial
+from splitwiper.service.identity.certificate_builder import Signer, serial_of
 from splitwiper.service.identity.folders import AUTHORITY, locked
 from splitwiper.service.identity.index import INDEX, Event, Journal, ending, issuing
 from splitwiper.service.identity.names import SERVER, Kind, check_hosts, check_name
 from splitwiper.service.identity.records import Clock, Issued, check_days, utc_now
-from splitwiper.service.identity.search import find, one_identity
 from splitwiper.store.files import erase, make_folder, write_bytes
-
-if TYPE_CHECKING:
-    from cryptography import x509
 
 CA_DAYS, LEAF_DAYS = 3650, 365
 
@@ -39,7 +34,6 @@ class Authority:
     """
 
     def __init__(self, folder: str | Path, *, passphrase: str | None = None, clock: Clock = utc_now) -> None:
-        keys.check_cryptography()
         self.folder = Path(folder)
         self._secret, self._clock = keys.passphrase(passphrase), clock
         self.name = self._read().name
@@ -70,7 +64,6 @@ class Authority:
         Raises:
             InputError: a name or host is invalid, the passphrase is too short, or there is a CA already.
         """
-        keys.check_cryptography()
         root, span, secret = Path(folder), check_days(days), keys.passphrase(passphrase)
         check_name(name, kind="authority")
         check_days(server_days)
@@ -119,8 +112,7 @@ class Authority:
             InputError: it may mean several identities.
         """
         with self._changing() as (journal, signers):
-            found = find(journal, which, kind)
-            now = self._clock()
+            found, now = journal.find(which, kind), self._clock()
             events = [ending("revoked", one, now=now) for one in found if one.revoked is None]
             if events:
                 journal.append(*events, by=signers[-1])
@@ -153,20 +145,21 @@ class Authority:
         named = None if hosts is None else check_hosts(hosts)
         span = check_days(days)
         with self._changing() as (journal, signers):
-            kind, name = one_identity(find(journal, which, kind), which)
+            found = journal.find(which, kind)[0]  # all that are found are of one identity
+            kind, name = found.kind, found.name
             if named is not None and kind != "server":
                 raise InputError(f"hosts are for the server; {kind} {name!r} has none.")
             old = [one for one in journal.identity(kind, name) if one.is_current]
             if not old:
                 raise InputError(f"{kind} {name!r} was revoked: 'splitwiper certs {kind}' issues a new certificate.")
             now = self._clock()
-            ends = {one.serial: min(now + overlap, one.not_after) for one in old}
-            events = [
-                ending("superseded", one, now=now, ends=ends[one.serial].isoformat())
-                if ends[one.serial] > now
-                else ending("revoked", one, now=now)
-                for one in old
-            ]
+            events = []
+            for one in old:
+                end = min(now + overlap, one.not_after)
+                if end > now:
+                    events.append(ending("superseded", one, now=now, ends=end.isoformat()))
+                else:
+                    events.append(ending("revoked", one, now=now))
             return self._make(journal, signers[-1], kind, name, span, named or old[-1].hosts, events)
 
     def rotate_authority(self, *, days: int = CA_DAYS) -> Issued:
@@ -190,8 +183,10 @@ class Authority:
         with self._changing() as (journal, signers):
             old, now = journal.authorities[:-1], self._clock()
             serials = {one.serial for one in old}
-            left = [one for one in journal.issued.values() if one.authority in serials - {one.serial}]
-            left = [one for one in left if one.revoked is None]
+            left = []
+            for one in journal.issued.values():
+                if one.authority in serials and one.serial not in serials and one.revoked is None:
+                    left.append(one)
             living = [one for one in left if one.state(now) != "expired"]
             if living and not force:
                 raise InputError(
@@ -199,8 +194,9 @@ class Authority:
                     "'splitwiper certs rotate' first, or add --force (force=True) to lock them out."
                 )
             if old:
-                events = [*(ending("revoked", one, now=now) for one in left)]
-                journal.append(*events, *(ending("retired", one, now=now) for one in old), by=signers[-1])
+                events = [ending("revoked", one, now=now) for one in left]
+                events += [ending("retired", one, now=now) for one in old]
+                journal.append(*events, by=signers[-1])
                 del signers[:-1]
             return [journal.issued[one.serial] for one in old]
 
@@ -266,23 +262,20 @@ class Authority:
             by, key.public_key(), kind=kind, name=name, hosts=hosts, now=now, span=span
         )
         distribution.stage(distribution.folder_of(self.folder, kind, name), key, certificate)
-        event = _event(certificate, kind, name, by.certificate, self._clock) | ({"hosts": list(hosts)} if hosts else {})
+        event = issuing(certificate, kind=kind, name=name, authority=by.serial, now=self._clock(), hosts=hosts)
         journal.append(event, *also, by=by)
         return journal.issued[event["serial"]]
 
 
 def _new_authority(root: Path, name: str, span: timedelta, secret: bytes | None, clock: Clock) -> tuple[Signer, Event]:
+    """Make a CA's key and certificate, and return them with the event; the key is written first."""
     key = keys.new_key()
     certificate = certificate_builder.authority_certificate(key, name=name, now=clock(), span=span)
+    serial = serial_of(certificate)
     make_folder(root / AUTHORITY)
-    path = _key_file(root, hex_serial(certificate.serial_number))
-    write_bytes(path, keys.key_pem(key, secret=secret))
-    return Signer(certificate, key), _event(certificate, "authority", name, certificate, clock)
+    write_bytes(_key_file(root, serial), keys.key_pem(key, secret=secret))
+    return Signer(certificate, key), issuing(certificate, kind="authority", name=name, authority=serial, now=clock())
 
 
 def _key_file(root: Path, serial: str) -> Path:
     return root / AUTHORITY / f"ca-{serial}.key.pem"
-
-
-def _event(certificate: x509.Certificate, kind: Kind, name: str, by: x509.Certificate, clock: Clock) -> Event:
-    return issuing(certificate, kind=kind, name=name, authority=hex_serial(by.serial_number), now=clock())

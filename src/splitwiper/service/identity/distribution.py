@@ -5,19 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from splitwiper.errors import CorruptError, SplitWiperError
 from splitwiper.service.identity import folders
-from splitwiper.service.identity.certificate_builder import Signer, hex_serial, revocation_list
+from splitwiper.service.identity.certificate_builder import Signer, revocation_list, serial_of
 from splitwiper.service.identity.folders import AUTHORITY, CA, CERTIFICATE, KEY, REVOKED, SUPERSEDED
 from splitwiper.service.identity.index import Journal
+from splitwiper.service.identity.keys import key_pem
 from splitwiper.service.identity.names import PRINCIPALS, SERVER, Kind
 from splitwiper.store.files import TEMPORARY, erase, make_folder, move, sweep_abandoned, write_bytes
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.x509 import Certificate
 
 NEXT = "next-"
 """Prefix of staged files, which take effect once the index knows their certificate."""
@@ -30,12 +30,8 @@ def folder_of(root: Path, kind: Kind, name: str) -> Path:
     return root / SERVER if kind == "server" else root / f"{kind}s" / name
 
 
-def stage(folder: Path, key: EllipticCurvePrivateKey, certificate: Certificate) -> None:
+def stage(folder: Path, key: EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
     """Write a new key and certificate next to the current ones, until the index knows the certificate."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    from splitwiper.service.identity.keys import key_pem
-
     make_folder(folder)
     write_bytes(folder / f"{NEXT}{KEY}", key_pem(key))
     write_bytes(folder / f"{NEXT}{CERTIFICATE}", certificate.public_bytes(Encoding.PEM))
@@ -59,22 +55,23 @@ def finish(root: Path, journal: Journal) -> None:
 
 def publish(root: Path, journal: Journal, signers: list[Signer], now: datetime) -> None:
     """Write the CA bundle to all folders, and the revocation lists to the server's, as the index has them."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
     own, server = root / AUTHORITY, root / SERVER
     make_folder(server)
     bundle = b"".join(s.certificate.public_bytes(Encoding.PEM) for s in reversed(signers))
     if _number(own) < len(journal):
-        revoked = {one.serial: one.revoked for one in journal.issued.values() if one.revoked}
-        ends = {one.serial: one.ends for one in journal.issued.values() if one.ends}
-        revoked |= {serial: when for serial, when in ends.items() if when <= now and serial not in revoked}
+        revoked: dict[str, datetime] = {}
+        ends: dict[str, datetime] = {}
+        for one in journal.issued.values():
+            if one.ends is not None:
+                ends[one.serial] = one.ends
+            if (end := one.revoked or (one.ends if one.ends and one.ends <= now else None)) is not None:
+                revoked[one.serial] = end
         for file, dates in ((SUPERSEDED, ends), (REVOKED, revoked)):
             write_bytes(own / file, _lists(journal, signers, dates, now))
     lists = [(server / file, (own / file).read_bytes()) for file in (REVOKED, SUPERSEDED)]
     old = (server / CA).read_bytes() if (server / CA).is_file() else b""
-    bundles = [
-        (folder / CA, bundle) for folder in _handed_out(root) if (folder / CERTIFICATE).is_file() or folder == server
-    ]
+    holders = [folder for folder in _handed_out(root) if folder == server or (folder / CERTIFICATE).is_file()]
+    bundles = [(folder / CA, bundle) for folder in holders]
     # a server that reads between two of these writes must find a list for every CA it trusts
     for path, data in bundles + lists if len(bundle) < len(old) else lists + bundles:
         folders.write_changed(path, data)
@@ -109,17 +106,14 @@ def _handed_out(root: Path) -> list[Path]:
 
 def _is_known(path: Path, journal: Journal) -> bool:
     (certificate,) = folders.certificates(path)
-    known = journal.issued.get(hex_serial(certificate.serial_number))
+    known = journal.issued.get(serial_of(certificate))
     return known is not None and known.is_current
 
 
 def _lists(journal: Journal, signers: list[Signer], dates: dict[str, datetime], now: datetime) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
     out = b""
     for signer in reversed(signers):
-        own = hex_serial(signer.certificate.serial_number)
-        mine = [(serial, when) for serial, when in dates.items() if journal.issued[serial].authority == own]
+        mine = [(serial, when) for serial, when in dates.items() if journal.issued[serial].authority == signer.serial]
         out += revocation_list(signer, mine, number=len(journal), now=now).public_bytes(Encoding.PEM)
     return out
 
@@ -129,8 +123,6 @@ def _number(folder: Path, journal: Journal | None = None) -> int:
 
     If the index is given, lists of other authorities, which an operator may have added, are left out.
     """
-    from cryptography import x509
-
     if not (folder / REVOKED).is_file():
         return 0
     found = folders.revocation_lists(folder / REVOKED)

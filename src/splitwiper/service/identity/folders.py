@@ -1,25 +1,27 @@
-"""Small identity files: JSON lines with a version, PEM bundles, a lock for writers, and change detection."""
+"""Small identity files: JSON lines with a version, PEM bundles, a lock for writers, and rereading after changes."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
+
+from cryptography import x509
 
 from splitwiper.errors import BusyError, CorruptError, FormatError, NotFoundError
+from splitwiper.service.certificate.canonical import dumps
 from splitwiper.store.files import make_folder, write_bytes
-
-if TYPE_CHECKING:
-    from cryptography import x509
 
 AUTHORITY = "authority"
 CA, CERTIFICATE, KEY = "ca.pem", "certificate.pem", "key.pem"
 REVOKED, SUPERSEDED, TOKENS = "revoked.pem", "superseded.pem", "tokens.jsonl"
 Stamp = tuple[tuple[int, int, int] | None, ...]
+_Value = TypeVar("_Value")
 
 
 @contextmanager
@@ -58,9 +60,34 @@ def stamp(*paths: Path) -> Stamp:
     return tuple(found)
 
 
+class Reloaded(Generic[_Value]):
+    """A value that is read from files, and read again after they changed.
+
+    While the files cannot be read, there is no value: each call tries again, and raises the error.
+
+    Args:
+        load: reads the value.
+        paths: the files.
+    """
+
+    def __init__(self, load: Callable[[], _Value], *paths: Path) -> None:
+        self._load, self._paths = load, paths
+        self._lock = threading.Lock()
+        self._read: tuple[Stamp, _Value] | None = None
+
+    def value(self) -> _Value:
+        """Return the value as the files have it now."""
+        with self._lock:
+            now = stamp(*self._paths)
+            if self._read is None or self._read[0] != now:
+                self._read = None  # first: if loading fails, the old value must not count any longer
+                self._read = now, self._load()
+            return self._read[1]
+
+
 def to_line(value: Mapping[str, Any]) -> str:
     """Return a record as one JSON line, without the newline."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return dumps(value).decode("ascii")
 
 
 def read_lines(path: Path, *, form: str, version: int) -> list[str]:
@@ -123,8 +150,6 @@ def certificates(path: Path) -> list[x509.Certificate]:
         NotFoundError: it is missing.
         CorruptError: it contains something else.
     """
-    from cryptography import x509
-
     try:
         return x509.load_pem_x509_certificates(read_pem(path))
     except ValueError as problem:
@@ -138,8 +163,6 @@ def revocation_lists(path: Path) -> list[x509.CertificateRevocationList]:
         NotFoundError: it is missing.
         CorruptError: it contains something else.
     """
-    from cryptography import x509
-
     ending = b"-----END X509 CRL-----"
     *blocks, rest = read_pem(path).split(ending)
     try:

@@ -9,25 +9,29 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from splitwiper.errors import FormatError, NotFoundError
-from splitwiper.service.identity.certificate_builder import Signer, hex_serial
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from splitwiper.errors import FormatError, InputError, NotFoundError, nearest
+from splitwiper.service.identity.certificate_builder import Signer, serial_of
 from splitwiper.service.identity.folders import damaged, read_lines, to_line, write_lines
-from splitwiper.service.identity.keys import is_signed, sign
 from splitwiper.service.identity.names import Kind
 from splitwiper.service.identity.records import Issued, moment
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from cryptography import x509
-
 FORMAT, VERSION = "splitwiper-authority", 1
 INDEX = "index.jsonl"
+_SERIAL = re.compile(r"[0-9a-f]{8,40}")
+_SIGNATURE = ec.ECDSA(SHA256())
 Event = dict[str, Any]
 
 
@@ -87,13 +91,45 @@ class Journal:
         """Return all certificates of one identity, newest last."""
         return [one for one in self.issued.values() if (one.kind, one.name) == (kind, name)]
 
+    def find(self, which: str, kind: Kind | None = None) -> list[Issued]:
+        """Return all certificates of an identity by its name, or one by 8 or more first digits of its serial number.
+
+        Raises:
+            NotFoundError: there is none.
+            InputError: it may mean several identities, or the CA itself.
+        """
+        named: list[Issued] = []
+        numbered: list[Issued] = []
+        known: set[str] = set()
+        for one in self.issued.values():
+            if one.kind == "authority" or kind not in (None, one.kind):
+                continue
+            known.add(one.name)
+            if one.name == which:
+                named.append(one)
+            if _SERIAL.fullmatch(which) and one.serial.startswith(which):
+                numbered.append(one)
+        if len({(one.kind, one.name) for one in named}) + len(numbered) > 1:
+            listed = ", ".join(sorted({f"{one} ({one.serial[:16]})" for one in [*named, *numbered]}))
+            raise InputError(
+                f"{which!r} may mean {listed}: say which with --kind (kind=), or give more of a serial number."
+            )
+        if named or numbered:
+            return named or numbered
+        if which in self.issued:
+            raise InputError(f"{which!r} is the CA: replace it with 'splitwiper certs rotate FOLDER --ca'.")
+        raise NotFoundError(
+            f"no {kind or 'identity'} is called {which!r}, and no serial number begins so."
+            f"{nearest(which, sorted(known))} 'splitwiper certs list FOLDER' shows all."
+        )
+
     def append(self, *events: Event, by: Signer) -> None:
         """Record events, all or none, and apply them."""
         lines = list(self._lines)
-        serial = hex_serial(by.certificate.serial_number)
         for event in events:
-            line = event | {"previous": _digest(lines[-1]), "by": serial}
-            line["signature"] = base64.b64encode(sign(by.key, to_line(line).encode())).decode()
+            line = event | {"previous": _digest(lines[-1]), "by": by.serial}
+            signature = by.key.sign(to_line(line).encode(), _SIGNATURE)
+            line["signature"] = base64.b64encode(signature).decode()
             lines.append(to_line(line))
         write_lines(self.path, lines)
         self._lines = lines
@@ -111,16 +147,18 @@ class Journal:
                 raise damaged(self.path, f"line {number - 1} or line {number} was altered, or one between them removed")
             before = line
         if not event:
-            raise damaged(self.path, "all that follows its heading is missing")
+            raise damaged(self.path, "everything after its heading is missing")
         # every line has the hash of the one before it, so the signature of the last line covers all of them
-        signature = base64.b64decode(event.pop("signature"))
-        if not is_signed(self.certificate(event["by"]), signature, to_line(event).encode()):
-            raise damaged(self.path, f"the CA did not sign line {len(self._lines)}")
+        signature, key = base64.b64decode(event.pop("signature")), self.certificate(event["by"]).public_key()
+        try:
+            if not isinstance(key, ec.EllipticCurvePublicKey):
+                raise InvalidSignature
+            key.verify(signature, to_line(event).encode(), _SIGNATURE)
+        except InvalidSignature:
+            raise damaged(self.path, f"the CA did not sign line {len(self._lines)}") from None
 
     def certificate(self, serial: str) -> x509.Certificate:
         """Return a certificate by its serial number."""
-        from cryptography import x509
-
         return x509.load_der_x509_certificate(self.issued[serial].der)
 
     def _apply(self, event: Event) -> None:
@@ -132,24 +170,25 @@ class Journal:
         elif what == "superseded":
             self.issued[serial] = replace(self.issued[serial], ends=moment(event["ends"]))
         else:
-            raise FormatError(f"{self.path} tells of an event {what!r} that this version does not know: upgrade.")
+            raise FormatError(f"{self.path} has an event {what!r}, which this version does not know: upgrade.")
 
 
-def issuing(certificate: x509.Certificate, *, kind: Kind, name: str, authority: str, now: datetime) -> Event:
-    """Return the event for a new certificate."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return {
+def issuing(
+    certificate: x509.Certificate, *, kind: Kind, name: str, authority: str, now: datetime, hosts: Sequence[str] = ()
+) -> Event:
+    """Return the event for a new certificate, signed by the CA with the serial number ``authority``."""
+    event = {
         "event": "issued",
         "at": now.isoformat(),
         "kind": kind,
         "name": name,
-        "serial": hex_serial(certificate.serial_number),
+        "serial": serial_of(certificate),
         "authority": authority,
         "not_before": certificate.not_valid_before_utc.isoformat(),
         "not_after": certificate.not_valid_after_utc.isoformat(),
         "certificate": base64.b64encode(certificate.public_bytes(Encoding.DER)).decode(),
     }
+    return event | {"hosts": list(hosts)} if hosts else event
 
 
 def ending(what: str, one: Issued, *, now: datetime, **more: str) -> Event:

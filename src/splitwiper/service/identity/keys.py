@@ -1,38 +1,23 @@
-"""Private keys: created, stored so that only their owner can read them, loaded, and used to sign the index."""
+"""A CA's private keys: created, stored so that only their owner can read them, and loaded."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from splitwiper.errors import ConfigError, CorruptError, IdentityError, InputError, NotFoundError
+from cryptography.hazmat.primitives import serialization as form
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from splitwiper.errors import CorruptError, IdentityError, InputError, NotFoundError
 from splitwiper.store.keys import check_private as check_rights
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.x509 import Certificate
 
 PASSPHRASE = "SPLITWIPER_CA_PASSPHRASE"  # noqa: S105
 """The environment variable with the passphrase of the CA's keys."""
 _LEAST = 16
 
 
-def check_cryptography() -> None:
-    """Fail early if this installation cannot handle certificates.
-
-    Raises:
-        ConfigError: the package 'cryptography' is not installed.
-    """
-    if importlib.util.find_spec("cryptography") is None:
-        raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
-
-
-def new_key() -> EllipticCurvePrivateKey:
+def new_key() -> ec.EllipticCurvePrivateKey:
     """Return a fresh key on the curve P-256."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -55,15 +40,13 @@ def check_passphrase(secret: bytes | None) -> None:
         )
 
 
-def key_pem(key: EllipticCurvePrivateKey, *, secret: bytes | None = None) -> bytes:
+def key_pem(key: ec.EllipticCurvePrivateKey, *, secret: bytes | None = None) -> bytes:
     """Return a private key as PKCS #8, encrypted if there is a passphrase."""
-    from cryptography.hazmat.primitives import serialization as form
-
     how = form.NoEncryption() if secret is None else form.BestAvailableEncryption(secret)
     return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, how)
 
 
-def read_key(path: Path, *, secret: bytes | None) -> EllipticCurvePrivateKey:
+def read_key(path: Path, *, secret: bytes | None) -> ec.EllipticCurvePrivateKey:
     """Return a CA's private key.
 
     Raises:
@@ -71,21 +54,18 @@ def read_key(path: Path, *, secret: bytes | None) -> EllipticCurvePrivateKey:
         IdentityError: the passphrase is wrong or missing, or others may read the file.
         CorruptError: it contains something else.
     """
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     check_private(path)
     data = path.read_bytes()
     locked = b"ENCRYPTED PRIVATE KEY" in data
     if locked and secret is None:
         raise IdentityError(f"the key {path} is encrypted: put its passphrase into {PASSPHRASE}.")
     try:
-        key = load_pem_private_key(data, secret if locked else None)
+        key = form.load_pem_private_key(data, secret if locked else None)
     except (ValueError, TypeError) as problem:
         if locked and b"-----END" in data:
             raise IdentityError(f"the passphrase in {PASSPHRASE} does not open {path}: give the right one.") from None
         raise CorruptError(f"{path} is not a private key ({problem}): restore it from a backup.") from problem
-    if not isinstance(key, EllipticCurvePrivateKey):
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CorruptError(f"{path} holds a key of another kind: restore it from a backup.")
     return key
 
@@ -107,27 +87,3 @@ def check_private(
         check_rights(path, remedy=remedy)
     except FileNotFoundError:
         raise NotFoundError(f"there is no key {path}: copy the whole folder, or restore it from a backup.") from None
-
-
-def sign(key: EllipticCurvePrivateKey, message: bytes) -> bytes:
-    """Return a signature (ECDSA with SHA-256)."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    return key.sign(message, ec.ECDSA(SHA256()))
-
-
-def is_signed(certificate: Certificate, signature: bytes, message: bytes) -> bool:
-    """Return whether the holder of a certificate's key signed a message."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    public = certificate.public_key()
-    if not isinstance(public, ec.EllipticCurvePublicKey):
-        return False
-    try:
-        public.verify(signature, message, ec.ECDSA(SHA256()))
-    except InvalidSignature:
-        return False
-    return True

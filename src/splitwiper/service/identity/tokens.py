@@ -10,7 +10,6 @@ import hmac
 import json
 import re
 import secrets
-import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -67,9 +66,7 @@ class Tokens:
     def __init__(self, folder: str | Path, *, clock: Clock = utc_now) -> None:
         self.folder, self._clock = Path(folder), clock
         self._path = self.folder / TOKENS
-        self._lock = threading.Lock()
-        self._stamp: folders.Stamp = (None,)
-        self._known: dict[str, Token] = {}
+        self._known = folders.Reloaded(self._read, self._path)
 
     def add(self, principal: Principal, expires: datetime | None = None) -> str:
         """Create a token and return it. It cannot be shown again.
@@ -97,7 +94,7 @@ class Tokens:
         shaped = _TOKEN.fullmatch(text)
         if shaped is None:
             raise IdentityError("this is not a token: one begins with 'swt_' and has 85 characters; give it whole.")
-        found = self._fresh().get(shaped[1])
+        found = self._known.value().get(shaped[1])
         same = hmac.compare_digest(_hash(text), found.hash if found else _NOBODY)  # unknown ids take equally long
         if found is None or not same:
             raise IdentityError(f"token {shaped[1]} is not known here, or was altered: ask the operator for a new one.")
@@ -120,7 +117,7 @@ class Tokens:
         def change(known: dict[str, Token]) -> dict[str, Token]:
             found = [one for one in known.values() if which in (one.id, one.name) and kind in (None, one.kind)]
             if len({(one.kind, one.name) for one in found}) > 1:
-                raise InputError(f"{which!r} may mean a client or an operator: say which with --kind (kind=).")
+                raise InputError(f"{which!r} may mean several owners: say which with --kind (kind=).")
             if not found:
                 names = [*known, *(one.name for one in known.values())]
                 raise NotFoundError(f"no token has the id or the name {which!r}.{nearest(which, names)}")
@@ -132,17 +129,7 @@ class Tokens:
 
     def listed(self) -> list[Token]:
         """Return all tokens, in order of creation."""
-        return list(self._fresh().values())
-
-    def _fresh(self) -> dict[str, Token]:
-        with self._lock:
-            now = folders.stamp(self._path)
-            if now != self._stamp:
-                self._stamp = (None,)
-                self._known = {}
-                self._known = self._read()
-                self._stamp = now
-            return self._known
+        return list(self._known.value().values())
 
     def _read(self) -> dict[str, Token]:
         if not self._path.is_file():

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from splitwiper.errors import IdentityError, NotFoundError
 from splitwiper.service.identity import folders
-from splitwiper.service.identity.certificate_builder import hex_serial
-from splitwiper.service.identity.folders import CA, CERTIFICATE, REVOKED, SUPERSEDED, certificates, stamp
-from splitwiper.service.identity.keys import check_cryptography
+from splitwiper.service.identity.certificate_builder import serial_of
+from splitwiper.service.identity.folders import CA, CERTIFICATE, REVOKED, SUPERSEDED, Reloaded, certificates
 from splitwiper.service.identity.names import Principal, PrincipalKind, stated
 from splitwiper.service.identity.records import Clock, utc_now
 
-if TYPE_CHECKING:
-    from cryptography import x509
+_UNREADABLE = (
+    ValueError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""What reading an invalid or unusual certificate may raise."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +53,10 @@ class Trust:
     """
 
     def __init__(self, folder: str | Path, *, clock: Clock = utc_now) -> None:
-        check_cryptography()
         self.folder, self._clock = Path(folder), clock
         self._files = [self.folder / name for name in (CA, REVOKED, SUPERSEDED)]
-        self._lock = threading.Lock()
-        self._stamp: folders.Stamp = ()
-        self._believed: list[_Believed] = []
-        self._fresh()
+        self._believed = Reloaded(self._load, *self._files)
+        self._believed.value()
 
     def principal(self, der: bytes | None, *, at: datetime | None = None) -> Principal:
         """Return the owner of a certificate.
@@ -65,8 +70,6 @@ class Trust:
             NotFoundError: files of the folder are missing; nobody is trusted meanwhile.
             CorruptError: they are damaged.
         """
-        from cryptography import x509
-
         if not der:
             raise IdentityError("no certificate was shown: connect with certificate.pem and key.pem of your folder.")
         try:
@@ -76,44 +79,33 @@ class Trust:
             _check_times(leaf, issuer.certificate, when)
             _check_usage(leaf)
             kind, name = _identity(leaf)
-        except _unreadable() as problem:
+        except _UNREADABLE as problem:
             raise IdentityError(f"the certificate cannot be read ({problem}): ask for a new one.") from problem
-        who = f"the certificate {hex_serial(leaf.serial_number)[:16]} of {kind} {name!r}"
+        who = f"the certificate {serial_of(leaf)[:16]} of {kind} {name!r}"
         if leaf.serial_number in issuer.revoked:
             raise IdentityError(f"{who} was revoked: ask the server's operator for a new one.")
         ends = issuer.ends.get(leaf.serial_number)
         if ends is not None and ends <= when:
             raise IdentityError(f"{who} was replaced, and accepted until {ends:%Y-%m-%d %H:%M}: use the new one.")
         self._verify(leaf, issuer.certificate, when, who)
-        return Principal(kind, name, hex_serial(leaf.serial_number))
+        return Principal(kind, name, serial_of(leaf))
 
     def _issuer(self, leaf: x509.Certificate) -> _Believed:
-        for one in self._fresh():
+        for one in self._believed.value():
             if one.certificate.subject == leaf.issuer and _signed(leaf, one.certificate):
                 return one
         raise IdentityError(
-            f"the certificate {hex_serial(leaf.serial_number)[:16]} ({leaf.subject.rfc4514_string()}) was not signed "
+            f"the certificate {serial_of(leaf)[:16]} ({leaf.subject.rfc4514_string()}) was not signed "
             "by a CA that this server trusts: use one that this server's operator issued."
         )
 
     def _verify(self, leaf: x509.Certificate, root: x509.Certificate, when: datetime, who: str) -> None:
         """Verify the whole path by the rules of RFC 5280, whatever was checked before."""
-        from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
-
         builder = PolicyBuilder().store(Store([root])).time(when).max_chain_depth(0)
         try:
             builder.build_client_verifier().verify(leaf, [])
         except VerificationError as problem:
             raise IdentityError(f"{who} does not verify ({problem}): ask for a new one.") from problem
-
-    def _fresh(self) -> list[_Believed]:
-        with self._lock:
-            now = stamp(*self._files)
-            if now != self._stamp:
-                self._believed, self._stamp = [], ()
-                self._believed = self._load()
-                self._stamp = now
-            return self._believed
 
     def _load(self) -> list[_Believed]:
         bundle, revoked, superseded = self._files
@@ -132,15 +124,6 @@ class Trust:
         return believed
 
 
-def _unreadable() -> tuple[type[Exception], ...]:
-    """Return the exceptions that reading an invalid or unusual certificate may raise."""
-    from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
-
-    odd = (x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
-    return (ValueError, UnsupportedAlgorithm, *odd)
-
-
 def _list_of(
     authority: x509.Certificate, lists: list[x509.CertificateRevocationList], path: Path
 ) -> dict[int, datetime] | None:
@@ -155,8 +138,6 @@ def _list_of(
 
 
 def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-
     try:
         leaf.verify_directly_issued_by(authority)
     except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
@@ -166,7 +147,7 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
 
 def _check_times(leaf: x509.Certificate, authority: x509.Certificate, when: datetime) -> None:
     for what, one in (("the certificate", leaf), ("the CA's certificate", authority)):
-        serial, begin, end = hex_serial(one.serial_number)[:16], one.not_valid_before_utc, one.not_valid_after_utc
+        serial, begin, end = serial_of(one)[:16], one.not_valid_before_utc, one.not_valid_after_utc
         if when < begin:
             raise IdentityError(
                 f"{what} {serial} is not valid before {begin:%Y-%m-%d %H:%M}, and it is {when:%Y-%m-%d %H:%M} here "
@@ -180,10 +161,7 @@ def _check_times(leaf: x509.Certificate, authority: x509.Certificate, when: date
 
 
 def _check_usage(leaf: x509.Certificate) -> None:
-    from cryptography import x509
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
-    serial = hex_serial(leaf.serial_number)[:16]
+    serial = serial_of(leaf)[:16]
     try:
         usages = set(leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:
@@ -196,9 +174,7 @@ def _check_usage(leaf: x509.Certificate) -> None:
 
 
 def _identity(leaf: x509.Certificate) -> tuple[PrincipalKind, str]:
-    from cryptography import x509
-
-    serial = hex_serial(leaf.serial_number)[:16]
+    serial = serial_of(leaf)[:16]
     try:
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         found = names.get_values_for_type(x509.UniformResourceIdentifier)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from splitwiper.service.certificate import PublicKey, SignedHead, SignedRequest, SigningKey
-from splitwiper.service.certificate.countersigning import countersign
+from splitwiper.service.certificate.heads import countersign
 from splitwiper.service.certificate.site import Registration, ShardStatement
 from splitwiper.store import files
 from splitwiper.store.keys import check_private

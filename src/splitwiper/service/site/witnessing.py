@@ -19,9 +19,9 @@ from splitwiper.errors import ForkError, FormatError, NotFoundError, SplitWiperE
 from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import SignedHead, TreeHead
 from splitwiper.service.certificate.canonical import dumps, loads
-from splitwiper.service.certificate.countersigning import Countersignature, read_countersigned
 from splitwiper.service.certificate.envelope import read_limited
 from splitwiper.service.certificate.evidence import write_evidence
+from splitwiper.service.certificate.heads import Countersignature, read_countersigned
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
 from splitwiper.service.site.link import HttpsLink

@@ -1,0 +1,90 @@
+"""The call that a route answers, and the decorators that run a route on one of the service's threads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+
+from splitwiper.errors import NotFoundError
+from splitwiper.server import Server
+from splitwiper.service.identity import Principal
+
+if TYPE_CHECKING:
+    from splitwiper.service.api.app import Service
+    from splitwiper.service.worker_threads import ServerThread
+
+ABOUT = "splitwiper.about"
+"""Key under which a call's scope holds what the call is about, besides the names in its path."""
+CALLER = "splitwiper.caller"
+"""Key under which a call's scope holds its caller; the middleware has checked who it is, and that it may call."""
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, and the service that it is for."""
+
+    request: Request
+    service: Service
+
+    @property
+    def caller(self) -> Principal:
+        """The caller's identity."""
+        found: Principal = self.request.scope[CALLER]
+        return found
+
+    @property
+    def client(self) -> str:
+        """The caller's name."""
+        return self.caller.name
+
+    def note(self, **about: object) -> None:
+        """Add what the call is about to its log line."""
+        self.request.scope.setdefault(ABOUT, {}).update(about)
+
+    def check_ticket(self, server: Server, ticket: str) -> None:
+        """Refuse a ticket that is not one of the caller's.
+
+        Raises:
+            NotFoundError: it is another client's, or nobody's.
+        """
+        if all(one.id != ticket for one in server.tickets(self.client)):
+            raise NotFoundError(f"there is no ticket {ticket!r} of {self.client!r}.")
+
+
+async def _call(request: Request) -> Call:
+    return Call(request, request.app.state.service)
+
+
+ApiCall = Annotated[Call, Depends(_call)]
+"""Type of a route's parameter that receives the call."""
+
+
+def queries(answer: Callable[..., _Result]) -> Callable[..., Awaitable[_Result]]:
+    """Turn a function of a `Server` and a call into a route that runs on the thread for short queries."""
+    return _route(answer, "queries")
+
+
+def ingest(answer: Callable[..., _Result]) -> Callable[..., Awaitable[_Result]]:
+    """Turn such a function into a route that runs on the thread that accepts shards, so that none is half accepted."""
+    return _route(answer, "ingest")
+
+
+def _route(answer: Callable[..., _Result], thread: str) -> Callable[..., Awaitable[_Result]]:
+    signature = inspect.signature(answer, eval_str=True)
+    _server, *parameters = signature.parameters.values()
+    name_of_call = parameters[0].name
+
+    async def route(**given: Any) -> _Result:
+        service = given[name_of_call].service
+        threads: dict[str, ServerThread] = {"queries": service.queries, "ingest": service.ingest}
+        return await threads[thread].run(lambda server: answer(server, **given))
+
+    # FastAPI reads a route's name, description and parameters from these; the server is not among the parameters
+    route.__name__, route.__doc__, route.__module__ = answer.__name__, answer.__doc__, answer.__module__
+    route.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return route
