@@ -400,6 +400,7 @@ def calls_behind_calls(attacker: Attacker) -> Iterator[None]:
 @_harm
 def full_relay(attacker: Attacker) -> Iterator[None]:
     """Fill the relay with messages of a megabyte."""
+    attacker.register()
     sealed = {"body": base64.b64encode(secrets.token_bytes(1 << 20)).decode()}
     for place in range(40):
         path = f"/v1/board/messages/{place}"

@@ -39,7 +39,13 @@ class End(ApiShape):
 async def topic(request: Request) -> dict[str, str]:
     """Return the channel of the current negotiation, or of the last one."""
     service = service_of(request)
-    return {"topic": await service.queries.run(lambda server: server.topic())}
+    client = service.client(request)
+
+    def newest(server: Server) -> dict[str, str]:
+        service.check_joined(client)
+        return {"topic": server.topic()}
+
+    return await service.queries.run(newest)
 
 
 @router.get("/messages")
@@ -51,8 +57,10 @@ async def messages(
     An erased message has an empty body.
     """
     service = service_of(request)
+    client = service.client(request)
 
     def first(server: Server) -> list[PostedShape]:
+        service.check_joined(client)
         out, size = list[PostedShape](), 0
         service.talks.listened(topic)
         for m in server.posted(topic, since):
@@ -76,6 +84,7 @@ async def post(request: Request, topic: Topic, place: Annotated[int, Path(ge=0, 
         raise DataError("the message is not in base64.") from problem
 
     def said(server: Server) -> None:
+        service.check_joined(client)
         server.post(client, topic, place, sealed)
         service.talks.spoken(topic)
 
@@ -90,8 +99,10 @@ async def end(request: Request, body: End) -> None:
     nobody ends is erased after a long silence.
     """
     service = service_of(request)
+    client = service.client(request)
 
     def ended(server: Server) -> None:
+        service.check_joined(client)
         if server.posted(body.topic):
             service.talks.ended(body.topic)
             if body.proof:
