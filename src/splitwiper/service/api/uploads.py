@@ -232,7 +232,11 @@ async def finish(request: Request, upload: str, body: Finish) -> AcceptedShape:
         return accepted
 
     async with service.sending(found.id):
-        return await service.ingest.run(accept)
+        try:
+            return await service.ingest.run(accept)
+        except FileNotFoundError:
+            await service.queries.run(lambda _: service.uploads.find(client, upload))  # it may have ended meanwhile
+            raise
 
 
 @router.delete("/uploads/{upload}", status_code=204, responses=_ALONE)
