@@ -356,6 +356,14 @@ def large_bodies(attacker: Attacker) -> Iterator[None]:
 
 
 @_harm
+def many_fields(attacker: Attacker) -> Iterator[None]:
+    """Send JSON of four megabytes with hundreds of thousands of fields that no call has, on four connections."""
+    body = b"{" + b",".join(b'"%x":0' % number for number in range(400_000)) + b"}"
+    with attacker.meanwhile(4, lambda http: http.post("/v1/requests", content=body, headers=_JSON)):
+        yield
+
+
+@_harm
 def flood_of_calls(attacker: Attacker) -> Iterator[None]:
     """Call whatever there is as fast as possible on eight connections."""
     with attacker.meanwhile(8, lambda http: http.get("/v1/requests")):
@@ -392,6 +400,7 @@ def calls_behind_calls(attacker: Attacker) -> Iterator[None]:
 @_harm
 def full_relay(attacker: Attacker) -> Iterator[None]:
     """Fill the relay with messages of a megabyte."""
+    attacker.register()
     sealed = {"body": base64.b64encode(secrets.token_bytes(1 << 20)).decode()}
     for place in range(40):
         path = f"/v1/board/messages/{place}"

@@ -173,6 +173,33 @@ def test_whoever_makes_training_fail_is_set_aside(tmp_path: Path, kind: str) -> 
     assert len(server.store.shards()) == 3 and not server.standing("mallory").seq
 
 
+@pytest.mark.parametrize("value", [0.1, HUGE])
+def test_training_ends_once_a_shard_that_it_uses_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    """Whether it would succeed or fail: it could take days, and everybody would wait for its end."""
+    monkeypatch.setattr("splitwiper.server.outdated._EVERY", 0.0)
+    steps = 0
+
+    class Counting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            nonlocal steps
+            steps += self.training
+            if steps == 3:
+                exclusion.evict(ServerStore(tmp_path / "run" / "server"), "mallory", "ops")
+            return x
+
+    model = nn.Sequential(nn.Linear(FEATURES, 8), Counting(), nn.Linear(8, 3))
+    both = split(model, at="0", example=torch.zeros(1, FEATURES))
+    steps = 0
+    server = served(tmp_path / "run", both)
+    server.upload("north", shard(tmp_path / "north", 20), said())
+    server.upload("mallory", shard(tmp_path / "bad", 1000, value), said())
+    server.train()
+    assert server.store.is_current() and [one.client for one in server.store.shards()] == ["north"]
+    assert steps <= 3 + 2 * 2  # two epochs of two batches
+
+
 class Edge(nn.Module):
     """Fails where an enormous value comes with more rows than some: the edge of divergence, without its chances."""
 

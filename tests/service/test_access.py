@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import logging
@@ -176,6 +177,25 @@ def test_a_client_touches_its_own_alone(url: str, http, certs: Path, tmp_path: P
     assert stolen.status_code == 404 and "not yours" in stolen.json()["message"]
     link_of(url, certs, "south").upload("south", shard(tmp_path / "o", 8), said("t1"))  # answers another's ticket
     assert [t.state for t in link.tickets("north")] == ["accepted"]
+
+
+def test_the_relay_is_for_those_who_joined(serve, http, certs: Path, tmp_path: Path) -> None:
+    url = serve(signed=True)
+    message = {"body": base64.b64encode(b"sealed").decode()}
+
+    def statuses() -> list[int]:
+        client = http(url)
+        return [
+            client.put("/v1/board/messages/0?topic=labels/1", json=message).status_code,
+            client.get("/v1/board/messages?topic=labels/1").status_code,
+            client.get("/v1/board/topic").status_code,
+            client.post("/v1/board/end", json={"topic": "labels/1"}).status_code,
+        ]
+
+    assert statuses() == [403] * 4
+    federation = http(url).get("/v1/federation").json()["run"]
+    link_of(url, certs, "north", signer=OwnKey(tmp_path, federation)).register("north")
+    assert statuses() == [204, 200, 200, 204]
 
 
 def test_requests_have_a_quota(serve, certs: Path) -> None:

@@ -23,6 +23,7 @@ from splitwiper.masking.consensus import Participant
 from splitwiper.masking.negotiation import Negotiation
 from splitwiper.service.site import Site
 from splitwiper.service.site.agreeing import Gathering, Side
+from splitwiper.service.site.own_key import OwnKey
 from splitwiper.store import ServerStore
 
 
@@ -127,7 +128,9 @@ def test_settings_that_differ_are_told_before_rows_are_kept(server: Running) -> 
 
 def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -> None:
     rows, told = wards(), list[str]()
-    stranger = link_of(server.url, server.certs, "west", tries=1)
+    federation = ServerStore(tmp_path / "store").database.meta("run") or ""
+    stranger = link_of(server.url, server.certs, "west", tries=1, signer=OwnKey(tmp_path, federation))
+    stranger.register("west")
     stranger.post("west", "labels/1", 0, b"rubbish")
     with sites(server, ("north", "south"), invitation=SECRET) as here:
         with pytest.raises(CorruptError, match=r"message 0 .* from 'west', cannot be read.* name all that are"):

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from service.serving import connected
-from splitwiper.service.api import receiving
+from splitwiper.service.api import receiving, shapes
 
 CALLS = [
     ("POST", "/v1/uploads"),
@@ -46,6 +47,27 @@ def test_the_largest_one_goes_through(url: str, http) -> None:
     answer = http(url).post("/v1/board/end", content=b'{"topic": "labels/7"}' + space)
     assert answer.status_code in (204, 422) and b"LargeError" not in answer.content
     assert http(url).post("/v1/board/end", content=b'{"topic": "labels/7"}' + space + b" " * 30).status_code == 413
+
+
+@pytest.mark.parametrize("element", [b"{},", b"[]", b"0,", b'{"":'])
+def test_one_of_a_million_elements_is_refused_unread(url: str, http, element: bytes) -> None:
+    answer = http(url).post("/v1/requests", content=b"[" + element * 1_000_000)
+    assert answer.status_code == 422 and "32,768 are the most" in answer.json()["message"]
+
+
+def test_many_wrong_fields_are_one_problem() -> None:
+    """Listing each takes seconds, in which nobody else is answered."""
+    many = {f"{number:x}": 0 for number in range(20_000)}
+    said = {"config": "c", "initial": "i", "key": "k"}
+    for shape, given in (
+        (shapes.Ask, many),
+        (shapes.SignedShape, {"payload": "", "payloadType": "", "signatures": [many]}),
+        (shapes.Withdraw, {**said, "fingerprint": many}),
+        (shapes.Withdraw, {**said, "fingerprint": {}, "tickets": [0] * 1000}),
+    ):
+        with pytest.raises(ValidationError) as caught:
+            shape.model_validate(given)
+        assert caught.value.error_count() == 1
 
 
 def test_one_that_drips_is_not_waited_for(url: str, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -13,9 +14,13 @@ import pytest
 from service.conftest import announced, finished, said, shard
 from service.serving import link_of
 from splitwiper.errors import BusyError, DataError, QuotaError
+from splitwiper.server import Server
 from splitwiper.service.appending import append
+from splitwiper.service.database import service_database
+from splitwiper.service.uploads import drop
 from splitwiper.store import ServerStore
 from splitwiper.store.pieces import Passing
+from splitwiper.wire import Statement
 
 
 def incoming(run) -> list[str]:
@@ -160,6 +165,25 @@ def test_what_is_sent_to_an_upload_that_was_given_up_leaves_nothing(url: str, ht
     headers = {"Upload-Offset": "1000", "Content-Length": str(len(data) - 1000)}
     assert north.patch(place, content=slowly(), headers=headers).status_code == 404
     assert incoming(run) == [] and ServerStore(run.path / "server").shard("north").rows == 6
+
+
+def test_an_upload_that_ends_while_it_is_finished_is_gone(
+    url: str, http, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker drops uploads of a client whose shard it erases; that is no fault of the server's."""
+    root, check, path = run.path / "server", Server.check_admitted, shard(tmp_path / "s")
+
+    def dropped(server: Server, client: str, statement: Statement) -> None:
+        with closing(service_database(root)) as database:
+            drop(database, root / "uploads", client)
+        check(server, client, statement)
+
+    north = http(url)
+    place = f"/v1/uploads/{north.post('/v1/uploads', json=announced(path)).json()['id']}"
+    north.patch(place, content=path.read_bytes(), headers={"Upload-Offset": "0"})
+    monkeypatch.setattr(Server, "check_admitted", dropped)
+    answer = north.post(f"{place}/finish", json=finished(path))
+    assert answer.status_code == 404 and answer.json()["kind"] == "NotFoundError"
 
 
 def test_two_servers_do_not_write_into_one_upload(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from splitwiper.errors import CorruptError, UntrainableError
+from splitwiper.server.outdated import ShardsChanged, Unchanged
 from splitwiper.store import ShardRecord, ledger
 from splitwiper.wire.shard import farthest_value
 
@@ -33,10 +34,6 @@ class Blamed:
     by_comparison: bool
 
 
-class _ShardsChanged(Exception):
-    """A shard was replaced or withdrawn during the search."""
-
-
 def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
     """Find the shard with which training fails; return None if shards changed meanwhile.
 
@@ -47,9 +44,10 @@ def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
 
     def trains(some: Sequence[ShardRecord]) -> bool:
         if server.store.shards() != shards:
-            raise _ShardsChanged
+            raise ShardsChanged
         try:
-            server.compute(sorted(some, key=lambda one: one.client), warm=server.warm_start())
+            chosen = sorted(some, key=lambda one: one.client)
+            server.compute(chosen, warm=server.warm_start(), on_step=Unchanged(server.store, shards))
         except UntrainableError:
             return False
         return True
@@ -57,7 +55,7 @@ def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
     try:
         ordered = _by_suspicion(server, shards)
         place = find_offender(ordered, trains)
-    except (CorruptError, _ShardsChanged):
+    except (CorruptError, ShardsChanged):
         if server.store.shards() != shards:  # a missing file belongs to a replaced shard
             return None
         raise

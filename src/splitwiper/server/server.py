@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -29,6 +29,7 @@ from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
 from splitwiper.server.limits import ShardLimits
+from splitwiper.server.outdated import ShardsChanged, Unchanged
 from splitwiper.server.pace import answers, check_pace, put_off
 from splitwiper.server.recording import TranscriptRecorder
 from splitwiper.server.training import TrainedServerHalf, TrainingInputs, Watch, train
@@ -36,7 +37,7 @@ from splitwiper.server.transcript import EpochCheck, Transcript, check_end, chec
 from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ModelRecord, ServerStore, ShardRecord, exclusion, files, manifest_digest, outputs_of
 from splitwiper.training.cache import to_device
-from splitwiper.training.loop import OnState
+from splitwiper.training.loop import OnState, OnStep
 from splitwiper.wire import (
     Accepted,
     Label,
@@ -276,13 +277,14 @@ class Server:
             self.store.sweep()
             while not (self.store.is_current() and self._is_whole(self.store.model())):
                 shards = self.store.shards()
-                try:
-                    receipts = self._train_once(shards)
-                except UntrainableError as problem:
-                    self._set_aside(shards, problem)
-                    continue
-                if receipts is not None:  # None: a shard changed during training, so train on the new manifest
-                    return receipts
+                with suppress(ShardsChanged):  # train on the new manifest
+                    try:
+                        receipts = self._train_once(shards)
+                    except UntrainableError as problem:
+                        self._set_aside(shards, problem)
+                        continue
+                    if receipts is not None:  # None: a shard changed just before publication
+                        return receipts
         return ()
 
     def _set_aside(self, shards: tuple[ShardRecord, ...], problem: UntrainableError) -> None:
@@ -315,7 +317,7 @@ class Server:
             BusyError: it does not fail in the same way.
         """
         try:
-            self.compute(shards, warm=self.warm_start())
+            self.compute(shards, warm=self.warm_start(), on_step=Unchanged(self.store, shards))
         except UntrainableError as again:
             if same_fault(problem, again):
                 return True
@@ -348,7 +350,8 @@ class Server:
         recorder = TranscriptRecorder(self.store) if self.config.transcript and warm is None else None
         with recorder or nullcontext():
             try:
-                trained, labels = self.compute(shards, warm=warm, on_state=recorder)
+                still = Unchanged(self.store, shards)
+                trained, labels = self.compute(shards, warm=warm, on_state=recorder, on_step=still)
             except CorruptError:
                 if self.store.shards() != shards:  # one was replaced before it was opened, possibly by an equal file
                     return None
@@ -390,10 +393,13 @@ class Server:
         *,
         warm: tuple[Mapping[str, Tensor], tuple[Label, ...]] | None = None,
         on_state: OnState | None = None,
+        on_step: OnStep | None = None,
         watch: Watch | None = None,
     ) -> tuple[TrainedServerHalf, tuple[Label, ...]]:
         """Train on a manifest without storing anything."""
-        trained = train(self.inputs(shards), warm=warm, on_epoch=self._on_epoch, on_state=on_state, watch=watch)
+        trained = train(
+            self.inputs(shards), warm=warm, on_epoch=self._on_epoch, on_state=on_state, on_step=on_step, watch=watch
+        )
         return trained, outputs_of(shards)
 
     # --- the transcript ------------------------------------------------------------------------------------

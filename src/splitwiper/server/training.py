@@ -20,7 +20,7 @@ from splitwiper.splitting import ServerHalf
 from splitwiper.splitting.head import empty_linear
 from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
-from splitwiper.training.loop import OnEpoch, OnState, Span, fit, state_of
+from splitwiper.training.loop import OnEpoch, OnState, OnStep, Span, fit, state_of
 from splitwiper.training.stepping import State, load_net, net_state
 from splitwiper.wire import Column, Label, Shard
 
@@ -78,6 +78,7 @@ def train(
     warm: tuple[Mapping[str, Tensor], Sequence[Label]] | None = None,
     on_epoch: OnEpoch | None = None,
     on_state: OnState | None = None,
+    on_step: OnStep | None = None,
     watch: Watch | None = None,
 ) -> TrainedServerHalf:
     """Train the server half from the federation's initial weights, or, not exactly, from a warm model.
@@ -87,6 +88,7 @@ def train(
         warm: state and labels of the model to continue from.
         on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
         on_state: called with the whole state before the first epoch and after each.
+        on_step: called before each step.
         watch: called with the half after each epoch.
 
     Raises:
@@ -101,7 +103,7 @@ def train(
             half.train()
 
     half = with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
-    losses = _fit(half, inputs, on_epoch=told, on_state=on_state)
+    losses = _fit(half, inputs, on_epoch=told, on_state=on_state, on_step=on_step)
     state = state_of(half)
     _check_finite(state, inputs.initial)
     return TrainedServerHalf(state, losses)
@@ -168,6 +170,7 @@ def _fit(
     *,
     on_epoch: OnEpoch | None = None,
     on_state: OnState | None = None,
+    on_step: OnStep | None = None,
     span: Span | None = None,
 ) -> tuple[float, ...]:
     columns = inputs.columns
@@ -180,6 +183,7 @@ def _fit(
         what="server training",
         on_epoch=on_epoch,
         on_state=on_state,
+        on_step=on_step,
         span=span,
     )
 

@@ -36,6 +36,8 @@ OnEpoch = Callable[[int, int, float], None]
 OnState = Callable[[int, State], None]
 """Called before the first epoch and after each with (epochs done, the state to continue from). If the GPU's memory runs
 out, or training on it fails, training starts over, and so do the calls."""
+OnStep = Callable[[], None]
+"""Called before each step; an exception ends the training."""
 _T = TypeVar("_T")
 Pausing = Generator[None, None, _T]
 """Work that pauses now and then, so that other work can proceed meanwhile, and returns a result."""
@@ -66,6 +68,7 @@ def fit(
     what: str,
     on_epoch: OnEpoch | None = None,
     on_state: OnState | None = None,
+    on_step: OnStep | None = None,
     span: Span | None = None,
 ) -> tuple[float, ...]:
     """Train ``net`` (tensors by name in, logits out) and return the mean loss of each epoch.
@@ -82,6 +85,7 @@ def fit(
         what: names the training in messages.
         on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
         on_state: called with the state before the first epoch and after each.
+        on_step: called before each step.
         span: the epochs to compute, if not all.
 
     Raises:
@@ -99,6 +103,7 @@ def fit(
             what=what,
             on_epoch=on_epoch,
             on_state=on_state,
+            on_step=on_step,
             span=span,
         )
     )
@@ -124,11 +129,12 @@ def training(
     what: str,
     on_epoch: OnEpoch | None = None,
     on_state: OnState | None = None,
+    on_step: OnStep | None = None,
     span: Span | None = None,
 ) -> Pausing[tuple[float, ...]]:
     """Do the work of `fit`, with a pause after each epoch."""
     device = pick_device(recipe.device)
-    compute = partial(_epochs, net, rows, recipe, device, epochs, stream, what, on_epoch, on_state, span)
+    compute = partial(_epochs, net, rows, recipe, device, epochs, stream, what, on_epoch, on_state, on_step, span)
     if device.type != "cuda":
         return (yield from compute())
     first = state_of(net)
@@ -184,6 +190,7 @@ def _epochs(
     what: str,
     on_epoch: OnEpoch | None,
     on_state: OnState | None,
+    on_step: OnStep | None,
     span: Span | None,
     *,
     resident: bool = True,
@@ -209,7 +216,7 @@ def _epochs(
     for epoch in range(first, last):
         batches, noise = _order(stream, epoch, len(rows), count)
         rates = [recipe.lr * factor((epoch * count + n) / (epochs * count)) for n in range(count)]
-        compute = partial(_epoch, step, feed, batches, rates)
+        compute = partial(_epoch, step, feed, batches, rates, on_step or _nothing)
         held = partial(_held, device, recipe, lane, noise)
         mean = partial(_mean, step, len(rows), recipe, what, epoch + 1)
         if lane:
@@ -252,11 +259,16 @@ def _held(device: torch.device, recipe: Recipe, lane: torch.cuda.Stream | None, 
         yield
 
 
+def _nothing() -> None:
+    pass
+
+
 def _epoch(
     step: Step,
     feed: Feed,
     batches: Sequence[Array],
     rates: Sequence[float],
+    on_step: OnStep,
     trial: Trial | None = None,
     *,
     lane: torch.cuda.Stream | None = None,
@@ -265,6 +277,7 @@ def _epoch(
     before = _drawn(lane)
     step.total.zero_()
     for parts, rate in zip(feed.epoch(batches), rates, strict=True):
+        on_step()
         step(parts, rate)
         if trial:
             trial.look()

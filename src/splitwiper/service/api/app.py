@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from splitwiper import __version__
-from splitwiper.errors import BusyError, SplitWiperError
+from splitwiper.errors import BusyError, ForbiddenError, SplitWiperError
 from splitwiper.server import Server
 from splitwiper.service import overrides
 from splitwiper.service.access import Authenticator, MemoryQuota, RateLimiter
@@ -112,6 +112,18 @@ class Service:
     def is_taking_in(self, client: str) -> bool:
         """Return whether a call is sending to, or finishing, one of the client's uploads."""
         return not self._busy.isdisjoint(self.uploads.begun(client))
+
+    def check_joined(self, client: str) -> None:
+        """Refuse a client that has a certificate but has not joined.
+
+        Raises:
+            ForbiddenError: it has registered no key.
+        """
+        if self.config.signed and self.keys.key(client) is None:
+            raise ForbiddenError(
+                f"client {client!r} has not joined: labels, predictions and the relay are for clients that registered "
+                "a key. Run 'splitwiper join' first."
+            )
 
     def deadline(self, ticket: Ticket, record: RequestRecord | None) -> str:
         """Return when a request must be settled."""

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
 from torch import Tensor
 
-from splitwiper.errors import DataError, ForbiddenError, NotFoundError, SplitWiperError, WithdrawnError
+from splitwiper.errors import DataError, NotFoundError, SplitWiperError, WithdrawnError
 from splitwiper.formats import counted
 from splitwiper.server import Server
 from splitwiper.service.access import Reservation
@@ -155,11 +155,7 @@ def check_serving(server: Server, service: Service, client: str) -> None:
         ForbiddenError: the client has not joined.
         WithdrawnError: the model still knows such rows.
     """
-    if service.config.signed and service.keys.key(client) is None:
-        raise ForbiddenError(
-            f"client {client!r} has not joined: labels and predictions are for clients that registered a key. Run "
-            "'splitwiper join' first."
-        )
+    service.check_joined(client)
     if not service.config.withdraw:
         return
     if waiting := service.overrides.stopping(_withdrawing(server.store)):

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect
 
-from splitwiper.errors import LargeError, SlowError
+from splitwiper.errors import DataError, LargeError, SlowError
 from splitwiper.service.access import Reservation
 
 
@@ -45,6 +45,8 @@ PACE = Pace()
 
 SMALL = 4 << 20
 """Bytes of a body that is neither a shard nor a prediction: a sealed message is the longest."""
+_ELEMENTS = 1 << 15
+"""Elements of its JSON: nobody else is answered while it is parsed. The longest body is one long text."""
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -53,13 +55,17 @@ async def small(scope: MutableMapping[str, Any], receive: Receive, held: Reserva
 
     Raises:
         LargeError: it is larger than allowed.
+        DataError: its JSON has too many elements.
         QuotaError: the client's bodies would hold more than its share of memory.
         SlowError: it arrives too slowly.
         ClientDisconnect: the client disconnected.
     """
     if not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
         return receive
-    body: bytes | None = bytes(await received(_pieces(receive), held, most=SMALL))
+    whole = await received(_pieces(receive), held, most=SMALL)
+    if whole.count(b",") + whole.count(b"[") + whole.count(b"{") > _ELEMENTS:
+        raise DataError(f"the body has more elements than any call here takes: {_ELEMENTS:,} are the most.")
+    body: bytes | None = bytes(whole)
 
     async def again() -> MutableMapping[str, Any]:
         nonlocal body

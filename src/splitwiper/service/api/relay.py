@@ -37,8 +37,9 @@ class End(ApiShape):
 
 @router.get("/topic")
 @queries
-def topic(server: Server, _: ApiCall) -> dict[str, str]:
+def topic(server: Server, call: ApiCall) -> dict[str, str]:
     """Return the channel of the current negotiation, or of the last one."""
+    call.service.check_joined(call.client)
     return {"topic": server.topic()}
 
 
@@ -51,6 +52,7 @@ def messages(
 
     An erased message has an empty body.
     """
+    call.service.check_joined(call.client)
     out, size = list[PostedShape](), 0
     call.service.talks.listened(topic)
     for m in server.posted(topic, since):
@@ -71,6 +73,7 @@ def post(
         sealed = base64.b64decode(body.body, validate=True)
     except (binascii.Error, ValueError) as problem:
         raise DataError("the message is not in base64.") from problem
+    call.service.check_joined(call.client)
     server.post(call.client, topic, place, sealed)
     call.service.talks.spoken(topic)
 
@@ -83,6 +86,7 @@ def end(server: Server, call: ApiCall, body: End) -> None:
     To abandon it instead, send the proof: messages that begin with the proof's digest are erased. A negotiation that
     nobody ends is erased after a long silence.
     """
+    call.service.check_joined(call.client)
     if server.posted(body.topic):
         call.service.talks.ended(body.topic)
         if body.proof:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 from splitwiper.service.requests import Stage
 from splitwiper.wire import Spent, Statement
@@ -15,12 +15,26 @@ Plain = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[ -~]+$")]
 """Printable ASCII, which a certificate can repeat."""
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Level = Literal["class", "sample", "client"]
+_FIELDS = 64
+"""Entries of an object whose fields the caller names."""
+
+
+def _few(given: Any, most: int = _FIELDS) -> Any:
+    """Refuse an object with too many fields as a whole: reporting hundreds of thousands one by one takes seconds."""
+    if isinstance(given, dict) and len(given) > most:
+        raise ValueError(f"it has {len(given):,} fields, where {most} are the most")
+    return given
 
 
 class ApiShape(BaseModel):
     """A message; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_number(cls, given: Any) -> Any:
+        return _few(given, len(cls.model_fields))
 
 
 class SpentShape(ApiShape):
@@ -37,8 +51,10 @@ class StatementShape(ApiShape):
     config: Plain
     initial: Plain
     key: Plain
-    fingerprint: Annotated[dict[Plain, Annotated[str, Field(max_length=500)]], Field(max_length=64)]
-    tickets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=1000)] = []
+    fingerprint: Annotated[
+        dict[Plain, Annotated[str, Field(max_length=500)]], Field(max_length=_FIELDS), BeforeValidator(_few)
+    ]
+    tickets: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=1000), FailFast()] = []
     spent: SpentShape = SpentShape()
     codebook: Annotated[str, Field(pattern=r"^([0-9a-f]{16,128})?$")] = ""
     outputs: Annotated[int, Field(ge=0, le=1_000_000)] = 0

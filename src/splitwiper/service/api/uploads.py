@@ -176,7 +176,13 @@ async def finish(call: ApiCall, upload: str, body: Finish) -> AcceptedShape:
     service = call.service
     found = await service.queries.run(lambda _: service.uploads.find(call.client, upload))
     async with service.sending(found.id):
-        return await service.ingest.run(lambda server: _accept(server, service, found, body.digest))
+        try:
+            return await service.ingest.run(lambda server: _accept(server, service, found, body.digest))
+        except FileNotFoundError:
+            await service.queries.run(
+                lambda _: service.uploads.find(call.client, upload)
+            )  # it may have ended meanwhile
+            raise
 
 
 def _accept(server: Server, service: Service, upload: Upload, digest: str) -> AcceptedShape:
