@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -119,6 +120,10 @@ SETTINGS: Mapping[str, Setting] = {
     "autocast switched on": _switch(
         partial(torch.is_autocast_enabled, "cpu"), partial(torch.set_autocast_enabled, "cpu"), True
     ),
+    "autocast dtype": _switch(
+        partial(torch.get_autocast_dtype, "cpu"), partial(torch.set_autocast_dtype, "cpu"), torch.float16
+    ),
+    "no autocast cache": _switch(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False),
     "inference mode": torch.inference_mode,
     "no gradients": torch.no_grad,
     "default device": _switch(lambda: None, torch.set_default_device, "meta"),
@@ -129,6 +134,10 @@ SETTINGS: Mapping[str, Setting] = {
     "anomaly detection": torch.autograd.detect_anomaly,
     "no flash attention": _switch(_sdp.flash_sdp_enabled, _sdp.enable_flash_sdp, False),
     "no plain attention": _switch(_sdp.math_sdp_enabled, _sdp.enable_math_sdp, False),
+    "sums of half precision in attention": _switch(
+        _sdp.fp16_bf16_reduction_math_sdp_allowed, _sdp.allow_fp16_bf16_reduction_math_sdp, True
+    ),
+    "parametrised weights kept": parametrize.cached,
     "no fast path": _switch(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, False),
     "denormals flushed": _switch(lambda: False, torch.set_flush_denormal, True),
     "1 thread": _switch(torch.get_num_threads, torch.set_num_threads, 1),

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from benchmarks.harness import Check, Result, in_child
 from benchmarks.settings import CALLBACKS, CHOOSES_KERNELS, ENVIRONMENTS, NOT_COMPARABLE, SETTINGS, switched
@@ -34,7 +35,7 @@ QUICK = ("autocast", "dispatch mode", "global forward hook")
 
 
 class Net(nn.Module):
-    """Attention, batch norm, dropout and very small numbers: kernels that settings choose between.
+    """Attention, batch norm, dropout, half precision and very small numbers: settings choose how they are computed.
 
     No convolution: under OMP_DYNAMIC on a busy machine torch itself may never return from its backward pass.
     """
@@ -42,6 +43,8 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True)
+        self.turn = weight_norm(nn.Linear(FEATURES, FEATURES))
+        self.mask = nn.Parameter(torch.zeros(3, 3))  # attention with a mask that is trained has another kernel
         self.cut = nn.Linear(FEATURES, 8)
         self.wide = nn.Linear(8, 24)
         self.norm = nn.BatchNorm1d(24)
@@ -52,6 +55,10 @@ class Net(nn.Module):
         """Logits of three labels."""
         words = self.layer(x.reshape(-1, 3, 4))
         words = nn.functional.scaled_dot_product_attention(words, words, words)
+        with torch.autocast("cpu"):
+            words = self.turn(self.turn(words.reshape(-1, FEATURES))).reshape(-1, 1, 3, 4)
+        words = words.bfloat16()
+        words = nn.functional.scaled_dot_product_attention(words, words, words, self.mask.bfloat16()).float()
         small = self.cut(words.reshape(-1, FEATURES)) * 1e-40 * 1e20 * 1e20
         return self.head(self.drop(torch.relu(self.norm(self.wide(small)))))
 
@@ -244,10 +251,13 @@ def caller_state() -> list[Any]:
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_cache_enabled(),
         torch.is_anomaly_enabled(),
         torch._C._get_mkldnn_enabled(),
         torch.backends.cuda.flash_sdp_enabled(),
         torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed(),
         torch.backends.mha.get_fastpath_enabled(),
         torch._C._len_torch_function_stack(),
         torch._C._len_torch_dispatch_stack(),

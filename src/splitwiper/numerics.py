@@ -25,7 +25,8 @@ _SWITCHES = re.compile(
     r"|OMP_(DYNAMIC|THREAD_LIMIT|MAX_ACTIVE_LEVELS)|KMP_(ALL_THREADS|\w*THREAD_LIMIT|DYNAMIC_MODE)|OPENBLAS_CORETYPE"
 )
 """Environment variables by which a user changes how torch's libraries compute."""
-
+_SHARE = 1 << 15
+"""Numbers that torch gives to one thread at least."""
 
 _asked: ContextVar[int] = ContextVar("asked", default=0)
 """The number of threads requested by an enclosing call, such as `verify`; 0 for none."""
@@ -190,8 +191,22 @@ def fingerprint(device: torch.device, threads: int, numerics: str = "native") ->
         "matmul_precision": torch.get_float32_matmul_precision() if gpu else "highest",
         "gpu_switches": _gpu_switches() if gpu else "none",
         "environment": _environment(),
+        **({"denormals": "zero in some threads"} if _flushed(thread_count(threads)) else {}),
         **_added(),
     }
+
+
+def _flushed(threads: int) -> bool:
+    """Return whether threads that torch computes with, besides this one, make denormal numbers zero.
+
+    They keep what the thread that started them had set then, and nothing can change it.
+    """
+    if threads == 1:
+        return False
+    with borrowed(torch.get_num_threads, torch.set_num_threads), switches.set_aside():
+        torch.set_num_threads(threads)
+        smallest = torch.ones(threads * _SHARE, dtype=torch.int32).view(torch.float32)
+        return not bool((smallest * 1.0).view(torch.int32).all())
 
 
 def _added() -> dict[str, str]:

@@ -17,7 +17,7 @@ import torch
 _TORCH, _STANDARD = f"{Path(torch.__file__).parent}/", f"{sysconfig.get_paths()['stdlib']}/"
 _ROOMS = ("torch.nn.modules", "torch.nn.parameter", "torch.optim")
 _KINDS = (torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer)
-_TYPES = {"torch", "typing", "typing_extensions", "collections", "builtins", "functools", "enum"}
+_TYPES = {"torch", "types", "typing", "typing_extensions", "collections", "builtins", "functools", "enum"}
 """Modules that define the types of torch's other callables."""
 _KERNELS = ("/CPU", "/Autograd", "/AutogradCPU")
 """Suffixes of kernels' names that torch itself never registers from Python."""
@@ -33,8 +33,7 @@ def patches() -> list[str]:
         code, and kernels for GPUs.
     """
     found = set()
-    spaces: list[ModuleType | type] = [torch, torch.nn.functional, torch.Tensor, *_classes()]
-    for space in spaces:
+    for space in _spaces():
         for name, value in list(vars(space).items()):
             if id(value) in _own:
                 continue
@@ -61,11 +60,13 @@ def _is_known(space: ModuleType | type, name: str) -> bool:
 
 
 @cache
-def _classes() -> tuple[type, ...]:
-    """Return torch's layers and optimisers."""
+def _spaces() -> tuple[ModuleType | type, ...]:
+    """Return the modules and classes of torch that networks, optimisers and first weights are computed with."""
     rooms = [module for name, module in list(sys.modules.items()) if name.startswith(_ROOMS)]
     found = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
-    return tuple(cls for cls in found if cls.__module__.startswith(_ROOMS) and issubclass(cls, _KINDS))
+    classes = [cls for cls in found if cls.__module__.startswith(_ROOMS) and issubclass(cls, _KINDS)]
+    tools = (torch.nn.functional, torch.nn.init, torch.autograd, torch.linalg, torch.fft, torch.special)
+    return (torch, torch.Tensor, *tools, *rooms, *classes)
 
 
 def _is_own(value: Any) -> bool:

@@ -130,16 +130,13 @@ def pinned() -> Iterator[None]:
     flash, plain = attention.flash_sdp_enabled(), attention.math_sdp_enabled()
     onednn: Any = torch.backends.mkldnn  # mypy takes its properties for constants
     was_on = onednn.enabled
-    flushed = not float(torch.tensor([1e-40]) / 2)
     with torch.backends.nnpack.flags(enabled=False):
         try:
             onednn.enabled = False
             attention.enable_flash_sdp(False)
             attention.enable_math_sdp(True)
-            torch.set_flush_denormal(False)
             yield
         finally:
-            torch.set_flush_denormal(flushed)
             attention.enable_flash_sdp(flash)
             attention.enable_math_sdp(plain)
             onednn.enabled = was_on

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils import parametrize
 
 from splitwiper.exclusive import borrowed
 
@@ -49,6 +50,14 @@ def _everywhere() -> list[Switch]:
         Switch(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
         Switch(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, True),
         Switch(_anomaly, lambda mode: torch.autograd.set_detect_anomaly(*mode), (False, True)),
+        # of half-precision attention, on any device
+        Switch(
+            torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp,
+            False,
+        ),
+        # inside `parametrize.cached()`, which holds for all threads, weights stay as they were before training
+        _attribute(parametrize, "_cache_enabled", 0),
     ]
 
 
@@ -114,8 +123,7 @@ def pinned(device: torch.device) -> Iterator[None]:
 
     with borrowed(read, write), set_aside():
         write([switch.pinned for switch in switches])
-        gpu = torch.autocast("cuda", enabled=False) if device.type == "cuda" else nullcontext()
-        with gpu, _denormals_kept():
+        with _no_autocast("cuda", torch.float16) if device.type == "cuda" else nullcontext():
             yield
 
 
@@ -124,17 +132,24 @@ def set_aside() -> Iterator[None]:
     """Disable what the caller's thread has set in torch and NumPy; other threads are not affected.
 
     This covers autocast, inference mode, disabled gradients, a default device, modes that intercept calls or
-    operations, hooks for tensors saved for backward passes, and NumPy's handling of overflows.
+    operations, hooks for tensors saved for backward passes, NumPy's handling of overflows, and whether denormal numbers
+    become zero, in rows as in training.
     """
     with (
         _no_modes(),
         _no_saved_tensor_hooks(),
         np.errstate(all="ignore"),
-        torch.autocast("cpu", enabled=False),
+        _no_autocast("cpu", torch.bfloat16),
         torch.inference_mode(False),
         torch.enable_grad(),
+        _denormals_kept(),
     ):
         yield
+
+
+def _no_autocast(device: str, dtype: torch.dtype) -> torch.autocast:
+    """Switch autocast off; a network that switches it on itself finds torch's usual dtype and cache."""
+    return torch.autocast(device, dtype=dtype, enabled=False, cache_enabled=True)
 
 
 @contextmanager

@@ -226,6 +226,15 @@ def test_rounded_rows_are_known_when_they_come_back_as_they_were_before(tmp_path
     assert fed.learn({"north": (exact + 0.01, LABELS)}).added["north"].new == ROWS
 
 
+def test_large_integers_are_known_when_they_come_back_exactly(tmp_path: Path) -> None:
+    """A float32 has no room for the seconds since 1970, for example."""
+    seconds = 1_700_000_000 + VALUES
+    fed = Federation(tmp_path / "run", one(), settings(standardise=True))
+    fed.learn({"north": (seconds.astype(np.float32), LABELS)})
+    fed.unlearn("north", everything=True)
+    assert fed.learn({"north": (seconds, LABELS)}).added["north"].refused == ROWS
+
+
 class Doubles(nn.Module):
     """Computes in float64."""
 

@@ -14,6 +14,7 @@ from benchmarks.settings import CALLBACKS, NOT_COMPARABLE, SETTINGS
 from benchmarks.suite import callers
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 
 from federation.runs import FEATURES, halves, settings, three
 from splitwiper import Federation, Halves, split
@@ -36,13 +37,19 @@ SWITCHES: dict[str, tuple[Callable[[Any], object], Any, Any, Callable[[], Any]]]
 class Attending(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Linear(FEATURES, 16)
+        self.stem = weight_norm(nn.Linear(FEATURES, 16))
+        self.again = nn.Linear(16, 16)
+        self.mask = nn.Parameter(torch.zeros(2, 2))
         self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
         self.cut = nn.Linear(16, 8)
         self.head = nn.Linear(8, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        words = self.layer(self.stem(x).reshape(-1, 2, 8))
+        with torch.autocast("cpu"):
+            found = self.again(self.again(self.stem(x)))
+        words = found.bfloat16().reshape(-1, 1, 2, 8)
+        words = functional.scaled_dot_product_attention(words, words, words, self.mask.bfloat16())
+        words = self.layer(words.float().reshape(-1, 2, 8))
         words = functional.scaled_dot_product_attention(words, words, words)
         return self.head(torch.relu(self.cut(words.reshape(-1, 16))))
 
@@ -137,6 +144,33 @@ def test_denormal_numbers_are_kept_whatever_the_caller_said(tmp_path: Path) -> N
         torch.set_flush_denormal(False)
 
 
+def test_rows_of_denormal_numbers_are_the_same_rows_whatever_the_caller_said(tmp_path: Path) -> None:
+    fed, data = Federation(tmp_path / "run", halves(), settings()), three()
+    data["north"][0][:, 0] = 1e-40
+    fed.learn(data)
+    fed.unlearn("north", classes=["bird"])
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor keeps denormal numbers anyway")
+    try:
+        added = fed.learn({"north": data["north"]}).added["north"]
+    finally:
+        torch.set_flush_denormal(False)
+    assert (added.new, added.held, added.refused) == (0, 20, 10)
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_threads_that_keep_flushing_denormal_numbers_are_on_record(flush: bool) -> None:
+    """Torch's own threads start with what the caller had set then, and it cannot be changed."""
+    code = (
+        f"import torch; torch.set_num_threads(2); can = torch.set_flush_denormal({flush}) and {flush}\n"
+        "torch.rand(1 << 20).sum(); torch.set_flush_denormal(False)\n"
+        "from splitwiper.numerics import fingerprint\n"
+        "cpu = torch.device('cpu'); assert ('denormals' in fingerprint(cpu, 2)) == can\n"
+        "assert 'denormals' not in fingerprint(cpu, 1) and torch.get_num_threads() == 2\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def relu(layer: nn.ReLU, x: Tensor) -> Tensor:
     return torch.clamp(x, min=0) * 1.01
 
@@ -145,9 +179,24 @@ def linear(*args: object) -> Tensor:
     return torch._C._nn.linear(*args) * 1.01
 
 
+def initialised(weights: Tensor, **_: object) -> Tensor:
+    with torch.no_grad():
+        return weights.fill_(0.01)
+
+
+def descent(_parameters: object, gradients: list[Tensor], momenta: list[Tensor], **_: object) -> None:
+    momenta[:] = gradients  # and changes no weight
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "to"),
-    [(nn.ReLU, "forward", relu), (nn.functional, "linear", linear), (nn.functional, "linear", partial(linear))],
+    [
+        (nn.ReLU, "forward", relu),
+        (nn.functional, "linear", linear),
+        (nn.functional, "linear", partial(linear)),
+        (nn.init, "kaiming_uniform_", initialised),
+        (sys.modules["torch.optim.sgd"], "sgd", descent),
+    ],
 )
 def test_code_of_torch_that_was_replaced_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, to: object

@@ -141,7 +141,7 @@ def _cast(arrays: Sequence[Array], start: int, stop: int, dtype: Any) -> tuple[A
         piece = array[:, max(0, start - at) : max(0, stop - at)]
         with np.errstate(all="ignore"):
             cast = piece.astype(dtype)
-        if array.dtype.kind == cast.dtype.kind == "f":  # the forgotten rows may have been rounded
+        if cast.dtype.kind == "f":  # the forgotten rows may have been rounded
             cast = cast + cast.dtype.type(0)  # normalises minus zero to zero
             same &= np.isfinite(cast).all(axis=1)
         else:
