@@ -19,7 +19,7 @@ from benchmarks.real import folder, lacking
 from benchmarks.suite.service import IDLE, serving
 from splitwiper import Federation
 from splitwiper.client import Client
-from splitwiper.client.embed import embed, with_fitted
+from splitwiper.client.embed import Sending, embed, fit
 from splitwiper.config import CODECS, to_toml
 from splitwiper.service.identity import Authority, client_context
 from splitwiper.service.site.link import HttpsLink
@@ -123,8 +123,11 @@ def _sizes(client: Client, codec: str) -> tuple[int, int]:
     recipe = client._recipe()
     recipe = dataclasses.replace(recipe, config=dataclasses.replace(recipe.config, codec=codec))
     slices = client.holdings.slices()
-    state = finish(client._train(client._recipe(), slices))
+    state = finish(client._half_of(client._recipe(), slices)).state
+    sending = Sending(recipe, state, list(slices.values()))
+    fit(sending, columns=client._columns)
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as target:
-        path, parts = Path(place) / "shard", list(slices.values())
-        embed(path, recipe, with_fitted(recipe, state, parts, columns=client._columns), parts, columns=client._columns)
+        path = Path(place) / "shard"
+        with path.open("w+b") as file:
+            embed(file, sending, columns=client._columns)
         return path.stat().st_size, carry(path, target, "zstd")

@@ -10,16 +10,17 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from splitwiper.client import Added, Client, scoring
+from splitwiper.client import Added, Client
+from splitwiper.client.agreeing import Gathering
 from splitwiper.client.scoring import Predicted, Probabilities
 from splitwiper.config import ClientConfig, Config, from_dict, read_toml
-from splitwiper.data.rows import is_wide
+from splitwiper.data.sources import Source
 from splitwiper.errors import (
     BusyError,
     ForbiddenError,
@@ -32,7 +33,6 @@ from splitwiper.errors import (
     UnreachableError,
 )
 from splitwiper.federation.build import build_halves
-from splitwiper.federation.sources import Reader, Source
 from splitwiper.progress import Progress
 from splitwiper.seeding import digest
 from splitwiper.service.calls.guard import LedgerGuard
@@ -41,16 +41,15 @@ from splitwiper.service.certificate import Attestation, Checked, Keys, PublicKey
 from splitwiper.service.certificate.issuing import to_bytes
 from splitwiper.service.certificate.log import shows
 from splitwiper.service.certificate.restoring import Restored
-from splitwiper.service.site.agreeing import Gathering, Side
 from splitwiper.service.site.config import check_name, connect, read_site
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.site.proof import held_finding, model_finding, own_findings, prediction_finding
 from splitwiper.service.site.served import ModelWatch
 from splitwiper.service.site.witnessing import Witnessing
-from splitwiper.splitting import identity
+from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ClientStore, files
 from splitwiper.store.tickets import now
-from splitwiper.wire import Column, Label, Receipt, Scores, Ticket
+from splitwiper.wire import Column, Label, Receipt, Ticket
 from splitwiper.wire.codecs import prepare
 
 REJECTED = ".rejected"
@@ -124,7 +123,7 @@ class Site:
         """The site's folder."""
         return self.folder
 
-    @property
+    @cached_property
     def client(self) -> Client:
         """The site's client."""
         return Client(self._store(), self.halves.client, self.columns(), self.link, self._progress)
@@ -183,24 +182,14 @@ class Site:
         Raises:
             UnreachableError: the server could not be reached in that time. Learn the same rows again to resume.
             AbsentClientError: the others did not join. The rows are kept; learn them again to resume.
-            DataError: the others have not agreed on these labels; nothing is kept.
+            DataError: the rows cannot be learned from, or the others have not agreed on these labels; nothing is kept.
             ForbiddenError: an operator has evicted this site.
             TrainingError: the server has set aside this site's shard. The rows are kept.
         """
         trying = Patience(patience, told)
         trying(lambda: self.register(again=True))
-        client, wide = self.client, is_wide(self.halves.client)
-        reader = Reader(data, client=self.config.name, task=self.config.task, wide=wide)
-        rows = reader.rows()
-        if reader.lazy:
-            reader.rows()  # compares them: forgotten rows that a function changes at random would not be recognised
-        side = Side(client, self.link) if client.config.masking.is_on else None
-        if side is not None:
-            trying(partial(side.check, rows))
-        added = trying(lambda: client.add(rows))
-        if side is not None:
-            trying(partial(side.agree, gathering or Gathering()))
-        trying(client.sync)
+        client = self.client
+        added = client.learn(data, gathering=gathering, attempt=trying)
         trying(self.keys)
         self.witnessing.try_exchange()
         if trouble := client.trouble():
@@ -226,9 +215,8 @@ class Site:
 
         The server need not be reachable: suppressed rows are never used again.
         """
-        client = self.client
-        choice = client.choose(classes=classes, samples=samples, everything=everything)
-        return client.forget(choice).ticket
+        choice = self.client.choose(classes=classes, samples=samples, everything=everything)
+        return self.client.forget(choice).ticket
 
     def settle(self, *, patience: float = 600.0, told: Callable[[str], None] | None = None) -> None:
         """Submit requests and send the shard without the forgotten rows, retrying until the server has it.
@@ -254,7 +242,7 @@ class Site:
             if time.monotonic() > end:
                 raise BusyError(f"ticket {ticket} is {stands.state} and not settled yet: ask again later.")
             time.sleep(0.2)
-        return self.link.receipt(ticket)
+        return self.client.receipt(ticket)
 
     def certificate(self, ticket: str) -> Certified:
         """Fetch the certificate of a settled request, check it in every way this site can, and store it.
@@ -404,7 +392,7 @@ class Site:
         lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}
         answered = [row["ticket"] for row in client.store.requests("done") if row["ticket"] in lost]
         client.store.mark(answered, "open")  # the server has the request, but no longer the shard that answered it
-        client.reupload()
+        client.sync(again=True)
         return kept
 
     def ticket(self, ticket: str) -> Ticket:
@@ -429,7 +417,7 @@ class Site:
             x: the inputs.
             local: fetch the server half and compute here, so that nothing about the inputs is sent.
         """
-        return [label.name for label in scoring.best(self._scores(client, x, local), self.config.task)]
+        return self._checked(client).predict(x, local=self._half(local))
 
     def predict_proba(self, client: str, x: Any, *, local: bool = False) -> Probabilities:
         """Return the probabilities of all labels, one row per input; `labels` gives the order of the columns.
@@ -445,15 +433,19 @@ class Site:
         Raises:
             InputError: the server names only the most likely label; with ``local``, probabilities are computed here.
         """
-        scores = self._scores(client, x, local)
-        self.labels = scores.labels
-        return scoring.predicted(scores, self.config.task, scores.labels)
+        found = self._checked(client).predict_both(x, local=self._half(local))
+        self.labels = found.labels
+        return found
 
-    def _scores(self, client: str, x: Any, local: bool) -> Scores:
+    def _half(self, local: bool) -> ServerHalf | None:
+        return self.halves.server if local else None
+
+    def _checked(self, client: str) -> Client:
+        """Return the site's client, after comparing heads with other sites if that is due."""
         if client != self.config.name:
             raise NotFoundError(f"this is the site of {self.config.name!r}, not of {client!r}.")
         self.witnessing.try_exchange(daily=True)
-        return self.client.scores(x, local=self.halves.server if local else None)
+        return self.client
 
     def close(self) -> None:
         """Close the connection."""
