@@ -24,7 +24,6 @@ from splitwiper.config import CODECS, to_toml
 from splitwiper.service.identity import Authority, client_context
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.service.storing import Architecture
-from splitwiper.training.loop import finish
 from splitwiper.wire import Spent, Statement
 from splitwiper.wire.transfer import carry
 from splitwiper_lab.workloads import workload
@@ -122,9 +121,7 @@ def _sizes(client: Client, codec: str) -> tuple[int, int]:
     """A client's shard under a codec: its size, and what travels of it."""
     recipe = client._recipe()
     recipe = dataclasses.replace(recipe, config=dataclasses.replace(recipe.config, codec=codec))
-    slices = client.holdings.slices()
-    state = finish(client._half_of(client._recipe(), slices)).state
-    sending = Sending(recipe, state, list(slices.values()))
+    sending = Sending(recipe, client.sent().state, list(client.holdings.slices().values()))
     fit(sending, columns=client._columns)
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as target:
         path = Path(place) / "shard"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from typing import IO
 
 import numpy as np
@@ -22,11 +22,10 @@ from splitwiper.exclusive import give_way
 from splitwiper.masking.plan import ShardPlan, plain
 from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
-from splitwiper.privacy.stream import SecureStream
 from splitwiper.progress import Progress
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.training.cache import to_device
-from splitwiper.wire import Column, Label, Shard, write_shard
+from splitwiper.wire import Column, Shard, write_shard
 from splitwiper.wire.codecs import (
     LARGEST,
     BoundedCodec,
@@ -130,48 +129,17 @@ class Sending:
 
     def __init__(self, recipe: PretrainingInputs, state: Mapping[str, Tensor], slices: Sequence[Shard]) -> None:
         self.recipe, self.state = recipe, dict(state)
-        self._slices, self._noise = slices, recipe.config.noise
-
-    @cached_property
-    def _rows(self) -> Survivors:
-        return Survivors(self._slices, self.recipe.names)
-
-    @cached_property
-    def _stream(self) -> Stream:
-        return Stream(self.recipe.seed, "embed", self.recipe.name, rows_digest(self._slices))
-
-    @cached_property
-    def _secret(self) -> SecureStream | None:
-        """The noise's stream. The values sent depend on exactly this: the same noise on others would tell the change.
-
-        None if there is no noise.
-        """
-        if not self._noise.is_on:
-            return None
-        recipe = self.recipe
-        frozen = state_digest({name: tensor for name, tensor in self.state.items() if not is_fitted(name)})
-        codebook = recipe.hiding.codebook.id if recipe.hiding else ""
-        return secure_stream(recipe.key, "upload", rows_digest(self._slices), frozen, codebook)
-
-    @cached_property
-    def _planned(self) -> tuple[ShardPlan, tuple[Label, ...]]:
-        with self.recipe.pinned():  # codes may follow from the rows' activations or inputs
-            return plan_for(self._rows, self.recipe.hiding, self.recipe.key, self._features)
-
-    @property
-    def plan(self) -> ShardPlan:
-        """The rows of the shard."""
-        return self._planned[0]
-
-    @property
-    def labels(self) -> tuple[Label, ...]:
-        """The table that the plan's codes point into."""
-        return self._planned[1]
-
-    @property
-    def held(self) -> tuple[Label, ...]:
-        """The labels that the client holds."""
-        return self._rows.labels
+        self._rows, rows = Survivors(slices, recipe.names), rows_digest(slices)
+        self._stream = Stream(recipe.seed, "embed", recipe.name, rows)
+        self._noise, self._secret = recipe.config.noise, None
+        if self._noise.is_on:
+            # the sent values depend on exactly this: the same noise on other values would reveal their difference
+            frozen = state_digest({name: tensor for name, tensor in state.items() if not is_fitted(name)})
+            codebook = recipe.hiding.codebook.id if recipe.hiding else ""
+            self._secret = secure_stream(recipe.key, "upload", rows, frozen, codebook)
+        self.held = self._rows.labels
+        with recipe.pinned():  # codes may follow from the rows' activations or inputs
+            self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
 
     def batches(self, what: str, on_batch: Progress | None = None) -> Batches:
         """Yield activations as they are sent, and label indices, of every row of the shard in order."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import TypeVar
 
 from torch import Tensor
 
@@ -30,8 +29,6 @@ from splitwiper.training.loop import Pausing, finish
 from splitwiper.wire import Request, Shard
 from splitwiper.wire.codecs import LARGEST
 from splitwiper.wire.commitments import shard_commitment
-
-_T = TypeVar("_T")
 
 
 class Syncing(ClientContext):
@@ -120,20 +117,16 @@ class Syncing(ClientContext):
         return finish(self.syncing(again=again))
 
     def syncing(self, *, again: bool = False) -> Pausing[bool]:
-        """Do `sync`'s work, with pauses in which other clients can continue."""
+        """Do `sync`'s work, with pauses in which other clients can continue; these do not count as this one's time."""
+        work = self._syncing(again)
         with self.store.database.lease("pre-training"):
-            return (yield from self._paused(self._syncing(again)))
-
-    def _paused(self, work: Pausing[_T]) -> Pausing[_T]:
-        """Run work without counting its pauses as this client's time."""
-        while True:
-            with self._timed():
-                try:
-                    next(work)
-                except StopIteration as end:
-                    result: _T = end.value
-                    return result
-            yield
+            while True:
+                with self._timed():
+                    try:
+                        next(work)
+                    except StopIteration as end:
+                        return bool(end.value)
+                yield
 
     def _syncing(self, again: bool) -> Pausing[bool]:
         self.store.sweep()
@@ -155,10 +148,15 @@ class Syncing(ClientContext):
         outgoing = self.store.root / "outbox" / files.random_name("shard")
         try:
             recipe = self._recipe()
-            wanted = digest("shard", training.half_key(recipe, slices))
-            sending = yield from self._half_of(recipe, slices)
+            key = training.half_key(recipe, slices)
+            wanted, state = digest("shard", key), self._stored_half(key)
+            if state is None:
+                sending = yield from self._frozen(recipe, slices, StoreShelf(self.store))
+                self.store.put_half(key, sending.state, recipe.fingerprint())
             if not (again or tickets or self.store.database.meta("uploaded") != wanted or self.store.is_behind()):
                 return False
+            if state is not None:
+                sending = Sending(recipe, state, list(slices.values()))
             largest = self._link.largest_value()
             with files.atomic_file(outgoing) as file:
                 embed(file, sending, columns=self._columns, on_batch=self._progress, largest=largest)
@@ -169,17 +167,13 @@ class Syncing(ClientContext):
         files.erase(outgoing)
         return True
 
-    def _half_of(self, recipe: training.PretrainingInputs, slices: Mapping[int, Shard]) -> Pausing[Sending]:
-        """Return the frozen half with its rows: the stored one if it was computed from these, else a new one."""
-        key = training.half_key(recipe, slices)
+    def _stored_half(self, key: str) -> dict[str, Tensor] | None:
+        """Return the stored half if it was computed from exactly what the key stands for, and is intact."""
         half = self.store.half()
         if half is not None and half[0].key == key:
             with suppress(CorruptError):  # a damaged half is computed again
-                state = load_state(self.store.root / "half" / half[0].file, half[0].digest)
-                return Sending(recipe, state, list(slices.values()))
-        sending = yield from self._frozen(recipe, slices, StoreShelf(self.store))
-        self.store.put_half(key, sending.state, recipe.fingerprint())
-        return sending
+                return load_state(self.store.root / "half" / half[0].file, half[0].digest)
+        return None
 
     def _frozen(
         self, recipe: training.PretrainingInputs, slices: Mapping[int, Shard], shelf: training.Shelf

@@ -230,7 +230,8 @@ class Federation:
         self._begin()
         added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
         before = self._server.store.model()
-        done = self._reconciled(set(added))
+        done = reconcile(self._members)
+        self._finished(done, named=set(added))
         model = self._server.store.model()
         fresh = model if model and (before is None or before.file != model.file) else None
         return Learned(
@@ -248,12 +249,10 @@ class Federation:
             self._link.spent.clear()
             self._unit_done = False
 
-    def _reconciled(self, named: set[str] | None = None) -> Reconciled:
-        """Finish all unfinished work; raise what went wrong with the clients that the call named, or with all."""
-        done = reconcile(self._members)
+    def _finished(self, done: Reconciled, *, named: set[str] | None = None) -> None:
+        """Note that a unit of work is finished; raise what went wrong with the clients that the call named."""
         self._unit_done = True
         done.check(named)
-        return done
 
     def _add(self, name: str, source: Reader) -> Added:
         """Add a client's rows; a new client joins first."""
@@ -281,7 +280,7 @@ class Federation:
         check_devices(self.config)
         ticket = self.submit(client, classes=classes, samples=samples, everything=everything)
         try:
-            self._reconciled({client})
+            self._finished(reconcile(self._members), named={client})
         except FencedError:
             raise
         except BusyError as problem:
@@ -327,7 +326,9 @@ class Federation:
         """
         check_devices(self.config)
         self._begin()
-        return self._with_privacy(self._reconciled().receipts)
+        done = reconcile(self._members)
+        self._finished(done)
+        return self._with_privacy(done.receipts)
 
     @unchanged
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
@@ -349,7 +350,7 @@ class Federation:
             raise ConfigError("labels are not hidden here (client.masking.mode = 'none'): there is no codebook.")
         self._begin()
         agreement = rekey(self._members, [Label(task, as_learned(name)) for name in labels])
-        self._reconciled()
+        self._finished(reconcile(self._members))
         return agreement
 
     @property

@@ -49,8 +49,8 @@ HANDED = "codebook"
 """File in which a twin finds the codebook that its client joins with."""
 FEATURES = "features"
 """File in which a twin finds the column order of its client's tables, as JSON."""
-_OPEN = 16
-"""Clients that stay open from one step of a call to the next: as many as few federations have, and files allow."""
+_OPEN = 5
+"""Clients that stay open from one step of a call to the next, so that open files do not grow with their number."""
 
 
 class ClientRegistry:
