@@ -10,13 +10,16 @@ import pytest
 import torch
 
 from federation.runs import halves, settings, three
+from queue_link import queue_link
 from service.serving import Everybody, certificates, service_over
 from splitwiper import Federation, Label
-from splitwiper.errors import DataError, NotFoundError
+from splitwiper.errors import BusyError, DataError, NotFoundError
 from splitwiper.federation.link import InProcessLink
-from splitwiper.wire import Column, Link, Request, Spent, Statement, write_shard
+from splitwiper.wire import Column, Link, Request, Spent, Statement, lock_of, write_shard
+from splitwiper.wire.metering import MeteredLink
 
 Shards = Callable[..., Path]
+PROOF = bytes(range(32))
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +27,23 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return certificates(tmp_path_factory.mktemp("certs") / "ca")
 
 
-@pytest.fixture(params=["in-process", "https"])
-def linked(request: pytest.FixtureRequest, certs: Path) -> Iterator[Callable[[Federation], Link]]:
+@pytest.fixture(params=["in-process", "metered", "queues", "https"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def linked(kind: str, certs: Path) -> Iterator[Callable[[Federation], Link]]:
     """Gives links to a federation's server, of each kind."""
     with ExitStack() as stack:
 
         def make(federation: Federation) -> Link:
-            if request.param == "in-process":
-                return federation._link
+            if kind == "in-process":
+                return InProcessLink(federation._server)
+            if kind == "metered":
+                return MeteredLink(InProcessLink(federation._server))
+            if kind == "queues":
+                return stack.enter_context(queue_link(federation.path / "server", federation.halves.server))
             url = stack.enter_context(service_over(federation.path / "server", federation.halves.server, certs))
             return stack.enter_context(closing(Everybody(url, certs)))
 
@@ -155,12 +167,35 @@ def test_a_place_is_filled_once_and_in_turn(link: Link) -> None:
     assert len(link.posted("labels/1")) == 1
 
 
-def test_a_new_talk_replaces_the_one_before_where_all_clients_are_here(link: Link) -> None:
+def test_a_new_talk_replaces_the_one_before_where_no_stranger_can_speak(link: Link, kind: str) -> None:
     link.post("north", "labels/1", 0, b"one")
     link.post("south", "labels/2", 0, b"anew")
     assert link.topic() == "labels/2"
-    left = link.posted("labels/1")  # over a network, nobody's words erase another's
-    assert [m.body for m in left] == ([] if isinstance(link, InProcessLink) else [b"one"])
+    left = link.posted("labels/1")  # between organisations, nobody's words erase another's
+    assert [m.body for m in left] == ([b"one"] if kind == "https" else [])
+
+
+def test_a_talk_that_is_given_up_is_erased_for_who_has_the_proof(link: Link) -> None:
+    link.post("north", "labels/1", 0, lock_of(PROOF) + b"one")
+    link.post("south", "labels/1", 1, b"not locked")
+    for proof in (b"", b"\1" * 32):
+        link.ended("labels/1", proof)
+        link.ended("labels/2", proof)
+    assert all(message.body for message in link.posted("labels/1"))
+    link.ended("labels/1", PROOF)
+    link.ended("labels/1", PROOF)
+    assert [message.body for message in link.posted("labels/1")] == [b"", b"not locked"]
+
+
+def test_a_receipt_says_what_was_done(linked: Callable[[Federation], Link], tmp_path: Path) -> None:
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    waiting = fed.submit("north", classes=["bird"])
+    link = linked(fed)
+    with pytest.raises((NotFoundError, BusyError)):
+        link.receipt(waiting.id)
+    (receipt,) = fed.settle()
+    assert link.receipt(waiting.id) == receipt and receipt.exact
 
 
 def test_the_server_half_can_be_fetched(linked: Callable[[Federation], Link], tmp_path: Path) -> None:

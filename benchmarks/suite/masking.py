@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from benchmarks.harness import Check, Result, in_child, peak_memory, status_bytes
 from splitwiper.client.content import rewrite_slice, row_macs
-from splitwiper.client.embed import BATCH, embed
+from splitwiper.client.embed import BATCH, Sending, embed
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.pretrain import PretrainingInputs
 from splitwiper.config import ClientConfig, Masking, Noise
@@ -71,7 +71,7 @@ def run(*, quick: bool) -> Iterator[Result]:
     with tempfile.TemporaryDirectory(prefix="splitwiper-") as name:
         folder = Path(name)
         held = _held(folder, rows)
-        embed(folder / "out", _recipe(*CASES[-1][1:]), {}, [held], columns=[COLUMN])  # imports, and first calls
+        _embed(folder / "out", _recipe(*CASES[-1][1:]), held)  # imports, and first calls
         for what, masking, noise in CASES:
             recipe = _recipe(masking, noise)
             times = 3 if masking.mode == "duplicate" else 1
@@ -106,9 +106,15 @@ def child(*, folder: str, gamma: int) -> dict[str, Any]:
     held = open_shard(next(Path(folder).glob("slice*")))
     start = status_bytes("RssAnon")
     with peak_memory() as peak:
-        embed(Path(folder) / "out", _recipe(Masking(mode="duplicate", gamma=gamma), NONE), {}, [held], columns=[COLUMN])
+        _embed(Path(folder) / "out", _recipe(Masking(mode="duplicate", gamma=gamma), NONE), held)
     (Path(folder) / "out").unlink()
     return {"peak_bytes": peak[0] - start}
+
+
+def _embed(path: Path, recipe: PretrainingInputs, held: Shard) -> None:
+    """Write the shard of some rows."""
+    with files.atomic_file(path) as file:
+        embed(file, Sending(recipe, {}, [held]), columns=[COLUMN])
 
 
 def _held(folder: Path, rows: int) -> Shard:
@@ -146,7 +152,7 @@ def _alternated(
     folder: Path, recipe: PretrainingInputs, held: Shard, times: int, noise: Noise, pairs: int
 ) -> tuple[list[float], list[float]]:
     def ours() -> None:
-        embed(folder / "out", recipe, {}, [held], columns=[COLUMN])
+        _embed(folder / "out", recipe, held)
 
     def least() -> None:
         _written(folder / "out", held, times, noise)

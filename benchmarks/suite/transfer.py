@@ -19,12 +19,11 @@ from benchmarks.real import folder, lacking
 from benchmarks.suite.service import IDLE, serving
 from splitwiper import Federation
 from splitwiper.client import Client
-from splitwiper.client.embed import embed, with_fitted
+from splitwiper.client.embed import Sending, embed, fit
 from splitwiper.config import CODECS, to_toml
 from splitwiper.service.identity import Authority, client_context
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.service.storing import Architecture
-from splitwiper.training.loop import finish
 from splitwiper.wire import Spent, Statement
 from splitwiper.wire.transfer import carry
 from splitwiper_lab.workloads import workload
@@ -122,9 +121,10 @@ def _sizes(client: Client, codec: str) -> tuple[int, int]:
     """A client's shard under a codec: its size, and what travels of it."""
     recipe = client._recipe()
     recipe = dataclasses.replace(recipe, config=dataclasses.replace(recipe.config, codec=codec))
-    slices = client.holdings.slices()
-    state = finish(client._train(client._recipe(), slices))
+    sending = Sending(recipe, client.sent().state, list(client.holdings.slices().values()))
+    fit(sending, columns=client._columns)
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as target:
-        path, parts = Path(place) / "shard", list(slices.values())
-        embed(path, recipe, with_fitted(recipe, state, parts, columns=client._columns), parts, columns=client._columns)
+        path = Path(place) / "shard"
+        with path.open("w+b") as file:
+            embed(file, sending, columns=client._columns)
         return path.stat().st_size, carry(path, target, "zstd")

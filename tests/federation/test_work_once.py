@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,15 @@ from torch import Tensor, nn
 
 from federation.runs import FEATURES, halves, settings, three
 from splitwiper import ClientConfig, Federation
-from splitwiper.client import check_rows
+from splitwiper.client import Client, check_rows
+from splitwiper.client import embed as embed_module
 from splitwiper.client import row_store as holdings_module
 from splitwiper.client.embed import BATCH
+from splitwiper.config import Masking
 from splitwiper.data.rows import as_rows
 from splitwiper.errors import CorruptError, DataError
+from splitwiper.federation import reconcile as reconcile_module
+from splitwiper.federation.registry import ClientRegistry
 from splitwiper.store import files
 
 
@@ -107,3 +112,46 @@ def test_every_place_in_a_table_is_tried() -> None:
     rows = as_rows((torch.from_numpy(x), [0] * len(x)), task="")
     with pytest.raises(DataError, match=f"between rows {BATCH} and {2 * BATCH - 1}"):
         check_rows(rows, client="n", config=ClientConfig(), half=Lookup(), columns=())
+
+
+@pytest.mark.parametrize("codec", ["none", "int8", "int4"])
+def test_a_shard_is_planned_once(tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned, plan_for = list[str](), embed_module.plan_for
+
+    def counted(*arguments: Any) -> Any:
+        planned.append("plan")
+        return plan_for(*arguments)
+
+    monkeypatch.setattr(embed_module, "plan_for", counted)
+    fed = Federation(tmp_path / "run", halves(), settings(codec=codec))
+    fed.learn({"north": three()["north"]})
+    assert len(planned) == 1
+    fed.learn({"north": three()["north"]})
+    assert len(planned) == 1  # nothing is sent
+    fed.unlearn("north", classes=["bird"])
+    assert len(planned) == 2
+
+
+def test_a_client_is_opened_and_agrees_once_in_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, agreed, open_, agree = Counter[str](), list[list[str]](), ClientRegistry.open, reconcile_module.agree
+
+    def counted(self: ClientRegistry, name: str) -> Client:
+        opened[name] += 1
+        return open_(self, name)
+
+    def heard(members: ClientRegistry, names: list[str]) -> object:
+        agreed.append(names)
+        return agree(members, names)
+
+    monkeypatch.setattr(ClientRegistry, "open", counted)
+    monkeypatch.setattr(reconcile_module, "agree", heard)
+    masking = Masking(mode="partition", gamma=2)
+    fed = Federation(tmp_path / "run", halves(), settings(masking=masking))
+    assert fed.learn(three()).agreement is not None
+    assert opened == Counter(three().keys()) and agreed == [sorted(three())]
+    opened.clear()
+    fed.unlearn("north", classes=["bird"])
+    assert opened == Counter(["north"])
+    opened.clear()
+    fed.predict_both("south", three()["south"][0])
+    assert opened == Counter(["south"])

@@ -98,7 +98,7 @@ def test_a_server_that_meddles_is_noticed(how: str) -> None:
 
 
 def shared(board: Paper) -> Negotiation:
-    talk = Negotiation(board, key(), 1, strict=False)
+    talk = Negotiation(board, key(), 1, strangers=True)
     talk.listen()
     return talk
 

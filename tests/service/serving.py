@@ -23,7 +23,7 @@ from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.splitting import ServerHalf
-from splitwiper.wire import Accepted, ModelCopy, Posted, Request, Scores, Standing, Statement, Ticket
+from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
 
 CLIENTS = ("north", "south", "west")
 OPEN = {
@@ -127,8 +127,6 @@ class Everybody:
     def __init__(self, url: str, certs: Path) -> None:
         self.links = {name: link_of(url, certs, name) for name in CLIENTS}
 
-    travels = True
-
     def upload(self, client: str, shard: Path, statement: Statement, **how: Any) -> Accepted:
         return self.links[client].upload(client, shard, statement, **how)
 
@@ -161,6 +159,12 @@ class Everybody:
 
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
         return self.links["south"].posted(topic, since)
+
+    def receipt(self, ticket: str) -> Receipt:
+        return self.links["north"].receipt(ticket)
+
+    def ended(self, topic: str, proof: bytes = b"") -> None:
+        self.links["north"].ended(topic, proof)
 
     def close(self) -> None:
         for link in self.links.values():

@@ -13,10 +13,10 @@ import pytest
 
 from federation.runs import Table, table
 from service.processes import Running
+from splitwiper.client.agreeing import Gathering
 from splitwiper.config import Masking
 from splitwiper.errors import AbsentClientError
 from splitwiper.service.site import Site
-from splitwiper.service.site.agreeing import Gathering
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.store import ServerStore
 

@@ -8,6 +8,7 @@ import subprocess
 import time
 from contextlib import closing
 from pathlib import Path
+from random import SystemRandom
 
 import numpy as np
 import pytest
@@ -16,13 +17,12 @@ import warm
 from service.processes import ENVIRONMENT, MODEL, Running, settled
 from service.serving import link_of
 from service.talking import PARTITION, SECRET, sites, together, wards
+from splitwiper.client.agreeing import Gathering
 from splitwiper.config import Masking
 from splitwiper.errors import AbsentClientError, ConfigError, CorruptError, DataError, InputError, QuotaError
-from splitwiper.federation.agreeing import draw
 from splitwiper.masking.consensus import Participant
 from splitwiper.masking.negotiation import Negotiation
 from splitwiper.service.site import Site
-from splitwiper.service.site.agreeing import Gathering, Side
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.store import ServerStore
 
@@ -44,7 +44,7 @@ def test_who_is_absent_is_waited_for_and_named(server: Running) -> None:
             here["south"].learn(rows["south"], gathering=Gathering(patience=0.5, told=told.append))
         assert 0.2 < time.monotonic() - start < 60 and told == ["the agreement on labels waits for 'west'."]
         with pytest.raises(AbsentClientError, match="waits for 'west'"):  # not one of them: it waits like the others
-            Side(here["north"].client, here["north"].link).agree(at_once())
+            here["north"].client.agree(at_once())
         together({**here, "west": west}, rows)
         assert len({site.client.group.codebook().id for site in (*here.values(), west)}) == 1
 
@@ -146,7 +146,7 @@ def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -
             for place in range(1, 20):
                 stranger.post("west", "labels/2", place, b"x" * (1 << 20))
         together(here, rows)
-        late = Negotiation(stranger, here["north"].client.group.key(), 1, strict=False)
+        late = Negotiation(stranger, here["north"].client.group.key(), 1, strangers=True)
         late.listen()
         assert late.consensus is not None and set(late.unread) == {"west"}
     settled(tmp_path / "store")
@@ -161,8 +161,8 @@ def test_two_processes_speak_for_one_home(server: Running) -> None:
         sides = []
         for site in (here["north"], here["north"], here["south"], here["south"]):
             client = site.client
-            person = Participant(client.name, set(client.labels()), client.config.masking, draw(client))
-            sides.append((Negotiation(site.link, key, 1, strict=False), person))
+            person = Participant(client.name, set(client.labels()), client.config.masking, SystemRandom())
+            sides.append((Negotiation(site.link, key, 1, strangers=True), person))
         for talk, _ in sides:
             talk.listen()  # all have heard the same
         while not all(talk.consensus for talk, _ in sides):

@@ -15,13 +15,13 @@ from service.processes import Running, settled
 from service.serving import link_of
 from service.talking import PARTITION, SECRET, sites, together, wards
 from splitwiper import Label
+from splitwiper.client.agreeing import Gathering
 from splitwiper.errors import AbsentClientError, DataError
 from splitwiper.masking.consensus import Participant
 from splitwiper.masking.negotiation import Negotiation
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.service.database import service_database
 from splitwiper.service.negotiations import Negotiations
-from splitwiper.service.site.agreeing import Gathering
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.store import ServerStore
 from splitwiper.wire import lock_of
@@ -88,7 +88,7 @@ def person(name: str, *labels: str) -> Participant:
 
 def talked(url: str, certs: Path, *names: str, words: int = 100) -> dict[str, Negotiation]:
     """Let clients talk until so many words were said, or all agree."""
-    talks = {name: Negotiation(link_of(url, certs, name), KEY, 1, strict=False) for name in names}
+    talks = {name: Negotiation(link_of(url, certs, name), KEY, 1, strangers=True) for name in names}
     people = {name: person(name, "measles", name) for name in names}
     while not any(talk.consensus for talk in talks.values()):
         for name, talk in talks.items():
@@ -110,7 +110,7 @@ def test_strangers_erase_their_own_words_alone(url: str, certs: Path, run) -> No
         west.ended("labels/1", proof)
     assert bodies(store) == [*said, b"", said[0]]
     west.ended("labels/7", own)
-    late = Negotiation(west, KEY, 1, strict=False)
+    late = Negotiation(west, KEY, 1, strangers=True)
     late.listen()
     assert late.words == 3 and set(late.unread) == {"west"}
     west.ended("labels/1", talk.proof)  # one of the group can
@@ -147,7 +147,7 @@ def test_an_idle_server_erases_what_nobody_goes_on_with(serve, certs: Path, run)
     link.ended("labels/1")
     time.sleep(2.9)
     assert [bool(body) for body in bodies(store)] == [False] * 3 + [True] * (len(bodies(store)) - 3)
-    late = Negotiation(link_of(url, certs, "west"), KEY, 1, strict=False)
+    late = Negotiation(link_of(url, certs, "west"), KEY, 1, strangers=True)
     late.listen()
     assert late.consensus == again["south"].consensus
 

@@ -68,9 +68,9 @@ def join(
       splitwiper join north.toml --site sites/north
       splitwiper join north.toml --site sites/north --group ward.key --with south
     """
+    from splitwiper.client.agreeing import Gathering
     from splitwiper.data.files import read_data
     from splitwiper.service.site import join as make
-    from splitwiper.service.site.agreeing import Gathering
     from splitwiper.service.site.invited import read_secret
 
     look_here()

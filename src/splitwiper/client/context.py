@@ -30,7 +30,17 @@ from splitwiper.wire.labels import in_order
 
 
 class ClientContext:
-    """A client's folder, its half and its link to the server. Work within `_timed` is counted."""
+    """A client's folder, its half and its link to the server. Work within `_timed` is counted.
+
+    Args:
+        store: the client's store.
+        half: the architecture of its half.
+        columns: the columns that cross the cut.
+        link: the link to the server.
+        progress: called during long work.
+        one_party: whether one party runs the server and all clients. It can then request forgetting in this client's
+            name while the folder is away, and nobody else can write on the relay.
+    """
 
     def __init__(
         self,
@@ -39,6 +49,8 @@ class ClientContext:
         columns: Sequence[Column],
         link: Link,
         progress: Progress | None = None,
+        *,
+        one_party: bool = False,
     ) -> None:
         if not (store.root / "client.db").exists():
             raise AbsentClientError(
@@ -54,6 +66,7 @@ class ClientContext:
         self._half = half
         self._columns = tuple(columns)
         self._link = link
+        self._one_party = one_party
         self._progress = self._wrapped(progress) if progress else None
         self._of_callback: BaseException | None = None
         self._seconds = 0.0

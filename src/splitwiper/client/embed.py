@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -25,7 +24,6 @@ from splitwiper.numerics import pick_device, undisturbed
 from splitwiper.privacy import ByPlace, protect, secure_stream
 from splitwiper.progress import Progress
 from splitwiper.seeding import Stream, isolated_rng, state_digest
-from splitwiper.store import files
 from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, Shard, write_shard
 from splitwiper.wire.codecs import (
@@ -51,28 +49,21 @@ BATCH = 256
 """Rows embedded at a time. Fixed, because a row's last bits may depend on the batch it is computed in."""
 
 
-def with_fitted(
-    recipe: PretrainingInputs,
-    state: Mapping[str, Tensor],
-    slices: Sequence[Shard],
-    *,
-    columns: Sequence[Column],
-    on_batch: Progress | None = None,
-) -> dict[str, Tensor]:
-    """Return a frozen state with what the codec fits to its activations, fitted to the surviving rows.
+def fit(sending: Sending, *, columns: Sequence[Column], on_batch: Progress | None = None) -> None:
+    """Add to a frozen state what the codec fits to its activations, fitted to the surviving rows.
 
     Raises:
         DataError: an activation is NaN or infinite.
     """
+    recipe = sending.recipe
     encoding = prepare(recipe.config.encoding)
     found = fitters(columns, encoding)
     if not found:
-        return dict(state)
-    for boundary, _ in Sending(recipe, state, slices).batches("fitting the codec", on_batch):
+        return
+    for boundary, _ in sending.batches("fitting the codec", on_batch):
         with recipe.pinned():
             for name, fitter in found.items():
                 fitter.add(boundary[name])
-    out = dict(state)
     for column in columns:
         if column.name not in found:
             continue
@@ -82,43 +73,25 @@ def with_fitted(
             if isinstance(codec, BoundedCodec) and not (reach := codec.reach(fitted)) <= LARGEST:
                 raise too_large(recipe.name, column.name, reach, LARGEST)
             check_fitted(column, encoding, fitted)
-        out |= named({column.name: fitted})
-    return out
+        sending.state |= named({column.name: fitted})
 
 
 def embed(
-    path: Path,
-    recipe: PretrainingInputs,
-    state: Mapping[str, Tensor],
-    slices: Sequence[Shard],
-    *,
-    columns: Sequence[Column],
-    on_batch: Progress | None = None,
-    largest: float = LARGEST,
-) -> Sending:
-    """Write the shard of a client's surviving rows to a path, whole or not at all; see `embed_into`."""
-    with files.atomic_file(path) as file:
-        return embed_into(file, recipe, state, slices, columns=columns, on_batch=on_batch, largest=largest)
-
-
-def embed_into(
     file: IO[bytes],
-    recipe: PretrainingInputs,
-    state: Mapping[str, Tensor],
-    slices: Sequence[Shard],
+    sending: Sending,
     *,
     columns: Sequence[Column],
     on_batch: Progress | None = None,
     largest: float = LARGEST,
-) -> Sending:
+) -> None:
     """Write the shard of a client's surviving rows: in the order of their HMACs, or in the order that hides labels.
 
     Raises:
         DataError: an activation is NaN or infinite, does not fit the cut, or is beyond ``largest`` or the codec's
             range.
     """
-    codec, fitted = prepare(recipe.config.encoding), fitted_in(state)
-    sending = Sending(recipe, state, slices)
+    recipe = sending.recipe
+    codec, fitted = prepare(recipe.config.encoding), fitted_in(sending.state)
 
     def blocks() -> Iterator[tuple[Mapping[str, Array], Array]]:
         for boundary, codes in sending.batches("embedding", on_batch):
@@ -143,21 +116,27 @@ def embed_into(
         fitted=fitted,
         behind=not recipe.config.noise.is_on or recipe.config.device.startswith("cuda"),
     )
-    return sending
 
 
 class Sending:
-    """The contents of a client's shard: its rows by plan, and their activations."""
+    """The contents of a client's shard: its rows by plan, and their activations.
+
+    Args:
+        recipe: everything that the client half depends on.
+        state: the frozen half, with or without what the codec fits; see `fit`.
+        slices: the surviving rows.
+    """
 
     def __init__(self, recipe: PretrainingInputs, state: Mapping[str, Tensor], slices: Sequence[Shard]) -> None:
-        self._recipe, self._state = recipe, state
-        self._rows = Survivors(slices, recipe.names)
-        self._stream = Stream(recipe.seed, "embed", recipe.name, rows_digest(slices))
-        self._noise = recipe.config.noise
-        # the sent values depend on exactly this: the same noise on other values would reveal their difference
-        frozen = state_digest({name: tensor for name, tensor in state.items() if not is_fitted(name)})
-        name = (rows_digest(slices), frozen, recipe.hiding.codebook.id if recipe.hiding else "")
-        self._secret = secure_stream(recipe.key, "upload", *name) if self._noise.is_on else None
+        self.recipe, self.state = recipe, dict(state)
+        self._rows, rows = Survivors(slices, recipe.names), rows_digest(slices)
+        self._stream = Stream(recipe.seed, "embed", recipe.name, rows)
+        self._noise, self._secret = recipe.config.noise, None
+        if self._noise.is_on:
+            # the sent values depend on exactly this: the same noise on other values would reveal their difference
+            frozen = state_digest({name: tensor for name, tensor in state.items() if not is_fitted(name)})
+            codebook = recipe.hiding.codebook.id if recipe.hiding else ""
+            self._secret = secure_stream(recipe.key, "upload", rows, frozen, codebook)
         self.held = self._rows.labels
         with recipe.pinned():  # codes may follow from the rows' activations or inputs
             self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
@@ -169,18 +148,18 @@ class Sending:
             if self._secret is None:
                 sent = boundary
             else:
-                with self._recipe.pinned():
+                with self.recipe.pinned():
                     sent = self._noisy(boundary, codes, ByPlace(self._secret, done))
             yield sent, codes
             done += len(codes)
             if on_batch:
-                on_batch(f"{self._recipe.name}: {what}", done, len(self.plan))
+                on_batch(f"{self.recipe.name}: {what}", done, len(self.plan))
 
     def _noisy(self, boundary: Mapping[str, Tensor], codes: Array, place: ByPlace) -> dict[str, Tensor]:
         """Add noise to a batch, so that it may be sent."""
         if odd := [name for name, values in boundary.items() if not bounded(values)]:
             worst = farthest(boundary[odd[0]])  # clipping would hide it
-            raise too_large(self._recipe.name, odd[0], worst, LARGEST)
+            raise too_large(self.recipe.name, odd[0], worst, LARGEST)
         counts = torch.from_numpy(np.bincount(self.plan.codes)[codes]) if self._noise.reading == "mean" else 1
         return protect(boundary, self._noise, place, group=counts)
 
@@ -209,17 +188,17 @@ class Sending:
         for boundary, _ in self._activations(plain(np.zeros(len(self._rows), np.int64))):
             flat = features_of(boundary).float().cpu()
             if view is None:
-                generator = Stream(self._recipe.seed, "features").generator()
+                generator = Stream(self.recipe.seed, "features").generator()
                 view = torch.randn(flat.shape[1], _FEATURES, generator=generator) / flat.shape[1] ** 0.5
             parts.append(flat @ view)
         return torch.cat(parts).numpy()
 
     def _activations(self, plan: ShardPlan) -> Batches:
         """Yield activations and label indices of a plan's rows. Between batches, the caller's own settings apply."""
-        recipe = self._recipe
+        recipe = self.recipe
         device = pick_device(recipe.config.device)
         with recipe.pinned():
-            embedder = thaw(recipe, self._state).to(device)
+            embedder = thaw(recipe, self.state).to(device)
         for start in range(0, len(plan), BATCH):
             block = slice(start, start + BATCH)
             boundary = certain(
@@ -236,7 +215,7 @@ class Sending:
     def _held(self, block: slice) -> Iterator[None]:
         """Pin global state for a batch, with its own random stream, since some halves draw even when evaluating."""
         stream = dataclasses.replace(self._stream, purpose=f"{self._stream.purpose}/{block.start}")
-        with self._recipe.pinned(), isolated_rng(stream), torch.no_grad():
+        with self.recipe.pinned(), isolated_rng(stream), torch.no_grad():
             yield
 
     def _batch(
@@ -251,7 +230,7 @@ class Sending:
                 boundary = _blended(boundary, others, blended, plan.share[block][blended])
         except torch.OutOfMemoryError as problem:
             raise ResourceError(
-                f"client {self._recipe.name!r}, embedding: the GPU's memory is full ({problem}). Free some, and call "
+                f"client {self.recipe.name!r}, embedding: the GPU's memory is full ({problem}). Free some, and call "
                 "learn or settle again."
             ) from problem
         return boundary

@@ -1,20 +1,16 @@
-"""Negotiation of labels among the clients of a federation, over the link (Algorithm 3)."""
+"""Agreement on labels among the clients of a federation, which take turns over the link (Algorithm 3)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from random import Random, SystemRandom
 
-from splitwiper.client import Client
+from splitwiper.client.agreeing import LabelAgreement
 from splitwiper.data.labels import alike, told_apart
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, SplitWiperError, let_go
 from splitwiper.federation.registry import ClientRegistry
 from splitwiper.masking.codebook import Codebook
-from splitwiper.masking.consensus import Consensus, Participant
-from splitwiper.masking.modes import expand
-from splitwiper.masking.negotiation import Negotiation
 from splitwiper.store.relay import version_of
 from splitwiper.wire import Label
 
@@ -45,71 +41,53 @@ def agree(members: ClientRegistry, names: Sequence[str]) -> Agreement | None:
     if not members.config.client.masking.is_on:
         return None
     version, start = _newest(members), time.perf_counter()
-    lacking, problems = _lacking(members, names, version)
-    if not lacking and not problems:
-        return None
-    talks, deaf = _heard(members, lacking, version)
-    problems |= deaf
-    found = next((talk.consensus for talk in talks.values()), None)
-    if found is None and talks:
-        roster = list(next(iter(talks.values())).roster) or sorted(talks)
+    parts, codebook, problems = _parts(members, names, version)
+    if not parts:
+        return Agreement((), 0, time.perf_counter() - start, problems) if problems else None
+    if codebook is None:
+        roster = next(iter(parts.values())).roster or sorted(parts)
         if waited := [name for name in roster if not members.has_joined(name) and members.server.store.shard(name)]:
-            return _waiting(members, lacking, problems, waited, start)
+            problems |= _waiting(members, parts, waited)
+            return Agreement((), 0, time.perf_counter() - start, problems)
         if not all(members.has_joined(name) and members.client(name).labels() for name in roster):
-            roster, version = sorted(talks), version + 1  # somebody left for good: those present start over
-        found = _talk(members, roster, version)
-    if found is not None:
-        problems |= _take([lacking[name] for name in sorted(talks)], found, version)
-    words = len(found.transcript) if found else 0
-    return Agreement(tuple(sorted(talks)), words, time.perf_counter() - start, problems)
+            roster, version = sorted(parts), version + 1  # somebody left for good: those present start over
+            parts = {name: members.client(name).agreement(version) for name in roster}
+        others = {name: members.client(name).agreement(version) for name in roster if name not in parts}
+        codebook = _take_turns({**parts, **others}, roster)
+    problems |= _take(parts, codebook)
+    return _agreed(parts, start, problems)
 
 
-def _lacking(
+def _parts(
     members: ClientRegistry, names: Sequence[str], version: int
-) -> tuple[dict[str, Client], dict[str, SplitWiperError]]:
-    """Return clients with rows but no codebook of this version, and the errors of clients that cannot be read."""
-    lacking: dict[str, Client] = {}
+) -> tuple[dict[str, LabelAgreement], Codebook | None, dict[str, SplitWiperError]]:
+    """Return the parts of clients with rows but no codebook of this version, and the codebook if they have agreed.
+
+    A client that cannot be read, or has another secret and reads no messages, stops nobody: its error is returned.
+    """
+    parts: dict[str, LabelAgreement] = {}
     problems: dict[str, SplitWiperError] = {}
+    codebook: Codebook | None = None
     for name in names:
         try:
             client = members.client(name)
-            if not client.group.has_codebook(version) and client.labels():
-                lacking[name] = client
+            if client.group.has_codebook(version) or not client.labels():
+                continue
+            part = client.agreement(version)
+            codebook = part.heard()
+            parts[name] = part
         except CorruptError as problem:
             problems[name] = let_go(problem)
-    return lacking, problems
+    return parts, codebook, problems
 
 
-def _waiting(
-    members: ClientRegistry,
-    lacking: Mapping[str, Client],
-    problems: dict[str, SplitWiperError],
-    waited: Sequence[str],
-    start: float,
-) -> Agreement:
+def _waiting(members: ClientRegistry, names: Iterable[str], waited: Sequence[str]) -> dict[str, SplitWiperError]:
     """Wait for absent clients in an interrupted negotiation; clients that have a codebook continue with it."""
     away = AbsentClientError(
         f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it, or forget the "
         "whole client (everything=True); then settle."
     )
-    problems |= {name: away for name, client in lacking.items() if not client.group.has_codebook()}
-    return Agreement((), 0, time.perf_counter() - start, problems)
-
-
-def _heard(
-    members: ClientRegistry, clients: Mapping[str, Client], version: int
-) -> tuple[dict[str, Negotiation], dict[str, SplitWiperError]]:
-    """Read each client's view of the negotiation so far; one with another secret reads nothing and stops nobody."""
-    talks: dict[str, Negotiation] = {}
-    problems: dict[str, SplitWiperError] = {}
-    for name, client in clients.items():
-        try:
-            talk = Negotiation(members.link, client.group.key(), version)
-            talk.listen()
-            talks[name] = talk
-        except CorruptError as problem:
-            problems[name] = let_go(problem)
-    return talks, problems
+    return {name: away for name in names if not members.client(name).group.has_codebook()}
 
 
 def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
@@ -144,10 +122,9 @@ def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
         members.mark(client.name)
     present[0].group.wish(labels)
     version = _newest(members) + 1
-    found = _talk(members, [client.name for client in present], version)
-    problems = _take(present, found, version)
-    words = len(found.transcript)
-    return Agreement(tuple(c.name for c in present), words, time.perf_counter() - start, problems)
+    parts = {client.name: client.agreement(version) for client in present}
+    problems = _take(parts, _take_turns(parts, list(parts)))
+    return _agreed(parts, start, problems)
 
 
 def _newest(members: ClientRegistry) -> int:
@@ -155,42 +132,26 @@ def _newest(members: ClientRegistry) -> int:
     return version_of(members.link.topic()) or 1
 
 
-def _talk(members: ClientRegistry, roster: Sequence[str], version: int) -> Consensus:
+def _take_turns(parts: Mapping[str, LabelAgreement], roster: Sequence[str]) -> Codebook:
     """Let the clients of a roster take turns until all are done."""
-    masking = members.config.client.masking
-    speakers = [
-        (Negotiation(members.link, c.group.key(), version), Participant(c.name, set(c.labels()), masking, draw(c)))
-        for c in map(members.client, roster)
-    ]
     while True:
-        for talk, participant in speakers:
-            talk.speak(participant, roster)
-            if (found := talk.consensus) is not None:
-                return found
+        for name in roster:
+            parts[name].speak(roster)
+            if (codebook := parts[name].heard()) is not None:
+                return codebook
 
 
-def draw(client: Client, *, begun: int = 0) -> Random:
-    """Return a client's source of chance: the operating system, or its key if the experiment must be repeatable.
-
-    Args:
-        client: the client.
-        begun: how often the client began before, so that one that is interrupted repeatedly does not repeat itself.
-    """
-    key = client.store.key() if client.config.keys == "seeded" else None
-    return Random(key + b"+" * begun) if key else SystemRandom()  # noqa: S311
+def _agreed(parts: Mapping[str, LabelAgreement], start: float, problems: Mapping[str, SplitWiperError]) -> Agreement:
+    messages = max(part.messages for part in parts.values())  # whoever spoke last has heard all of them
+    return Agreement(tuple(parts), messages, time.perf_counter() - start, problems)
 
 
-def codebook(client: Client, found: Consensus, version: int) -> Codebook:
-    """Compute the codebook that follows from the agreed labels."""
-    return expand(found.labels, client.group.key(), client.config.masking, version=version)
-
-
-def _take(clients: Sequence[Client], found: Consensus, version: int) -> dict[str, SplitWiperError]:
+def _take(parts: Mapping[str, LabelAgreement], codebook: Codebook) -> dict[str, SplitWiperError]:
     """Give clients their codebook; a client that fails does not stop the others."""
     problems: dict[str, SplitWiperError] = {}
-    for client in clients:
+    for name, part in parts.items():
         try:
-            client.group.take(codebook(client, found, version), client.labels())
+            part.take(codebook)
         except SplitWiperError as problem:
-            problems[client.name] = let_go(problem)
+            problems[name] = let_go(problem)
     return problems

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from splitwiper.client import Added, Client, scoring
 from splitwiper.client.embed import Sending
@@ -16,6 +15,7 @@ from splitwiper.client.scoring import Predicted, Probabilities
 from splitwiper.config import Config, from_dict, read_toml
 from splitwiper.data.labels import as_learned
 from splitwiper.data.rows import Data, as_rows
+from splitwiper.data.sources import Reader, Source, by_client, check_names
 from splitwiper.errors import (
     AbsentClientError,
     BusyError,
@@ -26,17 +26,15 @@ from splitwiper.errors import (
     SealError,
 )
 from splitwiper.federation.agreeing import Agreement, rekey
-from splitwiper.federation.agreeing import agree as agree_on_labels
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, check_truth, score
 from splitwiper.federation.folder import FINISHED, agree, check_devices, make, refuse_used, warn_of_seeds
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
 from splitwiper.federation.opening import check_halves, check_settings, unchanged
-from splitwiper.federation.reconcile import reconcile
+from splitwiper.federation.reconcile import Reconciled, reconcile
 from splitwiper.federation.registry import FEATURES, HANDED, ClientRegistry
 from splitwiper.federation.retrace import Traced, retrace
-from splitwiper.federation.sources import Reader, Source, by_client, check_names
 from splitwiper.federation.status import RunStatus, status
 from splitwiper.federation.verify import Verification, verify
 from splitwiper.masking.codebook import Codebook
@@ -49,9 +47,10 @@ from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
-from splitwiper.wire import Label, Receipt, Request, Scores, Spent, Ticket
+from splitwiper.wire import Label, Receipt, Request, Spent, Ticket
+from splitwiper.wire.metering import MeteredLink
 
-"""Called with (description, steps done, total steps)."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,9 @@ class Federation:
         with suppress(SealError):
             store.database.check()
         self._server = Server(store, self.halves.server, progress)
-        self._link = InProcessLink(self._server, self.config.client.transfer)
+        self._link = MeteredLink(InProcessLink(self._server, self.config.client.transfer))
+        self._unit_done = False
+        """Whether the account of what clients spend is that of finished work: the next work starts another."""
         self._members = ClientRegistry(
             self.path, self.halves, self.config, self._server, self._link, progress, invitation
         )
@@ -181,7 +182,7 @@ class Federation:
         return self._members.everybody()
 
     def _client(self, name: str) -> Client:
-        return self._members.client(name)
+        return self._members.open(name)
 
     # --- learning ------------------------------------------------------------------------------------------
 
@@ -226,21 +227,32 @@ class Federation:
             self._members.check(name, rows := source.rows(), source.task, codebook)
             labels[name] = set(rows.labels)
         self._members.check_labels(labels)
-        self._link.begin()
+        self._begin()
         added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
         before = self._server.store.model()
-        agreement = agree_on_labels(self._members, sorted(added))
-        receipts = reconcile(self._members, set(added))
+        done = reconcile(self._members)
+        self._finished(done, named=set(added))
         model = self._server.store.model()
         fresh = model if model and (before is None or before.file != model.file) else None
         return Learned(
             added,
-            {name: self._link.spent.get(name, Spent()) for name in self.clients},
+            self.spent,
             fresh.losses if fresh else (),
             fresh.seconds if fresh else 0.0,
-            self._with_privacy(receipts),
-            agreement,
+            self._with_privacy(done.receipts),
+            done.agreement,
         )
+
+    def _begin(self) -> None:
+        """Start a new account, unless a unit of work, from the first request to its settling, is unfinished."""
+        if self._unit_done:
+            self._link.spent.clear()
+            self._unit_done = False
+
+    def _finished(self, done: Reconciled, *, named: set[str] | None = None) -> None:
+        """Note that a unit of work is finished; raise what went wrong with the clients that the call named."""
+        self._unit_done = True
+        done.check(named)
 
     def _add(self, name: str, source: Reader) -> Added:
         """Add a client's rows; a new client joins first."""
@@ -249,8 +261,8 @@ class Federation:
             self._members.check(name, rows, source.task, self._members.codebook())
         self._members.mark(name)
         client = self._members.join(name, source.task)
-        added = client.add(rows, checked=True)
-        self._link.charge(name, client.take_spent())
+        added = client.add(rows)
+        self._link.count(name, client.take_spent())
         return added
 
     # --- unlearning ----------------------------------------------------------------------------------------
@@ -268,7 +280,7 @@ class Federation:
         check_devices(self.config)
         ticket = self.submit(client, classes=classes, samples=samples, everything=everything)
         try:
-            reconcile(self._members, {client})
+            self._finished(reconcile(self._members), named={client})
         except FencedError:
             raise
         except BusyError as problem:
@@ -291,18 +303,18 @@ class Federation:
             RequestError: nothing, or more than one thing, was named, or the client does not hold it.
         """
         try:
-            asking = self._client(client)
+            asking = self._members.client(client)
         except AbsentClientError:
             if not everything or classes is not None or samples is not None:
                 raise
             return self._server.submit(Request(secrets.token_hex(16), client, "client"))
         choice = asking.choose(classes=classes, samples=samples, everything=everything)
-        self._link.begin()
+        self._begin()
         self._members.mark(client)
         request = asking.forget(choice)
         asking.send_requests()
         asking.pin(self.head())  # from here on, a ledger without this request is noticed
-        self._link.charge(client, asking.take_spent())
+        self._link.count(client, asking.take_spent())
         return next(t for t in self._server.tickets(client) if t.id == request.ticket)
 
     @unchanged
@@ -313,8 +325,10 @@ class Federation:
             AbsentClientError: requests wait for clients whose folders are missing, and none could be settled.
         """
         check_devices(self.config)
-        self._link.begin()
-        return self._with_privacy(reconcile(self._members))
+        self._begin()
+        done = reconcile(self._members)
+        self._finished(done)
+        return self._with_privacy(done.receipts)
 
     @unchanged
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
@@ -334,9 +348,9 @@ class Federation:
         check_devices(self.config)
         if not self.config.client.masking.is_on:
             raise ConfigError("labels are not hidden here (client.masking.mode = 'none'): there is no codebook.")
-        self._link.begin()
+        self._begin()
         agreement = rekey(self._members, [Label(task, as_learned(name)) for name in labels])
-        reconcile(self._members)
+        self._finished(reconcile(self._members))
         return agreement
 
     @property
@@ -368,12 +382,14 @@ class Federation:
             x: the inputs.
             local: download the server half and compute here, so that nothing about the inputs is sent.
         """
-        return scoring.probabilities(self._scores(client, x, local), self.labels)
+        half = self.halves.server if local else None
+        return self._asked(client, lambda asked: scoring.probabilities(asked.scores(x, local=half), self.labels))
 
     @unchanged
     def predict_both(self, client: str, x: Any, *, local: bool = False) -> Predicted:
         """Return labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice."""
-        return scoring.predicted(self._scores(client, x, local), self._client(client).task, self.labels)
+        half = self.halves.server if local else None
+        return self._asked(client, lambda asked: asked.predict_both(x, local=half, labels=self.labels))
 
     @unchanged
     def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
@@ -384,18 +400,13 @@ class Federation:
             x: the inputs.
             local: download the server half and compute here, so that nothing about the inputs is sent.
         """
-        return [label.name for label in self._predict(client, x, local)]
+        half = self.halves.server if local else None
+        return self._asked(client, lambda asked: asked.predict(x, local=half))
 
-    @isolated_call()
-    def _scores(self, client: str, x: Any, local: bool) -> Scores:
-        asking, half = self._client(client), self.halves.server if local else None
-        return read_undisturbed(
-            lambda: asking.scores(x, local=half), asking.store.database, self._server.store.database
-        )
-
-    @isolated_call()
-    def _predict(self, client: str, x: Any, local: bool = False) -> list[Label]:
-        return scoring.best(self._scores(client, x, local), self._client(client).task)
+    def _asked(self, name: str, ask: Callable[[Client], _T]) -> _T:
+        """Return a client's answer, during which neither the client nor the server changed."""
+        client = self._members.client(name)
+        return read_undisturbed(lambda: ask(client), client.store.database, self._server.store.database)
 
     @unchanged
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
@@ -404,12 +415,15 @@ class Federation:
 
     def _answers(self, test_sets: Mapping[str, Data]) -> dict[str, tuple[tuple[Label, ...], tuple[Label, ...]]]:
         """Return true and predicted labels, by client."""
-        out = {}
-        for name, data in by_client(test_sets):
-            rows = as_rows(data, task=self._client(name).task, wide=self._members.is_wide(name))
-            check_truth(rows.labels, self.labels, name)
-            out[name] = (tuple(rows.labels), tuple(self._predict(name, rows.packed)))
-        return out
+        return {name: self._answer(name, data) for name, data in by_client(test_sets)}
+
+    def _answer(self, name: str, data: Data) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
+        """Return a client's true and predicted labels."""
+        task = self._members.client(name).task
+        rows = as_rows(data, task=task, wide=self._members.is_wide(name))
+        check_truth(rows.labels, self.labels, name)
+        predicted = self._asked(name, lambda asked: asked.predict(rows.packed))
+        return rows.labels, tuple(Label(task, label) for label in predicted)
 
     @unchanged
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
@@ -442,14 +456,7 @@ class Federation:
         if not self.config.client.noise.is_on:
             return tuple(receipts)
         here = set(self._members.here())
-        found = {r.client: self._spent_on_noise(r.client) for r in receipts if r.client in here}
-        return tuple(dataclasses.replace(r, privacy=found.get(r.client, {})) for r in receipts)
-
-    def _spent_on_noise(self, client: str) -> dict[str, Any]:
-        try:
-            return self._client(client).privacy().to_dict()
-        except ConfigError as problem:  # the library that computes it is not installed
-            return {"note": str(problem)}
+        return tuple(self._members.client(r.client).with_privacy(r) if r.client in here else r for r in receipts)
 
     def head(self) -> Head:
         """Return the ledger's present head. Kept outside the run, it later shows whether the ledger only grew."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 
 from splitwiper.client import Client
+from splitwiper.data.sources import NAME
 from splitwiper.errors import (
     AbsentClientError,
     BusyError,
@@ -18,26 +20,58 @@ from splitwiper.errors import (
     TrainingError,
     let_go,
 )
-from splitwiper.federation.agreeing import agree
+from splitwiper.federation.agreeing import Agreement, agree
 from splitwiper.federation.registry import ClientRegistry
-from splitwiper.federation.sources import NAME
 from splitwiper.formats import counted
 from splitwiper.store import exclusion, ledger
 from splitwiper.training.loop import Pausing
-from splitwiper.wire import Receipt
+from splitwiper.wire import Receipt, Ticket
 
 LANES = 8
 """Clients that pre-train on one GPU at the same time."""
 
 
-def reconcile(members: ClientRegistry, named: AbstractSet[str] | None = None) -> tuple[Receipt, ...]:
+@dataclass(frozen=True)
+class Reconciled:
+    """The outcome of finishing all unfinished work.
+
+    Attributes:
+        receipts: receipts of the requests that were settled.
+        agreement: the outcome of the negotiation about labels, if clients hide them and one was needed.
+        failed: what kept clients from being brought up to date, by name.
+        waiting: requests of clients whose folders are not here.
+    """
+
+    receipts: tuple[Receipt, ...]
+    agreement: Agreement | None
+    failed: Mapping[str, SplitWiperError]
+    waiting: Sequence[Ticket]
+
+    def check(self, named: AbstractSet[str] | None) -> None:
+        """Raise what went wrong with the clients that a call named; `status` reports the others.
+
+        Args:
+            named: the clients; None for a call that names nobody, if no request was settled.
+
+        Raises:
+            AbsentClientError: requests wait for clients whose folders are missing, and none could be settled.
+        """
+        for name, problem in self.failed.items():
+            if name in named if named is not None else not self.receipts:
+                raise problem
+        if self.waiting and named is None and not self.receipts:
+            missing = ", ".join(sorted({ticket.client for ticket in self.waiting}))
+            many = counted(len(self.waiting), "request waits", "requests wait")
+            raise AbsentClientError(
+                f"{many} for {missing}, whose folder is not here: bring it back and settle again. Only if it is lost: "
+                "forget the whole client (everything=True), which needs only the server."
+            )
+
+
+def reconcile(members: ClientRegistry) -> Reconciled:
     """Finish interrupted clients, answer open requests, and train if the model is not the manifest's.
 
-    One client's failure does not stop the others. It is raised at the end if the call named that client (None: all of
-    them); otherwise `status` reports it.
-
-    Raises:
-        AbsentClientError: requests wait for clients whose folders are missing, and none could be settled.
+    One client's failure does not stop the others.
     """
     server = members.server
     open_tickets = [t for t in server.store.tickets() if t.state == "accepted"]
@@ -65,22 +99,11 @@ def reconcile(members: ClientRegistry, named: AbstractSet[str] | None = None) ->
                 members.client(name).heed()
     for name in sorted((set(names) & here | went_back) - failed.keys()):
         members.client(name).pin(ledger.head(server.store.database))
-    members.link.finished = True
     for name in failed:
         if members.is_untrainable(name):  # nothing is left to do until it gets other rows
             members.unmark(name)
-    for name, problem in failed.items():
-        if name in named if named is not None else not receipts:
-            raise problem
     waiting = [t for t in server.store.tickets() if t.state == "accepted" and t.client in absent]
-    if waiting and named is None and not receipts:
-        missing = ", ".join(sorted({t.client for t in waiting}))
-        many = counted(len(waiting), "request waits", "requests wait")
-        raise AbsentClientError(
-            f"{many} for {missing}, whose folder is not here: bring it back and settle again. Only if it is lost: "
-            "forget the whole client (everything=True), which needs only the server."
-        )
-    return receipts
+    return Reconciled(receipts, agreement, failed, waiting)
 
 
 def _bring_up(members: ClientRegistry, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
@@ -99,7 +122,7 @@ def _bring_up(members: ClientRegistry, names: Sequence[str], behind: AbstractSet
                     next(running[name][1])
                     continue
                 except StopIteration:
-                    members.link.charge(name, running[name][0].take_spent())
+                    members.link.count(name, running[name][0].take_spent())
                     members.unmark(name)
                 except FencedError:
                     raise

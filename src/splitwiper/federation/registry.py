@@ -11,11 +11,13 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
+from splitwiper.client.creating import create_client
 from splitwiper.client.group import Group
-from splitwiper.config import Config, config_digest, to_toml
+from splitwiper.config import Config, config_digest
 from splitwiper.config.settings import outside_paths
 from splitwiper.data.labels import alike, told_apart
 from splitwiper.data.rows import Rows, is_wide
+from splitwiper.data.sources import NAME
 from splitwiper.errors import (
     ConfigError,
     CorruptError,
@@ -27,8 +29,6 @@ from splitwiper.errors import (
     nearest,
 )
 from splitwiper.federation.folder import drawn
-from splitwiper.federation.link import InProcessLink
-from splitwiper.federation.sources import NAME
 from splitwiper.federation.status import differs
 from splitwiper.masking.codebook import Codebook
 from splitwiper.masking.negotiation import Negotiation
@@ -43,11 +43,14 @@ from splitwiper.store.ledger import Head
 from splitwiper.store.relay import version_of
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label
+from splitwiper.wire.metering import MeteredLink
 
 HANDED = "codebook"
 """File in which a twin finds the codebook that its client joins with."""
 FEATURES = "features"
 """File in which a twin finds the column order of its client's tables, as JSON."""
+_OPEN = 5
+"""Clients that stay open from one step of a call to the next, so that open files do not grow with their number."""
 
 
 class ClientRegistry:
@@ -59,12 +62,14 @@ class ClientRegistry:
         halves: Halves,
         config: Config,
         server: Server,
-        link: InProcessLink,
+        link: MeteredLink,
         progress: Progress | None,
         invitation: str | None = None,
     ) -> None:
         self._invitation = invitation
         self._identities: dict[nn.Module, str] = {}
+        self._opened: dict[str, Client] = {}
+        """Clients in the order of their last use, for the duration of a call."""
         self.config, self.server, self.link, self.progress = config, server, link, progress
         self._path, self._halves = path, halves
         self._folder, self._pending = path / "clients", path / "pending"
@@ -85,6 +90,7 @@ class ClientRegistry:
                 "now. Nothing of it was changed."
             )
         self._identities.clear()
+        self._opened.clear()
         for half, kept, side in (
             (self._halves.client, "architecture", "client"),
             (self._halves.server, "model", "server"),
@@ -132,7 +138,15 @@ class ClientRegistry:
         return tuple(sorted({*self.server.store.clients(), *self.here()}))
 
     def client(self, name: str) -> Client:
-        """Return an existing client, for work.
+        """Return an existing client, opened once in a call unless there are many. Raises what `open` raises."""
+        client = self._opened.pop(name, None) if isinstance(name, str) and self.has_joined(name) else None
+        client = self._opened[name] = client or self.open(name)
+        if len(self._opened) > _OPEN:
+            self._opened.pop(next(iter(self._opened)))
+        return client
+
+    def open(self, name: str) -> Client:
+        """Open an existing client.
 
         Raises:
             NotFoundError: no client has this name.
@@ -145,7 +159,8 @@ class ClientRegistry:
         if not self.has_joined(name) and not self.server.store.knows(name):
             raise NotFoundError(f"there is no client {name!r}.{nearest(name, self.everybody())}")
         half = self._halves.client_for(name)
-        client = Client(ClientStore(self._folder / name), half, self.server.columns, self.link, self.progress)
+        store = ClientStore(self._folder / name)
+        client = Client(store, half, self.server.columns, self.link, self.progress, one_party=True)
         if client.store.database.meta("model") != self._identity(half):
             raise InputError(
                 f"client {name!r} joined with another client half: the model's code or constants differ, or the "
@@ -212,36 +227,30 @@ class ClientRegistry:
             client = self.client(name)
             if client.task != task:
                 raise DataError(f"client {name!r} joined for task {client.task!r}, not {task!r}; give it another name.")
-            client.check(rows)
-        else:
-            half, columns = self._halves.client_for(name), self.server.columns
-            check_rows(rows, client=name, config=self.config.client, half=half, columns=columns)
-            self._check_invitation(name)
+            client.check(rows, codebook)
+            return
+        half, columns = self._halves.client_for(name), self.server.columns
+        check_rows(rows, client=name, config=self.config.client, half=half, columns=columns)
+        self._check_invitation(name)
         if codebook is not None:
-            joined = self.client(name) if self.has_joined(name) else None
-            codebook.check(joined.unforgotten(rows, codebook) if joined else rows.labels)
+            codebook.check(rows.labels)
 
     def join(self, name: str, task: str) -> Client:
         """Return an existing client, or create one that starts from the federation's initial weights."""
-        store = ClientStore(self._folder / name)
         if not self.has_joined(name):
             if self.server.store.shard(name) is not None:
                 self.client(name)  # raises: the server holds its shard, but its folder is missing
             features = self._folder / name / FEATURES
-            store.create(
-                config=to_toml(self.config.client),
+            create_client(
+                self._folder / name,
+                self.config.client,
                 initial=self._first_weights(name),
-                meta={
-                    "name": name,
-                    "task": task,
-                    "seed": str(self.config.seed),
-                    "config": config_digest(self.config.client, seed=self.config.seed),
-                    "federation": self.federation,
-                    "model": self._identity(self._halves.client_for(name)),
-                    **({FEATURES: read_bytes(features).decode()} if features.exists() else {}),
-                },
+                seed=self.config.seed,
+                federation=self.federation,
+                network=self._identity(self._halves.client_for(name)),
+                task=task,
                 group=self._group(name) if self.config.client.masking.is_on else None,
-                key=seeded_key(self.config.seed, name) if self.config.client.keys == "seeded" else None,
+                **({FEATURES: read_bytes(features).decode()} if features.exists() else {}),
             )
             files.erase(features)
             handed = self._folder / name / HANDED

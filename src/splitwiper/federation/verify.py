@@ -39,7 +39,7 @@ from splitwiper.store.client_store import UNKNOWN
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
 from splitwiper.store.watching import StepWatcher
-from splitwiper.wire import Label, Receipt, Request
+from splitwiper.wire import Label, Receipt, Request, Ticket
 
 Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
 Claim = Literal["rows", "state", "history"]
@@ -280,7 +280,7 @@ def _client(server: Server, client: Client | None, name: str, receipt: Receipt |
     if context is not None:
         return [gone, context]
     accepted = record.digest if record else None
-    return [gone, guarded(what, lambda: verify_client(client, accepted))]
+    return [gone, guarded(what, lambda: verify_client(client, accepted, known=known))]
 
 
 def guarded(what: str, check: Callable[[], Check], claim: Claim = "state") -> Check:
@@ -362,12 +362,13 @@ def _context(client: Client, record: ShardRecord | None, receipt: Receipt | None
     return None
 
 
-def verify_client(client: Client, accepted: str | None) -> Check:
-    """Recompute a client's half and shard from its surviving rows.
+def verify_client(client: Client, accepted: str | None, *, known: Sequence[Ticket] = ()) -> Check:
+    """Recompute a client's half and shard from its surviving rows. The server is not asked.
 
     Args:
         client: the client.
         accepted: digest of the shard that the server holds; None if it holds none.
+        known: requests in the client's name that the server has, if that is known.
     """
     what, half = f"client {client.name}", client.store.half()
     client.store.initial()  # checked even if nothing is computed from it
@@ -380,7 +381,7 @@ def verify_client(client: Client, accepted: str | None) -> Check:
         )
     reason = client.store.database.meta("untrainable")
     stuck = accepted is None and bool(reason)
-    if not stuck and (half is None or client.store.is_behind() or client.unknown_tickets()):
+    if not stuck and (half is None or client.store.is_behind() or client.store.unknown(known)):
         return Check(what, "state", "unverifiable", _unfinished(client))
     try:
         device = pick_device(client.config.device)

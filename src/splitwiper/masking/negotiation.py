@@ -44,16 +44,17 @@ class Negotiation:
         board: the relay.
         key: the group's key.
         version: the version of the codebook under negotiation.
-        strict: raise an error for a message that cannot be read; otherwise skip it, and note it in `unread`. Where
-            strangers can post on the relay, their messages must stop nobody, and the group's messages carry locks.
+        strangers: whether clients outside the group can post on the relay. Their messages must stop nobody: a message
+            that cannot be read is then skipped, and noted in `unread`, and the group's messages carry locks. Otherwise
+            a message that cannot be read is an error.
     """
 
-    def __init__(self, board: MessageRelay, key: GroupKey, version: int, *, strict: bool = True) -> None:
-        self._board, self._key, self._strict = board, key, strict
+    def __init__(self, board: MessageRelay, key: GroupKey, version: int, *, strangers: bool = False) -> None:
+        self._board, self._key, self._strangers = board, key, strangers
         self.version, self.topic = version, f"labels/{version}"
         self.proof = key.derive("erase", self.topic)
         """Has the server erase the negotiation: only the group can derive it."""
-        self._lock = b"" if strict else lock_of(self.proof)
+        self._lock = lock_of(self.proof) if strangers else b""
         self._heard = self._nothing()
         self._place = 0
         """The first sequence number that was not read yet."""
@@ -86,7 +87,11 @@ class Negotiation:
     @property
     def silent(self) -> tuple[str, ...]:
         """The participants that have not taken a turn yet."""
-        return tuple(n for n in self.roster if self._said and all(turn.client != n for turn in self._said.turns))
+        return tuple(name for name in self.roster if not self.spoken(name))
+
+    def spoken(self, client: str) -> int:
+        """Return how many turns a client has taken."""
+        return sum(turn.client == client for turn in self._said.turns) if self._said else 0
 
     def listen(self) -> None:
         """Read the messages posted since the last call.
@@ -103,7 +108,7 @@ class Negotiation:
         try:
             said = self._opened(message)
         except CorruptError as problem:
-            if self._strict:
+            if not self._strangers:
                 raise CorruptError(unreadable(message.sender, message.place)) from problem
             self.unread[message.sender] = message.place
             return
@@ -186,7 +191,7 @@ class Negotiation:
 
     def _is_gone(self) -> bool:
         """Return whether the last message that was read has been erased since."""
-        if self._strict or self._last is None:
+        if not self._strangers or self._last is None:
             return False
         there = self._board.posted(self.topic, self._last)
         return not there or not there[0].body

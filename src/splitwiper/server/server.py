@@ -50,6 +50,7 @@ from splitwiper.wire import (
     Standing,
     Statement,
     Ticket,
+    lock_of,
     open_shard,
 )
 from splitwiper.wire.codecs import prepare, unpack
@@ -139,7 +140,7 @@ class Server:
             record = self.store.accept(
                 client, staged, opened, statement, digest=known, travelled=travelled, signed=signed
             )
-        return Accepted(record.digest, record.generation)
+        return Accepted(record.digest, record.generation, record.size if travelled is None else travelled)
 
     def standing(self, client: str, reason: str = "an operator decided so") -> Standing:
         """Return whether the server erased a client's shard of its own accord, or accepts none from it.
@@ -214,6 +215,11 @@ class Server:
     def post(self, client: str, topic: str, place: int, body: bytes) -> None:
         """Relay a sealed message to the other clients."""
         self.store.post(client, topic, place, body, shared=self._shared)
+
+    def ended(self, topic: str, proof: bytes = b"") -> None:
+        """Erase an abandoned negotiation for whoever has its proof. One that led to a codebook stays."""
+        if proof:
+            self.store.erase_talk(topic, lock_of(proof))
 
     def topic(self) -> str:
         """Return the current topic on the relay, or the latest one."""

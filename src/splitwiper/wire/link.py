@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
 
 from splitwiper.wire.labels import Label
-from splitwiper.wire.messages import Request, Statement, Ticket
+from splitwiper.wire.messages import Receipt, Request, Statement, Ticket
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Accepted:
 
     digest: str
     generation: int
+    travelled: int = field(default=0, compare=False)
+    """The bytes that this upload took on the way, which depend on the link."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,6 @@ def lock_of(proof: bytes) -> bytes:
 class Link(Protocol):
     """Everything a client can ask of the server. Every call may be repeated, with the same answer."""
 
-    travels: bool
-    """Whether shards go over a network: clients then record the digest of a shard when they write it."""
-
     def upload(
         self,
         client: str,
@@ -133,6 +132,10 @@ class Link(Protocol):
         """Return every request made in this client's name, and its state."""
         ...
 
+    def receipt(self, ticket: str) -> Receipt:
+        """Return the receipt of a settled request: what was done for it."""
+        ...
+
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half on a client's activations."""
         ...
@@ -151,4 +154,13 @@ class Link(Protocol):
 
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
         """Return the messages of a topic, from a sequence number on."""
+        ...
+
+    def ended(self, topic: str, proof: bytes = b"") -> None:
+        """Report that a negotiation has ended.
+
+        Args:
+            topic: its topic.
+            proof: if it was abandoned, what opens the locks of its messages (see `lock_of`), to have them erased.
+        """
         ...

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from service.identity.tls import away, der_of
+from splitwiper.data.sources import NAME
 from splitwiper.errors import IdentityError, InputError, NotFoundError
-from splitwiper.federation.sources import NAME
 from splitwiper.service.identity import Authority, Trust, client_context, server_context
 from splitwiper.service.identity.folders import certificates
 from splitwiper.service.identity.index import Journal

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from splitwiper.config.settings import typed
+from splitwiper.data.sources import NAME
 from splitwiper.errors import ConfigError
-from splitwiper.federation.sources import NAME
 from splitwiper.service.identity import client_context
 from splitwiper.service.identity.keys import check_private
 from splitwiper.service.identity.names import is_loopback

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
+from splitwiper.data.sources import NAME
 from splitwiper.errors import InputError, nearest
-from splitwiper.federation.sources import NAME
 
 PrincipalKind = Literal["client", "operator", "auditor"]
 Kind = Literal["client", "operator", "auditor", "server", "authority"]

@@ -9,16 +9,16 @@ from typing import Any
 
 from safetensors.torch import load
 
-from splitwiper.config import ClientConfig, Config, config_digest, from_dict, read_toml, to_toml
+from splitwiper.client.creating import create_client
+from splitwiper.config import ClientConfig, Config, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError
 from splitwiper.federation.build import build_halves
 from splitwiper.progress import Progress
-from splitwiper.seeding import seeded_key
 from splitwiper.service.site.config import FILE, SiteConfig, check_name, connect, read_site
 from splitwiper.service.site.invited import first_key, take_key
 from splitwiper.service.site.site import Site
 from splitwiper.splitting import Halves, identity, libraries
-from splitwiper.store import ClientStore, files
+from splitwiper.store import files
 
 
 def join(
@@ -61,20 +61,16 @@ def join(
     _check(halves, told, client)
     group = first_key(client, invitation, federation=str(told["run"]), seed=config.seed)
     files.make_folder(folder)
-    ClientStore(folder / config.name).create(
-        config=to_toml(client),
+    create_client(
+        folder / config.name,
+        client,
         initial=first,
-        meta={
-            "name": config.name,
-            "task": config.task,
-            "seed": str(config.seed),
-            "config": config_digest(client, seed=config.seed),
-            "federation": str(told["run"]),
-            "columns": json.dumps(told["columns"]),
-            "model": told["architecture"],
-        },
-        key=seeded_key(config.seed, config.name) if client.keys == "seeded" else None,
+        seed=config.seed,
+        federation=str(told["run"]),
+        network=told["architecture"],
+        task=config.task,
         group=group,
+        columns=json.dumps(told["columns"]),
     )
     files.write_bytes(folder / FILE, to_toml(config).encode())
     site = Site(folder, progress)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import base64
-import functools
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol
 
 import httpx
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
 from splitwiper import errors
 from splitwiper.errors import UnreachableError
-from splitwiper.service.calls import Calls
-from splitwiper.service.certificate import Opening, SignedHead, TreeHead
-from splitwiper.service.certificate.canonical import dumps
+from splitwiper.service.certificate import TreeHead
 from splitwiper.service.certificate.log import shows
+from splitwiper.service.site.notary import HttpsNotary, readable
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
@@ -35,10 +32,6 @@ from splitwiper.wire.transfer import check_transfer, compressed
 _PIECE = 1 << 20
 _UNLIKELY = -30.0
 """The logit of every label except the one that the server named as the most likely."""
-_SOON = 3.0
-"""Time limit in seconds for information that is only nice to have."""
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -56,7 +49,7 @@ class _File:
                 yield piece
 
 
-class ByteCounter(Protocol):
+class AnswerCheck(Protocol):
     """Checks which model a server answers with; see `splitwiper.service.site.served`."""
 
     def answered(self, boundary: Mapping[str, Tensor], ask: Callable[[Mapping[str, Tensor]], Scores]) -> Scores:
@@ -68,26 +61,8 @@ class ByteCounter(Protocol):
         ...
 
 
-def _readable(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Wrap a call whose answer may be anything: report any failure to read it as an `UnreachableError`."""
-
-    @functools.wraps(call)
-    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return call(*args, **kwargs)
-        except errors.SplitWiperError:
-            raise
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as problem:
-            raise UnreachableError(
-                f"the answer to {call.__name__!r} cannot be read ({type(problem).__name__}: {str(problem)[:80]}): "
-                "nothing of it is used. Tell the server's operator."
-            ) from problem
-
-    return run
-
-
-class HttpsLink(Calls):
-    """A client's connection to a server.
+class HttpsLink(HttpsNotary):
+    """A client's connection to a server: its `Link`, and for a site the `Notary`.
 
     Args:
         url: the server's address, ``https://host:port``.
@@ -96,8 +71,6 @@ class HttpsLink(Calls):
         transfer: 'zstd' compresses shards in transit, if the server accepts that.
         how: token, patience, tries and guard, as `Calls` takes them.
     """
-
-    travels = True
 
     def __init__(
         self,
@@ -111,7 +84,7 @@ class HttpsLink(Calls):
         check_transfer(transfer)
         super().__init__(url, context, **how)
         self._signer, self._transfer = signer, transfer
-        self.watch: ByteCounter | None = None
+        self.watch: AnswerCheck | None = None
         """Checks which model answers; None for no check."""
         self.timings: dict[str, float] = {}
         """Durations of the parts of the last upload, in seconds, for measurements."""
@@ -120,7 +93,7 @@ class HttpsLink(Calls):
 
     # --- the protocol --------------------------------------------------------------------------------------
 
-    @_readable
+    @readable
     def upload(
         self,
         client: str,
@@ -178,7 +151,7 @@ class HttpsLink(Calls):
             done = self._call("POST", f"{place}/finish", json={"digest": file.digest}, timeout=None).json()
         if done["digest"] != file.digest:
             raise errors.DataError(f"{self.url} says that it has another shard than was sent: tell its operator.")
-        return Accepted(done["digest"], done["generation"])
+        return Accepted(done["digest"], done["generation"], self.travelled)
 
     def _sent(self, place: str, file: _File, offset: int, packs: bool) -> int:
         """Send from an offset to the end; return how much the server has, even after an interruption."""
@@ -200,14 +173,14 @@ class HttpsLink(Calls):
             self.travelled += len(piece)
             yield piece
 
-    @_readable
+    @readable
     def withdraw(self, client: str, statement: Statement, *, fence: Fence = nullcontext) -> None:
         """Erase the client's shard."""
         signed = self._signed(client, "", statement, fence)
         with fence() if self._signer is None else nullcontext():
             self._call("POST", "/v1/withdraw", json={**_plain(statement), **signed})
 
-    @_readable
+    @readable
     def standing(self, client: str) -> Standing:
         """Return whether this site's shard was erased by another party, as proved by the server's ledger.
 
@@ -225,7 +198,7 @@ class HttpsLink(Calls):
             self._guard.pins.compare(TreeHead(int(removed["size"]), str(removed["root"])), self.consistency)
         return Standing(int(entry["seq"]), str(entry["by"]), str(entry["why"]), evicted)
 
-    @_readable
+    @readable
     def largest_value(self) -> float:
         """Return the largest absolute value of an activation that the server accepts."""
         return float(self.federation().get("largest_value", LARGEST))
@@ -248,7 +221,7 @@ class HttpsLink(Calls):
         if self._signer is not None:
             self._call("POST", "/v1/site-key", json=self._signer.register(client))
 
-    @_readable
+    @readable
     def submit(self, request: Request) -> Ticket:
         """Submit a request to forget."""
         asked: dict[str, Any] = {
@@ -260,48 +233,21 @@ class HttpsLink(Calls):
             asked["signed"] = self._signer.sign_request(request)
         return _ticket(self._call("POST", "/v1/requests", json=asked).json())
 
-    @_readable
+    @readable
     def tickets(self, client: str) -> tuple[Ticket, ...]:
         """Return every request made in this client's name, with its state."""
         return tuple(map(_ticket, self._call("GET", "/v1/requests").json()))
 
-    @_readable
+    @readable
     def receipt(self, ticket: str) -> Receipt:
         """Return the receipt of a request: what was done for it."""
         return Receipt.from_dict(self._call("GET", f"/v1/requests/{ticket}/receipt").json())
-
-    def estimate(self) -> dict[str, Any]:
-        """Return how long a request would take the server, and its deadline."""
-        found: dict[str, Any] = self._once("GET", "/v1/estimate", timeout=_SOON).json()
-        return found
-
-    @_readable
-    def certificate(self, ticket: str) -> dict[str, Any]:
-        """Return the certificate of a settled request."""
-        found = dict(self._call("GET", f"/v1/requests/{ticket}/certificate").json())
-        dumps(found)  # must be JSON, because it is stored as received
-        return found
-
-    @_readable
-    def head(self, size: int | None = None) -> SignedHead:
-        """Return the ledger's signed head, now or at ``size`` entries; it has not been checked."""
-        told = self._call("GET", "/v1/ledger/head", params={"size": size} if size else {}).json()
-        return SignedHead.read(told["signed"])
-
-    def countersign(self, witness: Mapping[str, Any]) -> None:
-        """Publish a countersigned head for other sites."""
-        self._call("POST", "/v1/ledger/witnesses", json=dict(witness))
-
-    @_readable
-    def witnesses(self) -> list[dict[str, Any]]:
-        """Return the countersigned heads of all sites, as the server relays them."""
-        return [dict(one) for one in self._call("GET", "/v1/ledger/witnesses").json()]
 
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half; if it names only the most likely label, all others get a very low logit."""
         return self.watch.answered(boundary, self.scores) if self.watch else self.scores(boundary)
 
-    @_readable
+    @readable
     def scores(self, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half, without checking which model answers."""
         body = save({name: tensor.contiguous().cpu() for name, tensor in boundary.items()})
@@ -317,41 +263,23 @@ class HttpsLink(Calls):
         """Fetch the server half."""
         return self.watch.fetched() if self.watch else self.copy()
 
-    @_readable
+    @readable
     def copy(self) -> ModelCopy:
         """Fetch the server half, without checking which model it is."""
         state, told = read_tensors(bytearray(self._call("GET", "/v1/model").content))
         return ModelCopy(state, labels_in(told), *(told.get(name, "") for name in ("codebook", "model", "salt")))
-
-    @_readable
-    def model_entry(self) -> dict[str, Any]:
-        """Return the ledger's newest entry about a model, with the proof that it is in the ledger."""
-        return dict(self._call("GET", "/v1/ledger/model").json())
-
-    def newest_model(self) -> str:
-        """Return the ledger's newest model according to the last answer's head; empty if heads are not checked."""
-        return self._guard.model if self._guard else ""
-
-    @_readable
-    def opening(self, ticket: str) -> Opening:
-        """Return the secret that opens the commitments in one of this site's certificates."""
-        return Opening.from_dict(self._call("GET", f"/v1/requests/{ticket}/opening").json())
-
-    def attest(self, signed: Mapping[str, Any]) -> None:
-        """Submit an attestation of this site."""
-        self._call("POST", "/v1/attestations", json=dict(signed))
 
     def post(self, client: str, topic: str, place: int, body: bytes) -> None:
         """Relay a sealed message to the other clients."""
         sealed = {"body": base64.b64encode(body).decode()}
         self._call("PUT", f"/v1/board/messages/{place}", params={"topic": topic}, json=sealed)
 
-    @_readable
+    @readable
     def topic(self) -> str:
         """Return the relay's current channel, or its last one."""
         return str(self._call("GET", "/v1/board/topic").json()["topic"])
 
-    @_readable
+    @readable
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
         """Return the messages of a channel from a sequence number on."""
         out: list[Posted] = []

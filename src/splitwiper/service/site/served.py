@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,7 +24,9 @@ from splitwiper.errors import MismatchError, NotFoundError
 from splitwiper.numerics import reproducible
 from splitwiper.seeding import state_digest
 from splitwiper.service.certificate.log import TreeHead, shows
+from splitwiper.service.site.notary import Notary
 from splitwiper.splitting import ServerHalf
+from splitwiper.store import ClientStore
 from splitwiper.training.cache import to_device
 from splitwiper.wire import Column, ModelCopy, Scores
 from splitwiper.wire.codecs import is_fitted, unpack
@@ -41,44 +43,43 @@ _ADVICE = (
 )
 
 
-class ServedCopies(Protocol):
-    """A source of copies of the model, and of proofs."""
+class ServedCopies(Notary, Protocol):
+    """A notary that hands out copies of the model."""
 
     def copy(self) -> ModelCopy:
         """Fetch the server half."""
         ...
 
-    def model_entry(self) -> dict[str, Any]:
-        """Return the ledger's newest entry about a model, with its proof."""
-        ...
 
-    def newest_model(self) -> str:
-        """Return the ledger's newest model according to the last answer's head; empty if heads are not checked."""
-        ...
+class AcceptedModel:
+    """The model that a site accepted last, in its database.
 
+    Args:
+        store: the site's store.
+    """
 
-class Memory(Protocol):
-    """A memory of the model that was accepted last."""
+    def __init__(self, store: ClientStore) -> None:
+        self._store = store
 
     def accepted(self) -> str:
         """Return its commitment; empty if none was accepted yet."""
-        ...
+        return self._store.database.meta("answering") or ""
 
     def place(self) -> int:
         """Return the number of the ledger entry that another model must come after; 0 if none was accepted yet."""
-        ...
+        return int(self._store.database.meta("answering_since") or 0)
 
     def accept(self, commitment: str, place: int) -> None:
         """Remember a commitment, and the number of its ledger entry."""
-        ...
+        self._store.remember(answering=commitment, answering_since=str(place))
 
     def handed_out(self) -> str:
         """Return the commitment to the model that was downloaded last; empty if none was."""
-        ...
+        return self._store.database.meta("handed_out") or ""
 
     def download(self, commitment: str) -> None:
         """Remember that a model was downloaded, by its commitment."""
-        ...
+        self._store.remember(handed_out=commitment)
 
 
 class ModelWatch:
@@ -97,7 +98,7 @@ class ModelWatch:
     def __init__(
         self,
         source: ServedCopies,
-        memory: Memory,
+        memory: AcceptedModel,
         pin: Callable[[TreeHead], None],
         half: ServerHalf,
         columns: Sequence[Column],

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
-from splitwiper.client import Client
 from splitwiper.errors import FormatError
 from splitwiper.federation import Verification
 from splitwiper.federation.verify import Check, guarded, verify_client, verify_gone, verify_record
@@ -13,21 +11,7 @@ from splitwiper.service.certificate import Envelope
 from splitwiper.service.certificate.structure import parse
 from splitwiper.service.site.site import Site
 from splitwiper.store import undisturbed
-from splitwiper.wire import Link, Receipt, Request, Ticket
-
-
-class _Offline:
-    """A link to nowhere: the site's own database replaces the server's list of requests."""
-
-    travels = True
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    def tickets(self, client: str) -> tuple[Ticket, ...]:
-        """Return every request that the site made."""
-        rows = self._site.client.store.requests("open", "sent", "done")
-        return tuple(Ticket(row["ticket"], client, row["level"], "settled", "") for row in rows)
+from splitwiper.wire import Receipt, Request
 
 
 def verify_site(site: Site, receipt: Receipt | None = None) -> Verification:
@@ -48,21 +32,20 @@ def verify_site(site: Site, receipt: Receipt | None = None) -> Verification:
 
 
 def _checks(site: Site, receipt: Receipt | None) -> list[Check]:
-    known = site.client
-    store = known.store
-    client = Client(store, site.halves.client, site.columns(), cast("Link", _Offline(site)))
-    checks = [verify_record(f"site {known.name}", store.database.check)]
+    client = site.client
+    name, store = client.name, client.store
+    checks = [verify_record(f"site {name}", store.database.check)]
     if checks[0].outcome == "exact":
         asked = [
-            Request(row["ticket"], known.name, row["level"], row["commitment"])
+            Request(row["ticket"], name, row["level"], row["commitment"])
             for row in store.requests("open", "sent", "done")
         ]
         asked += [certified for certified in _certified(site) if certified not in asked]
         if receipt is not None:
-            asked = [Request(receipt.ticket, known.name, receipt.level, receipt.commitment)]
+            asked = [Request(receipt.ticket, name, receipt.level, receipt.commitment)]
         accepted = store.database.meta("accepted") or None
         for check in (lambda: verify_gone(client, asked), lambda: verify_client(client, accepted)):
-            checks.append(guarded(f"site {known.name}", check))
+            checks.append(guarded(f"site {name}", check))
             if checks[-1].outcome != "exact":
                 break
     return checks

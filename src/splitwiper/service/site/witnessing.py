@@ -24,7 +24,7 @@ from splitwiper.service.certificate.evidence import write_evidence
 from splitwiper.service.certificate.heads import Countersignature, read_countersigned
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
-from splitwiper.service.site.link import HttpsLink
+from splitwiper.service.site.notary import Notary
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.store import files
 
@@ -58,12 +58,12 @@ class Witnessing:
         folder: the client's folder in the site.
         name: the site's name.
         guard: checks the server's ledger.
-        link: the link to the server.
+        notary: the server.
         own_key: the key to countersign with.
     """
 
-    def __init__(self, folder: Path, name: str, guard: LedgerGuard, link: HttpsLink, own_key: OwnKey) -> None:
-        self._path, self._name, self._guard, self._link, self._own_key = folder / FILE, name, guard, link, own_key
+    def __init__(self, folder: Path, name: str, guard: LedgerGuard, notary: Notary, own_key: OwnKey) -> None:
+        self._path, self._name, self._guard, self._notary, self._own_key = folder / FILE, name, guard, notary, own_key
 
     def seen(self) -> dict[str, SeenHeads]:
         """Return the newest known head of each other site."""
@@ -106,11 +106,11 @@ class Witnessing:
             ForkError: the server showed another ledger to another site.
         """
         if self._guard.pins.newest() is None:
-            self._link.head()
-        self._guard.refresh(self._link.ask)  # there may be a new revocation
-        self._link.countersign(self._own_key.countersign(self.newest(), self._name))
+            self._notary.head()
+        self._guard.refresh(self._notary.ask)  # there may be a new revocation
+        self._notary.countersign(self._own_key.countersign(self.newest(), self._name))
         found: dict[str, SeenHeads] = {}
-        for one in self._link.witnesses():
+        for one in self._notary.witnesses():
             site = str(one.get("site", ""))
             if site != self._name and (seen := self._compared(site, one)) is not None and site not in found:
                 found[site] = seen  # the newest comes first
@@ -154,10 +154,10 @@ class Witnessing:
         Raises:
             ForkError: they are of two ledgers, or the head is not the server's.
         """
-        self._guard.signed(head, self._link.ask)
+        self._guard.signed(head, self._notary.ask)
         own = self._guard.pins.newest()
         if own is None or own.size < head.head.size:
-            self._link.head()  # the ledger may have grown since
+            self._notary.head()  # the ledger may have grown since
             own = self._guard.pins.newest()
         if own is None or own == head.head or self._is_beginning(head.head, own):
             return
@@ -165,14 +165,14 @@ class Witnessing:
         raise ForkError(f"the server keeps two ledgers: {told} {self._evidence(head, own, told)}{ADVICE}")
 
     def _is_beginning(self, head: TreeHead, own: TreeHead) -> bool:
-        return head.size < own.size and follows(head, own, self._link.consistency(head.size, own.size))
+        return head.size < own.size and follows(head, own, self._notary.consistency(head.size, own.size))
 
     def _evidence(self, head: SignedHead, own: TreeHead, told: str) -> str:
         """Write the evidence of the fork to a file, if it can be obtained, and return a sentence naming the file."""
         other = self._guard.pins.signed(own)
         with suppress(SplitWiperError, httpx.HTTPError):
             if own.size > head.head.size:
-                other = self._guard.signed(self._link.head(head.head.size), self._link.ask)
+                other = self._guard.signed(self._notary.head(head.head.size), self._notary.ask)
         if other is None or other.head.size != head.head.size or other.head == head.head:
             return ""
         path = write_evidence(self._guard.site, head, other, story=told)

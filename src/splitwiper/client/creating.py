@@ -1,0 +1,56 @@
+"""Creating a client's folder: settings, first weights, key, and what federation it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from splitwiper.config import ClientConfig, config_digest, to_toml
+from splitwiper.seeding import seeded_key
+from splitwiper.store import ClientStore
+
+
+def create_client(
+    folder: Path,
+    config: ClientConfig,
+    *,
+    initial: Mapping[str, Tensor],
+    seed: int,
+    federation: str,
+    network: str,
+    task: str = "",
+    group: bytes | None = None,
+    **more: str,
+) -> ClientStore:
+    """Create a client's folder, named after the client, and return its store. An existing one is kept.
+
+    Args:
+        folder: the folder.
+        config: the client's settings.
+        initial: the first weights of its half.
+        seed: the federation's root seed.
+        federation: the federation's id.
+        network: the identity of the client half.
+        task: the task that its labels belong to.
+        group: the key that it shares with other clients, if labels are hidden.
+        more: further values for its database.
+    """
+    store = ClientStore(folder)
+    store.create(
+        config=to_toml(config),
+        initial=initial,
+        meta={
+            "name": folder.name,
+            "task": task,
+            "seed": str(seed),
+            "config": config_digest(config, seed=seed),
+            "federation": federation,
+            "model": network,
+            **more,
+        },
+        key=seeded_key(seed, folder.name) if config.keys == "seeded" else None,
+        group=group,
+    )
+    return store

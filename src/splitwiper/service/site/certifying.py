@@ -1,0 +1,130 @@
+"""Certificates of a site: fetched, checked in every way that the site can, and kept; and attestations of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from splitwiper.errors import (
+    MismatchError,
+)
+from splitwiper.seeding import digest
+from splitwiper.service.certificate import Attestation, Checked, PublicKey, TreeHead, check, read_public
+from splitwiper.service.certificate.issuing import to_bytes
+from splitwiper.service.certificate.log import shows
+from splitwiper.service.site.parts import SiteParts
+from splitwiper.service.site.proof import held_finding, model_finding, own_findings, prediction_finding
+from splitwiper.store import files
+from splitwiper.store.tickets import now
+
+REJECTED = ".rejected"
+"""Suffix of the file of a certificate that failed its checks."""
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A certificate, and the result of checking it."""
+
+    envelope: dict[str, Any]
+    checked: Checked
+
+    def __bool__(self) -> bool:
+        """Return whether the certificate holds."""
+        return self.checked.holds
+
+
+class CertifiedSite(SiteParts):
+    """A site that holds certificates."""
+
+    def certificate(self, ticket: str) -> Certified:
+        """Fetch the certificate of a settled request, check it in every way this site can, and store it.
+
+        Signature, proofs and ledger are checked as anybody can; then the certificate is compared with the request that
+        this site signed, the shards that it sent, and the model that answers. The server's keys are remembered from the
+        first contact on, and other keys are refused.
+
+        Raises:
+            ForkError: the server shows another ledger than before.
+            InputError: it signs with a key that this client does not know.
+        """
+        self.client.heed()  # the shard that answered the request may have been set aside since
+        envelope, receipt = self.link.certificate(ticket), self.link.receipt(ticket)
+        opening = self.link.opening(ticket)
+        found = check(
+            envelope,
+            self.keys(),
+            pins=self.guard.pins,
+            consistency=self.link.consistency,
+            opening=opening,
+            receipt=receipt,
+            client_key=self.own_key.public,
+            attesters=self.attesters(),
+        )
+        self.witnessing.try_exchange()
+        if found.certificate:
+            said = found.certificate
+            own = list(own_findings(said, self._store(), ticket))
+            if own[0].outcome == "holds":
+                own.append(held_finding(said, self._store(), ticket, opening))
+            found = Checked((*found.checks, *own), said, found.standing)
+            if found.holds and said["after"]["model"] is not None:
+                self.watch.certified(said["after"]["model"], said["ledger"]["entry"]["seq"])
+            more = [
+                model_finding(said, opening, self.watch.fetched),
+                prediction_finding(said, self.client, self.watch, self.link.scores),
+            ]
+            found = Checked((*found.checks, *more), said, found.standing)
+        path = self.kept_certificate(ticket)
+        files.make_folder(path.parent)
+        if found.outcome == "mismatch":  # stored as evidence, and fetched again the next time
+            path = path.with_suffix(REJECTED)
+        files.write_bytes(path, to_bytes(envelope))
+        return Certified(envelope, found)
+
+    def kept_certificate(self, ticket: str) -> Path:
+        """Return where this site stores the certificate of a request."""
+        name = ticket if ticket.isalnum() else digest("certificate", ticket)  # a ticket could look like a path
+        return self.folder / self.config.name / "certificates" / f"{name}.json"
+
+    def certificates(self, *, missing: bool = False) -> dict[str, Certified]:
+        """Fetch and check the certificates of all settled requests, or only those that are not stored yet."""
+        own = {row["ticket"] for row in self._store().requests("open", "sent", "done")}  # the server may list others
+        settled = [one.id for one in self.requests() if one.state == "settled" and one.id in own]
+        wanted = [ticket for ticket in settled if not (missing and self.kept_certificate(ticket).exists())]
+        return {ticket: self.certificate(ticket) for ticket in wanted}
+
+    def attest(self, outcome: str, fingerprint: Mapping[str, str]) -> dict[str, Any]:
+        """Sign the result of recomputing this site's half and shard, and submit it to the server.
+
+        Args:
+            outcome: ``"exact"``, ``"mismatch"`` or ``"not_comparable"``.
+            fingerprint: the numerics it was recomputed with.
+        """
+        told, store, key = self.link.model_entry(), self._store(), self.own_key.key()
+        if not shows(told):
+            raise MismatchError("the server cannot show its newest model in its ledger.")
+        self._compare(TreeHead(int(told["size"]), str(told["root"])))
+        made = Attestation(
+            federation=store.database.meta("federation") or "",
+            model=told["entry"].get("model") or "",
+            shard=store.shard_commitment() or "",
+            size=int(told["size"]),
+            root=str(told["root"]),
+            role="site",
+            name=self.config.name,
+            epochs=(),
+            of=0,
+            outcome=outcome,
+            fingerprint=dict(fingerprint),
+            made=now(),
+            key=key.public.raw.hex(),
+        ).sign(key)
+        self.link.attest(made)
+        return made
+
+    def attesters(self) -> tuple[PublicKey, ...]:
+        """Return the keys whose attestations count here: this site's own, and those that its settings name."""
+        folder = self.config.attesters
+        return (self.own_key.public, *(read_public(self.folder / folder) if folder else ()))
