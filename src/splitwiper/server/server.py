@@ -212,15 +212,15 @@ class Server:
 
     def post(self, client: str, topic: str, place: int, body: bytes) -> None:
         """Relay a sealed message to the other clients."""
-        self.store.post(client, topic, place, body, shared=self._shared)
+        self.store.relay.post(client, topic, place, body, shared=self._shared)
 
     def topic(self) -> str:
         """Return the current topic on the relay, or the latest one."""
-        return self.store.topic()
+        return self.store.relay.topic()
 
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
         """Return the messages of a topic, from a sequence number on."""
-        return self.store.posted(topic, since)
+        return self.store.relay.posted(topic, since)
 
     def model(self, client: str) -> ModelCopy:
         """Return the server half."""

@@ -183,6 +183,23 @@ def shard_record(row: sqlite3.Row) -> ShardRecord:
     return ShardRecord(**{**values, "labels": labels_in(row["labels"])})
 
 
+def model_record(row: sqlite3.Row) -> ModelRecord:
+    """Read the record of the model from the database.
+
+    Raises:
+        CorruptError: this program did not write it.
+    """
+    plain_name(row["file"])
+    if not isinstance(row["salt"], bytes) or not isinstance(row["digest"], str):
+        raise CorruptError("the record of the model was altered: restore a backup.")
+    values = {key: value for key, value in dict(row).items() if key != "one"}
+    values["labels"] = labels_in(row["labels"])
+    values["exact"] = bool(row["exact"])
+    values["fingerprint"] = fingerprint_in(row["fingerprint"])
+    values["losses"] = tuple(parsed(row["losses"]) or ())
+    return ModelRecord(**values)
+
+
 def manifest_digest(shards: Sequence[ShardRecord]) -> str:
     """Return the digest of a manifest: clients, shard digests, row counts, and the codebook; nothing of history."""
     return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows, s.codebook, s.outputs)))

@@ -95,6 +95,6 @@ async def end(request: Request, body: End) -> None:
         if server.posted(body.topic):
             service.talks.ended(body.topic)
             if body.proof:
-                server.store.erase_talk(body.topic, lock_of(bytes.fromhex(body.proof)))
+                server.store.relay.erase(body.topic, lock_of(bytes.fromhex(body.proof)))
 
     await service.queries.run(ended)
