@@ -20,14 +20,14 @@ _WIDEST = 10_000.0
 
 
 @dataclass(frozen=True)
-class Loss:
+class PrivacyLoss:
     """``count`` releases that each lose ``times`` the settings' epsilon (Gaussian noise: shift in deviations)."""
 
     times: float
     count: int
 
 
-def compose(noise: Noise, losses: Sequence[Loss]) -> tuple[float | None, float]:
+def compose(noise: Noise, losses: Sequence[PrivacyLoss]) -> tuple[float | None, float]:
     """Return epsilon of all losses together: pure, or None for Gaussian noise; and at the settings' delta.
 
     Raises:
