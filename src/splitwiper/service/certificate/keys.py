@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from splitwiper.errors import ConfigError, FormatError, NotFoundError
+from splitwiper.errors import FormatError, NotFoundError
+from splitwiper.extras import check_installed
 from splitwiper.service.certificate.canonical import LIMIT
 
 _SPKI = bytes.fromhex("302a300506032b6570032100")
@@ -36,8 +36,7 @@ def check_signing() -> None:
     Raises:
         ConfigError: the package 'cryptography' is not installed.
     """
-    if importlib.util.find_spec("cryptography") is None:
-        raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
+    check_installed("cryptography", "handling certificates")
 
 
 @dataclass(frozen=True)

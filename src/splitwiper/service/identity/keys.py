@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from splitwiper.errors import ConfigError, CorruptError, IdentityError, InputError, NotFoundError
+from splitwiper.errors import CorruptError, IdentityError, InputError, NotFoundError
+from splitwiper.extras import check_installed
 from splitwiper.store.keys import check_private as check_rights
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ def check_cryptography() -> None:
     Raises:
         ConfigError: the package 'cryptography' is not installed.
     """
-    if importlib.util.find_spec("cryptography") is None:
-        raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
+    check_installed("cryptography", "handling certificates")
 
 
 def new_key() -> EllipticCurvePrivateKey:
