@@ -53,7 +53,7 @@ from splitwiper.wire import (
 )
 from splitwiper.wire.codecs import prepare, unpack
 from splitwiper.wire.commitments import model_commitment
-from splitwiper.wire.shard import check_shard
+from splitwiper.wire.shard_check import check_shard
 
 _log = logging.getLogger("splitwiper")
 

@@ -68,7 +68,7 @@ def test_other_keys_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("splitwiper.service.certificate.keys.importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match="pip install"):
         KEY.sign(b"x")
 

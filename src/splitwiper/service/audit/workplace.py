@@ -37,7 +37,7 @@ from splitwiper.store.replay import Replay
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.codecs import prepare
-from splitwiper.wire.shard import check_shard
+from splitwiper.wire.shard_check import check_shard
 
 HEADER = 1 << 20
 """Bytes that a file of tensors may have besides the tensors."""
