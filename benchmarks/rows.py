@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from splitwiper.config import ServerConfig
 from splitwiper.seeding import Stream
 from splitwiper.training.cache import Cache
-from splitwiper.training.loop import fit
+from splitwiper.training.loop import Training
 from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
 from splitwiper.wire.shard import Block
 
@@ -65,4 +65,4 @@ def open_cache(folder: Path) -> list[Shard]:
 def train(net: nn.Module, shards: list[Shard], recipe: ServerConfig) -> None:
     """One epoch, by the loop that federations train with."""
     cache = Cache(shards, LABELS, names=[COLUMN.name])
-    fit(net, cache, recipe, epochs=1, stream=Stream(0, "benchmark"), what="benchmark")
+    Training(net, cache, recipe, epochs=1, stream=Stream(0, "benchmark"), what="benchmark").run()

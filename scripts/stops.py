@@ -110,7 +110,7 @@ def learn() -> Walk:
 
 def join() -> Walk:
     """Follow rows through `splitwiper join`, and through a server in this process."""
-    from splitwiper import Config, Federation, ServerConfig
+    from splitwiper import Config, Federation
     from splitwiper.cli.join import join as command
     from splitwiper.config import from_dict
     from splitwiper.service.access import Authenticator

@@ -14,7 +14,7 @@ from splitwiper.errors import TrainingError
 from splitwiper.seeding import Stream, state_digest
 from splitwiper.training import feeding, loop
 from splitwiper.training.cache import Cache
-from splitwiper.training.loop import Span, finish, fit, state_of, training
+from splitwiper.training.loop import Span, Training, finish, state_of
 from splitwiper.wire import Column, Label, Shard
 from splitwiper.wire.codecs import stored
 
@@ -66,7 +66,7 @@ def net(**more: float) -> Net:
 def digest(rows: Cache, **recipe: object) -> str:
     one = net()
     settings = Recipe(device="cuda", batch=64, **recipe)
-    fit(one, rows, settings, epochs=4, stream=Stream(1, "t"), what="test")
+    Training(one, rows, settings, epochs=4, stream=Stream(1, "t"), what="test").run()
     return state_digest(state_of(one))
 
 
@@ -99,11 +99,11 @@ def test_several_at_a_time_are_as_each_alone() -> None:
     nets = {(place, drop): net(dropout=drop) for place in range(3) for drop in (0.0, 0.3)}
     alone = {}
     for (place, drop), one in nets.items():
-        fit(one, rows[place], recipe, epochs=5, stream=Stream(place, "t"), what="test")
+        Training(one, rows[place], recipe, epochs=5, stream=Stream(place, "t"), what="test").run()
         alone[place, drop] = state_digest(state_of(one))
     fresh = {key: net(dropout=key[1]) for key in nets}
     work = {
-        key: training(one, rows[key[0]], recipe, epochs=5, stream=Stream(key[0], "t"), what="test")
+        key: Training(one, rows[key[0]], recipe, epochs=5, stream=Stream(key[0], "t"), what="test").steps()
         for key, one in fresh.items()
     }
     while work:
@@ -135,9 +135,9 @@ def test_a_step_too_large_for_the_gpu_is_an_error_with_a_remedy() -> None:
     try:
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 40e6) / total)
         with pytest.raises(TrainingError, match="Lower batch"):
-            fit(
+            Training(
                 net(), cache(rows=8000), Recipe(device="cuda", batch=8000), epochs=1, stream=Stream(1, "t"), what="test"
-            )
+            ).run()
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_captured_runs_eagerly(caplog: pytest.LogCaptureFixture) 
     for _ in range(2):
         torch.manual_seed(0)
         one = Looks()
-        fit(one, cache(), Recipe(device="cuda", batch=64), epochs=3, stream=Stream(1, "t"), what="test")
+        Training(one, cache(), Recipe(device="cuda", batch=64), epochs=3, stream=Stream(1, "t"), what="test").run()
         digests.append(state_digest(state_of(one)))
     assert digests[0] == digests[1] and "runs eagerly" in caplog.text
 
@@ -172,7 +172,12 @@ def test_a_net_that_insists_on_the_order_of_values() -> None:
     torch.manual_seed(0)
     one = Views()
     assert (
-        len(finish(training(one, cache("int4"), Recipe(device="cuda"), epochs=3, stream=Stream(1, "t"), what="t"))) == 3
+        len(
+            finish(
+                Training(one, cache("int4"), Recipe(device="cuda"), epochs=3, stream=Stream(1, "t"), what="t").steps()
+            )
+        )
+        == 3
     )
 
 
@@ -187,7 +192,7 @@ def test_maps_of_one_channel_are_laid_out_alike(monkeypatch: pytest.MonkeyPatch,
         one = Net()
         one.body[0], one.body[6] = nn.Conv2d(1, 32, 3, padding=1), nn.Linear(2048, 5)
         recipe = Recipe(device="cuda", batch=64, lr=1e-3, precision=precision)
-        fit(one, rows, recipe, epochs=3, stream=Stream(1, "t"), what="test")
+        Training(one, rows, recipe, epochs=3, stream=Stream(1, "t"), what="test").run()
         return state_digest(state_of(one))
 
     decoded = told()
@@ -200,14 +205,14 @@ def test_maps_of_one_channel_are_laid_out_alike(monkeypatch: pytest.MonkeyPatch,
 def test_half_precision_follows_the_weights() -> None:
     """Casts must not outlive a step: a net that saw its first weights all along would hardly learn."""
     losses = {
-        precision: fit(
+        precision: Training(
             net(),
             cache(),
             Recipe(device="cuda", batch=64, precision=precision),
             epochs=4,
             stream=Stream(1, "t"),
             what="t",
-        )
+        ).run()
         for precision in ("float32", "bfloat16")
     }
     assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.1)
@@ -226,7 +231,7 @@ def test_what_draws_on_the_cpu_runs_eagerly(monkeypatch: pytest.MonkeyPatch, cap
         monkeypatch.setattr(loop, "_GRAPHS_FROM", graphs_from)
         torch.manual_seed(0)
         one = Drops()
-        fit(one, cache(), Recipe(device="cuda", batch=64), epochs=4, stream=Stream(1, "t"), what="test")
+        Training(one, cache(), Recipe(device="cuda", batch=64), epochs=4, stream=Stream(1, "t"), what="test").run()
         digests.append(state_digest(state_of(one)))
     assert digests[0] == digests[1] and "on the CPU" in caplog.text
 
@@ -234,10 +239,10 @@ def test_what_draws_on_the_cpu_runs_eagerly(monkeypatch: pytest.MonkeyPatch, cap
 def test_a_failed_capture_harms_no_graph_made_before() -> None:
     recipe = Recipe(device="cuda", batch=64)
     alone = net()
-    fit(alone, cache(), recipe, epochs=5, stream=Stream(1, "t"), what="test")
+    Training(alone, cache(), recipe, epochs=5, stream=Stream(1, "t"), what="test").run()
     torch.manual_seed(0)
     beside, other = net(), Looks()
-    work = [training(n, cache(), recipe, epochs=5, stream=Stream(1, "t"), what="test") for n in (beside, other)]
+    work = [Training(n, cache(), recipe, epochs=5, stream=Stream(1, "t"), what="test").steps() for n in (beside, other)]
     for _ in range(3):
         for one in work:
             next(one)
@@ -264,7 +269,7 @@ def states(make: type[Net], recipe: Recipe, span: Span | None = None) -> dict[in
     found: dict[int, dict[str, torch.Tensor]] = {}
     torch.manual_seed(0)
     rows, stream = cache(), Stream(1, "t")
-    fit(make(), rows, recipe, epochs=4, stream=stream, what="test", on_state=found.__setitem__, span=span)
+    Training(make(), rows, recipe, epochs=4, stream=stream, what="test", on_state=found.__setitem__, span=span).run()
     return found
 
 
@@ -313,7 +318,7 @@ def test_a_full_gpu_hands_out_the_same_states() -> None:
         if len(found) == 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Made up.")
 
-    fit(net(), cache(), recipe, epochs=4, stream=Stream(1, "t"), what="test", on_state=on_state)
+    Training(net(), cache(), recipe, epochs=4, stream=Stream(1, "t"), what="test", on_state=on_state).run()
     assert [epoch for epoch, _ in found] == [0, 1, 2, 0, 1, 2, 3, 4]
     assert found[:3] == found[3:6]
     assert found[3:] == [(epoch, state_digest(state)) for epoch, state in states(Net, recipe).items()]

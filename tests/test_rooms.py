@@ -23,6 +23,7 @@ ORDER = [
     "patches",
     "numerics",
     "certainty",
+    "extras",
     "splitting",
     "extensions",
     "config",

@@ -16,7 +16,7 @@ from splitwiper.config.training import OPTIMIZERS, SCHEDULES
 from splitwiper.errors import DataError
 from splitwiper.seeding import Stream, state_digest
 from splitwiper.training.cache import Cache
-from splitwiper.training.loop import Span, fit, state_of
+from splitwiper.training.loop import Span, Training, state_of
 from splitwiper.training.stepping import State
 from splitwiper.wire import Column, Label, open_shard, write_shard
 
@@ -64,7 +64,7 @@ def run(rows: Cache, recipe: Recipe, span: Span | None = None, hook: bool = True
     states: dict[int, State] = {}
     one = net()
     on_state = states.__setitem__ if hook else None
-    fit(one, rows, recipe, epochs=EPOCHS, stream=Stream(1, "t"), what="test", on_state=on_state, span=span)
+    Training(one, rows, recipe, epochs=EPOCHS, stream=Stream(1, "t"), what="test", on_state=on_state, span=span).run()
     assert list(states) == (list(range(span.first if span else 0, (span.last if span else EPOCHS) + 1)) if hook else [])
     return list(states.values()), one
 

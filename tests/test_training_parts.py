@@ -19,7 +19,7 @@ from splitwiper.training import cache as cache_module
 from splitwiper.training import feeding
 from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
-from splitwiper.training.loop import finish, fit, state_of, training
+from splitwiper.training.loop import Training, finish, state_of
 from splitwiper.training.parts import cosine, make_optimizer, one_cycle
 from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
 
@@ -75,7 +75,7 @@ class Net(nn.Module):
 def trained(cache: Cache, stream: Stream, **recipe: object) -> tuple[dict[str, torch.Tensor], tuple[float, ...]]:
     torch.manual_seed(0)
     net = Net()
-    losses = fit(net, cache, Recipe(batch=3, **recipe), epochs=3, stream=stream, what="test")
+    losses = Training(net, cache, Recipe(batch=3, **recipe), epochs=3, stream=stream, what="test").run()
     return net.state_dict(), losses
 
 
@@ -100,7 +100,7 @@ def test_a_loss_that_is_not_finite_is_an_error_with_a_remedy(cache: Cache) -> No
 def test_one_row_and_batch_norm_is_an_error(tmp_path: Path) -> None:
     one = Cache([shard(tmp_path / "1", np.ones((1, 2), np.float32), (A,), [0])], (A,), names=["z"])
     with pytest.raises(TrainingError, match="a batch of 1 rows"):
-        fit(Net(), one, Recipe(), epochs=1, stream=Stream(1, "t"), what="test")
+        Training(Net(), one, Recipe(), epochs=1, stream=Stream(1, "t"), what="test").run()
 
 
 def test_schedules_start_high_and_end_low() -> None:
@@ -187,7 +187,7 @@ def test_a_net_may_keep_a_batch(cache: Cache, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(feeding, "_AHEAD", ahead)
         torch.manual_seed(0)
         net = Remembers()
-        fit(net, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test")
+        Training(net, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test").run()
         states.append(state_of(net))
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
 
@@ -201,7 +201,7 @@ def test_pausing_work_can_be_left_and_taken_up(cache: Cache) -> None:
     torch.manual_seed(0)
     nets = [Net(), Net()]
     nets[1].load_state_dict(nets[0].state_dict())
-    work = [training(n, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test") for n in nets]
+    work = [Training(n, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test").steps() for n in nets]
     for _ in range(3):
         next(work[0])
         torch.rand(3)

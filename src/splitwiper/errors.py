@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 _Error = TypeVar("_Error", bound=BaseException)
@@ -171,6 +171,23 @@ def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:
     if not close:
         return ""
     return f" Did you mean {' or '.join(repr(c) for c in close)}?"
+
+
+def check_keys(given: Iterable[str], known: Sequence[str], *, where: str = "") -> None:
+    """Refuse keys of a table that have no meaning.
+
+    Args:
+        given: the keys.
+        known: the keys that have one.
+        where: the table's name and a dot, for messages.
+
+    Raises:
+        ConfigError: a key is unknown; the message suggests the nearest known one.
+    """
+    for key in given:
+        if key not in known:
+            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
+            raise ConfigError(f"unknown key {where + key!r}.{hint}")
 
 
 def let_go(problem: _Error) -> _Error:

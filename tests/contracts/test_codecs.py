@@ -15,7 +15,7 @@ from splitwiper.errors import DataError
 from splitwiper.training.cache import Cache
 from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
 from splitwiper.wire.codecs import codec_for, decode, encode, fitters, named, pack, prepare, stored, unpack
-from splitwiper.wire.shard import check_shard
+from splitwiper.wire.shard_check import check_shard
 
 SHAPES = [(6, 4, 4), (5, 8), (7,), ()]
 NEAR = {"none": 0.0, "float16": 1e-3, "bfloat16": 1e-2, "int8": 0.1, "int4": 0.7, OUTSIDE: 0.3}

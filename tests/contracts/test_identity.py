@@ -23,7 +23,7 @@ from splitwiper.masking.modes import expand
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.wire import Column, Label, open_shard, write_shard
 from splitwiper.wire.codecs import prepare
-from splitwiper.wire.shard import check_shard
+from splitwiper.wire.shard_check import check_shard
 
 LOSS = """from torch.nn import functional
 SCALE = 1.0

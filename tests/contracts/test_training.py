@@ -15,7 +15,7 @@ from splitwiper.config import Recipe
 from splitwiper.errors import ConfigError, TrainingError
 from splitwiper.seeding import Stream, state_digest
 from splitwiper.training.cache import Cache
-from splitwiper.training.loop import Span, fit
+from splitwiper.training.loop import Span, Training
 from splitwiper.training.stepping import State
 from splitwiper.wire import Column, Label, open_shard, write_shard
 
@@ -66,7 +66,9 @@ class Net(nn.Module):
 def run(rows: Cache, recipe: Recipe, span: Span | None = None) -> list[State]:
     torch.manual_seed(0)
     states: dict[int, State] = {}
-    fit(Net(), rows, recipe, epochs=EPOCHS, stream=Stream(1, "t"), what="test", on_state=states.__setitem__, span=span)
+    Training(
+        Net(), rows, recipe, epochs=EPOCHS, stream=Stream(1, "t"), what="test", on_state=states.__setitem__, span=span
+    ).run()
     return list(states.values())
 
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from splitwiper.report import (
-    Accuracy,
-    Remain,
-    ReportData,
-    ReportedCheck,
-    ReportedClient,
-    ReportedRequest,
-    ReportedServer,
-    ReportedVerification,
-)
+from splitwiper.federation import Check, Verification
+from splitwiper.federation.status import Remains
+from splitwiper.report import Accuracy, ReportData, ReportedClient, ReportedRequest, ReportedServer
 from splitwiper.wire import Spent
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -64,15 +57,13 @@ def report() -> ReportData:
             tuple(0.05 + 2.25 * 0.84**i for i in range(30)),
             tuple(0.04 + 2.15 * 0.82**i for i in range(30)),
         ),
-        verification=ReportedVerification(
-            "exact",
-            "",
+        verification=Verification.of(
             (
-                ReportedCheck("Server half", "exact", "12 tensors, 128,458 values compared"),
-                ReportedCheck("Client half of north", "exact", "4 tensors, recomputed from 268 surviving rows"),
-                ReportedCheck("Shard of north", "exact", "digest 5f1c…9a03 equals the recomputed one"),
-                ReportedCheck("Shards of the other clients", "exact", "4 digests unchanged since learning"),
-            ),
+                Check("Server half", "state", "exact", "12 tensors, 128,458 values compared"),
+                Check("Client half of north", "state", "exact", "4 tensors, recomputed from 268 surviving rows"),
+                Check("Shard of north", "rows", "exact", "digest 5f1c…9a03 equals the recomputed one"),
+                Check("Shards of the other clients", "history", "exact", "4 digests unchanged since learning"),
+            )
         ),
         halves_text=(
             "cut at        layer1\n"
@@ -97,11 +88,11 @@ def report() -> ReportData:
             "deterministic": "yes",
         },
         remains=(
-            Remain("Shards", 5, 3_921_040, "the surviving rows’ activations, from which the model is trained"),
-            Remain("Server models", 1, 144_200, "the model in use, trained without the forgotten rows"),
-            Remain("Client halves", 5, 171_630, "needed to predict; north’s was trained again"),
-            Remain("Ledger and receipts", 2, 24_576, "proof of what was done; names no class and no row"),
-            Remain(
+            Remains("Shards", 5, 3_921_040, "the surviving rows’ activations, from which the model is trained"),
+            Remains("Server models", 1, 144_200, "the model in use, trained without the forgotten rows"),
+            Remains("Client halves", 5, 171_630, "needed to predict; north’s was trained again"),
+            Remains("Ledger and receipts", 2, 24_576, "proof of what was done; names no class and no row"),
+            Remains(
                 "Suppression list",
                 1,
                 5_856,

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from splitwiper.federation import Check, Verification
+from splitwiper.federation.status import Remains
 from splitwiper.formats import count, percent, seconds, size
 from splitwiper.report import (
     Accuracy,
-    Remain,
     ReportData,
-    ReportedCheck,
     ReportedClient,
     ReportedRequest,
     ReportedServer,
-    ReportedVerification,
     render,
     write_report,
 )
@@ -154,8 +153,8 @@ def test_every_figure_appears(report: ReportData) -> None:
     server = report.server
     wanted += [seconds(server.learn_seconds), seconds(server.unlearn_seconds), "30\xa0epochs"]
     wanted += [f"{server.loss_before[-1]:.3g}", f"{server.loss_after[-1]:.3g}"]
-    wanted += [part for c in report.verification.checks for part in (c.what, c.detail)]
-    wanted += [part for r in report.remains for part in (r.what, count(r.count), size(r.bytes), r.why)]
+    wanted += [part for c in report.verification.checks for part in (c.subject, c.detail)]
+    wanted += [part for r in report.remains for part in (r.what, count(r.count), size(r.size), r.why)]
     wanted += [report.halves_text, "183\xa0rows", '"ticket": "t-000001"']
     wanted += [part for pair in (*report.versions.items(), *report.fingerprint.items()) for part in pair]
     assert [w for w in wanted if w not in text] == []
@@ -187,11 +186,11 @@ def test_hostile_text_stays_text(report: ReportData) -> None:
             ReportedClient(HOSTILE, 3, 0, {HOSTILE: 3}, Spent(1.0, 1, 1), Spent(1.0, 1, 1), True),
             ReportedClient(HOSTILE + "2", 3, 3, {HOSTILE: 3}, Spent(1.0, 1, 1), Spent()),
         ),
-        verification=ReportedVerification("mismatch", HOSTILE, (ReportedCheck(HOSTILE, HOSTILE, HOSTILE),)),
+        verification=Verification("mismatch", (Check(HOSTILE, "state", "mismatch", HOSTILE),)),
         versions={HOSTILE: HOSTILE},
         fingerprint={HOSTILE: HOSTILE},
         receipt={HOSTILE: [HOSTILE, {"deep": HOSTILE}]},
-        remains=(Remain(HOSTILE, 1, 1, HOSTILE),),
+        remains=(Remains(HOSTILE, 1, 1, HOSTILE),),
     )
     page = check(spiteful)
     assert page.count("img") == 0
@@ -271,7 +270,7 @@ def test_bare_story(report: ReportData) -> None:
         after=Accuracy(math.nan, math.nan, {}),
         clients=(),
         server=ReportedServer(0.0, 0.0, 0),
-        verification=ReportedVerification("unverifiable"),
+        verification=Verification("exact", ()),
         halves_text="",
         receipt={},
         fingerprint={},

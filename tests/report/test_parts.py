@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 
+from splitwiper import report
 from splitwiper.formats import count, listed, moment, percent, seconds, size
 from splitwiper.report import charts
-from splitwiper.report.charts import Chart, Pair, Shape
-from splitwiper.report.markup import Markup, el, escape, join
-from splitwiper.report.style import CSS
+from splitwiper.report.charts import Pair
+
+CSS = (Path(report.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -79,43 +81,27 @@ def test_counts_lists_and_times() -> None:
     assert moment("2025-01-02T03:04:05+02:00") == "2 January 2025, 03:04 UTC+0200"
 
 
-def test_text_is_escaped_and_markup_is_not() -> None:
-    inner = el("b", "<i>", title='"')
-    assert inner == '<b title="&quot;">&lt;i&gt;</b>'
-    assert join(("<", inner)) == "&lt;" + inner
-    assert isinstance(escape("x"), Markup)
-    assert escape("\ud800\x1b") == "\ufffd\ufffd"
-
-
-def with_class(chart: Chart, name: str) -> list[Shape]:
-    return [shape for shape in chart.shapes if name in shape.attributes["class"].split()]
-
-
 def test_bars_are_as_long_as_their_values() -> None:
-    pairs = [Pair("a", 1.0, 0.5), Pair("b", 0.25, 0.0, "gone"), Pair("c", None, math.nan)]
-    chart = charts.lying_bars(pairs, label="x", show=percent, series=("B", "A"), top=1.0)
-    # The outline of a hollow bar lies inside: one pixel is taken off its rectangle.
-    widths = [float(bar.attributes["width"]) + ("first" in bar.attributes["class"]) for bar in with_class(chart, "bar")]
-    assert widths == [194.0, 97.0, 48.5]
-    assert [bar.tip for bar in with_class(chart, "bar")] == ["a, b: 100.0\xa0%", "a, a: 50.0\xa0%", "b, b: 25.0\xa0%"]
-    assert len(with_class(chart, "band")) == 1
-
-
-def test_columns_stand_on_the_axis() -> None:
-    chart = charts.upright_bars([Pair("a", 1.0, 0.5)], label="x", series=("B", "A"))
-    (bar,) = with_class(chart, "second")
-    assert float(bar.attributes["y"]) + float(bar.attributes["height"]) == 246.0
-    assert float(bar.attributes["height"]) == 110.0
-    assert [shape.text for shape in with_class(chart, "value")] == ["100", "50.0"]
+    pairs = [Pair("a", 4.0, 2.0), Pair("b", 1.0, 0.0, "gone"), Pair("c", None, math.nan)]
+    whole = charts.longest(pairs)
+    lengths = [charts.part(value, whole) for pair in pairs for value in (pair.first, pair.second)]
+    assert lengths == [1.0, 0.5, 0.25, 0.0, 0.0, 0.0]
 
 
 def test_gaps_break_the_line() -> None:
     values = (1.0, 0.5, math.nan, 0.25)
-    chart = charts.curves([("a", values), ("b", ())], label="x", across="epoch", width=360, height=200)
-    (line,) = with_class(chart, "line")
-    assert line.attributes["d"].count("M") == 2
-    assert line.attributes["d"].count("L") == 1
-    assert len(with_class(chart, "dot")) == 3
+    chart = charts.curve_chart([("a", values), ("b", ())], label="x", across="epoch")
+    line, empty = chart.curves
+    assert line.path == "M0.0 0.0L33.33 50.0M100.0 75.0"
+    assert [dot.tip for dot in line.dots] == ["a, 1: 1", "a, 2: 0.5", "a, 4: 0.25"]
+    assert empty == charts.Curve("", ())
+
+
+def test_curves_begin_at_zero_and_mark_few_numbers() -> None:
+    chart = charts.curve_chart([("a", (2.3,) * 30), ("b", ())], label="x", across="epoch")
+    assert chart.up_marks[0] == (0.0, "0") and chart.up_marks[-1] == (100.0, "2.5")
+    assert [number for _, number in chart.across_marks] == ["1", "10", "20", "30"]
+    assert not charts.curve_chart([("a", (1.0,) * 99)], label="x", across="epoch").curves[0].dots
 
 
 @pytest.mark.parametrize("top", [0.0, -1.0, math.nan, 1e-9, 0.3, 1, 2.3, 7, 99, 12345.0])
@@ -124,11 +110,6 @@ def test_ticks_reach_the_top(top: float) -> None:
     assert steps[0] == 0
     assert 2 <= len(steps) <= 7
     assert not top > steps[-1] * (1 + 1e-6)
-
-
-def test_names_are_cut_to_fit() -> None:
-    assert charts.fit("病院" * 20, 60, 12).endswith("…")
-    assert charts.text_width(charts.fit("w" * 99, 60, 12), 12) <= 60
 
 
 def _colours(block: str) -> dict[str, str]:

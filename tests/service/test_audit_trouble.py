@@ -16,7 +16,7 @@ from service.scene import EPOCHS, Scene
 from service.test_audit_hostile import command, signed
 from service.test_disk_full import Disk
 from splitwiper.errors import BusyError
-from splitwiper.service.identity.folders import locked
+from splitwiper.store import files
 
 
 @pytest.fixture
@@ -45,14 +45,13 @@ def test_killed_and_run_again(scene: Scene) -> None:
         "auditor-key.pub.pem",
         "federation",
         "heads",
-        "lock",
         "server-keys",
     }
 
 
 def test_two_audits_in_one_folder(scene: Scene) -> None:
     out = scene.folder / "audit"
-    with locked(out):  # what the other audit holds
+    with files.locked(out):  # what the other audit holds
         code, told = command(scene, "--epochs", "1", out=out)
     assert code == 8 and "another audit works in" in told and not signed(scene), told
     assert command(scene, "--epochs", "1", out=out)[0] == 0 and signed(scene)

@@ -31,7 +31,7 @@ YEAR = 365 * 24.0
 
 
 def bodies(store: Path, topic: str = "labels/1") -> list[bytes]:
-    return [message.body for message in ServerStore(store).posted(topic)]
+    return [message.body for message in ServerStore(store).relay.posted(topic)]
 
 
 def is_stored(store: Path, words: list[bytes]) -> bool:
@@ -168,7 +168,7 @@ def board(run, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Negotiations]:
 
 
 def post(board, topic: str, place: int = 0) -> None:
-    board.store.post("north", topic, place, b"word", shared=True)
+    board.store.relay.post("north", topic, place, b"word", shared=True)
 
 
 def test_old_talks_go_by_the_clock_that_nobody_sets(board) -> None:
@@ -181,17 +181,17 @@ def test_old_talks_go_by_the_clock_that_nobody_sets(board) -> None:
     here.expire(board.store)
     here.listened("labels/3")
     here.listened("labels/4")  # there is none
-    assert board.store.topics() == {"labels/1", "labels/2", "labels/3"}
+    assert board.store.relay.topics() == {"labels/1", "labels/2", "labels/3"}
     board.now = 24.1
     here.expire(board.store)
-    assert board.store.topics() == {"labels/2", "labels/3"}
+    assert board.store.relay.topics() == {"labels/2", "labels/3"}
     board.now = 44.1
     here.expire(board.store)
-    assert board.store.topics() == {"labels/2"}
+    assert board.store.relay.topics() == {"labels/2"}
     post(board, "labels/1", 1)  # begun anew
     here.spoken("labels/1")
     here.expire(board.store)
-    assert board.store.topics() == {"labels/1", "labels/2"}
+    assert board.store.relay.topics() == {"labels/1", "labels/2"}
 
 
 def test_old_talks_go_after_a_restart_as_well(board) -> None:
@@ -202,13 +202,13 @@ def test_old_talks_go_after_a_restart_as_well(board) -> None:
     board.now, board.wall = -500.0, 23.0  # another machine's clock, a day later
     here = board()
     here.expire(board.store)
-    assert board.store.topics() == {"labels/1", "labels/2"}
+    assert board.store.relay.topics() == {"labels/1", "labels/2"}
     board.now, board.wall = -486.9, 36.1
     here.expire(board.store)
-    assert board.store.topics() == {"labels/2"}
+    assert board.store.relay.topics() == {"labels/2"}
     board.now = -475.0
     here.expire(board.store)
-    assert board.store.topics() == set()
+    assert board.store.relay.topics() == set()
 
 
 def test_what_was_agreed_on_with_an_older_server_stays(board) -> None:
@@ -220,4 +220,4 @@ def test_what_was_agreed_on_with_an_older_server_stays(board) -> None:
         board.now = board.wall = now
         here.expire(board.store)
         board().expire(board.store)
-    assert board.store.topics() == {"labels/1"}
+    assert board.store.relay.topics() == {"labels/1"}

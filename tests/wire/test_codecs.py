@@ -10,7 +10,7 @@ from splitwiper.config import CODECS
 from splitwiper.errors import DataError, FormatError
 from splitwiper.wire import Column, Label, open_shard, write_shard
 from splitwiper.wire.codecs import decode, encode, fitters, pack, stored, unpack
-from splitwiper.wire.shard import check_shard
+from splitwiper.wire.shard_check import check_shard
 
 SHAPES = [(6, 4, 4), (3, 3, 3), (5, 8), (7,), ()]
 LEVELS = {"int8": 255, "int4": 15}

@@ -16,7 +16,7 @@ from splitwiper.errors import DataError
 from splitwiper.wire import Column, Label, open_shard, write_shard
 from splitwiper.wire.columns import DTYPES
 from splitwiper.wire.labels import in_order
-from splitwiper.wire.shard import check_shard
+from splitwiper.wire.shard_check import check_shard
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from report.reading import drawn
-from splitwiper.report.axes import Axis, share
-from splitwiper.report.chart import Series, Spot
 from splitwiper_lab.pages.dots import bars, dots
+from splitwiper_lab.pages.drawing.axes import Axis, share
+from splitwiper_lab.pages.drawing.chart import Series, Spot
 
 X = Axis("epochs")
 

@@ -102,7 +102,7 @@ def write_report(path: Path, told: DemoResult) -> Path:
 
 
 def _report_of(told: DemoResult) -> report.ReportData:
-    receipt, fed, verification = told.receipt, told.federation, told.verification
+    receipt, fed = told.receipt, told.federation
     rows = sum(told.rows_before.values())
     return report.ReportData(
         title="Unlearning report",
@@ -139,14 +139,10 @@ def _report_of(told: DemoResult) -> report.ReportData:
             loss_before=told.learned.losses,
             loss_after=told.losses,
         ),
-        verification=report.ReportedVerification(
-            verification.outcome,
-            "" if verification.exact else verification.reason,
-            tuple(report.ReportedCheck(c.subject, c.outcome, c.detail) for c in verification.checks),
-        ),
+        verification=told.verification,
         halves_text=str(fed.halves),
         receipt=receipt.to_dict(),
         fingerprint=receipt.fingerprint["server"],
-        remains=tuple(report.Remain(r.what, r.count, r.size, r.why) for r in fed.status().remains),
+        remains=fed.status().remains,
         run=str(fed.path),
     )

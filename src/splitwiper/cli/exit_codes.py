@@ -34,6 +34,7 @@ from splitwiper.errors import (
     TrainingError,
     UnreachableError,
 )
+from splitwiper.extras import EXTRAS
 
 OUTCOMES = {"exact": 0, "holds": 0, "mismatch": 3, "not_comparable": 4, "unverifiable": 5}
 """Exit codes of `splitwiper verify`."""
@@ -71,12 +72,6 @@ TABLE = """Exit codes:
    12  the server cannot be reached, or fails: try again later
   130  interrupted or declined; nothing acknowledged is lost
 """
-_EXTRAS = {"transformers": "text", "tokenizers": "text", "zstandard": "zstd", "dp_accounting": "plus"}
-_EXTRAS |= dict.fromkeys(
-    ("cryptography", "fastapi", "starlette", "pydantic", "uvicorn", "httptools", "httpx", "prometheus_client"),
-    "service",
-)
-"""Packages that not every installation has, and the extra that installs each."""
 GO_ON = "Nothing acknowledged is lost: run the same command again and it goes on from there."
 
 _P = ParamSpec("_P")
@@ -124,7 +119,7 @@ def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
                 raise
             raise _told(STORE, words(problem), "OSError", as_json=as_json) from problem
         except ModuleNotFoundError as problem:
-            if (extra := _EXTRAS.get((problem.name or "").partition(".")[0])) is None:
+            if (extra := EXTRAS.get((problem.name or "").partition(".")[0])) is None:
                 raise
             text = (
                 f"this command needs the package {problem.name}, which is not installed: pip install "

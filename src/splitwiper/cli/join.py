@@ -15,7 +15,7 @@ from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.runs import look_here
 from splitwiper.cli.unlearn import Classes, Everything, Json, ReceiptFile, Samples, Yes, confirm
-from splitwiper.errors import ConfigError, InputError, NotFoundError, RequestError, nearest
+from splitwiper.errors import ConfigError, InputError, NotFoundError, RequestError, check_keys
 
 if TYPE_CHECKING:
     from splitwiper.config import ClientConfig
@@ -282,15 +282,11 @@ def _read(path: Path) -> tuple[SiteConfig, ClientConfig, Mapping[str, Any]]:
         raise ConfigError(f"there is no configuration file {path}.")
     values = read_toml(path)
     own = ("name", "url", "certs", "token", "task", "spot_check", "attesters", "model")
-    known = (*own, "client", "data", "label")
-    for key in values:
-        if key not in known:
-            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
-            raise ConfigError(f"{path}: unknown key {key!r}.{hint}")
-    for key in ("name", "url", "data"):
-        if not values.get(key):
-            raise ConfigError(f"{path}: {key} is missing.")
     try:
+        check_keys(values, (*own, "client", "data", "label"))
+        for key in ("name", "url", "data"):
+            if not values.get(key):
+                raise ConfigError(f"{key} is missing.")
         given = {key: values[key] for key in own if key in values}
         for key in ("certs", "token", "attesters"):  # what the site remembers must hold wherever it is opened from
             if given.get(key):

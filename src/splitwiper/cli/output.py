@@ -1,13 +1,13 @@
-"""What users see: tables that fit 80 columns and lose nothing, plain text in pipes, and one JSON object."""
+"""Output for users: tables that fit 80 columns and lose nothing, plain text in pipes, and one JSON object."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
 from rich import box
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
     from splitwiper.federation import Verification
     from splitwiper.service.certificate import Checked
 
+_P = ParamSpec("_P")
 STYLES = {"exact": "bold green", "holds": "bold green", "mismatch": "bold red"}
 STYLES |= {"not_comparable": "bold yellow", "unverifiable": "bold yellow", "unchecked": "yellow"}
 """How the outcomes of a verification look."""
 
 
 def output() -> Console:
-    """Where results go."""
+    """Return the console for results."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def errors() -> Console:
-    """Where errors and progress go."""
+    """Return the console for errors and progress."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title: str = "", last: str = "") -> Table:
-    """A table whose cells wrap and are never cut off.
+    """Return a table whose cells wrap and are never cut off.
 
     Args:
         columns: their headings; a leading ``>`` aligns a column to the right.
@@ -66,38 +67,26 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title
 
 
 def line(console: Console, *parts: str | Text, style: str = "") -> None:
-    """A line of prose; in a pipe it is left whole."""
+    """Print a line of prose; in a pipe it is left whole."""
     console.print(Text.assemble(*map(_breakable, parts)), style=style or None, soft_wrap=not console.is_terminal)
 
 
 def _breakable(part: str | Text) -> str | Text:
-    """Text for a terminal, where a space that keeps words together is taken for another character."""
+    """Return text for a terminal, which shows a no-break space as another character."""
     return part.replace("\xa0", " ") if isinstance(part, str) else part
 
 
-def percent(share: float) -> str:
-    """A share as a percentage."""
-    return formats.percent(share).replace("\xa0", " ")
+def _with_spaces(show: Callable[_P, str]) -> Callable[_P, str]:
+    """Return a function of `formats` whose numbers and units are separated by ordinary spaces."""
+
+    def shown(*args: _P.args, **kwargs: _P.kwargs) -> str:
+        return show(*args, **kwargs).replace("\xa0", " ")
+
+    return shown
 
 
-def seconds(value: float) -> str:
-    """A duration."""
-    return formats.seconds(value).replace("\xa0", " ")
-
-
-def size(value: int) -> str:
-    """A number of bytes."""
-    return formats.size(value).replace("\xa0", " ")
-
-
-def plural(number: int, word: str) -> str:
-    """A count with its noun."""
-    return formats.counted(number, word)
-
-
-def count(value: int) -> str:
-    """A whole number."""
-    return formats.count(value)
+percent, seconds, size = _with_spaces(formats.percent), _with_spaces(formats.seconds), _with_spaces(formats.size)
+plural, count = formats.counted, formats.count
 
 
 def emit(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -106,7 +95,7 @@ def emit(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def to_json(value: Mapping[str, Any] | Sequence[Any]) -> str:
-    """Values as JSON; what is not a number becomes null.
+    """Return values as JSON; numbers that JSON does not have become null.
 
     >>> to_json({"accuracy": float("nan"), "run": Path("runs/demo")})
     '{"accuracy": null, "run": "runs/demo"}'
@@ -115,7 +104,7 @@ def to_json(value: Mapping[str, Any] | Sequence[Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, paths and numbers that are none, as JSON has them."""
+    """Convert dataclasses, paths and infinite numbers to values that JSON has."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return plain(dataclasses.asdict(value))
     if isinstance(value, Mapping):
@@ -128,7 +117,7 @@ def plain(value: Any) -> Any:
 
 
 def verdict(console: Console, found: Verification | Checked) -> None:
-    """What a verification found, check by check."""
+    """Print the outcome of a verification, check by check."""
     console.print(
         table(
             ("verified", "outcome", "detail"),

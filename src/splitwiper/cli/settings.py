@@ -10,7 +10,7 @@ from typing import Any
 
 from splitwiper.config import ClientConfig, Config, ServerConfig, from_dict, read_toml
 from splitwiper.data.files import read_data
-from splitwiper.errors import ConfigError, nearest
+from splitwiper.errors import ConfigError, check_keys, nearest
 from splitwiper.extensions import TABLES, extensions, how_to_get
 
 SIDES = {"server": ServerConfig, "client": ClientConfig}
@@ -78,11 +78,7 @@ def _settings(
     folder: Path, values: Mapping[str, Any], data: Path | None, told: Callable[[str, int, int], None]
 ) -> Settings:
     own = [f.name for f in dataclasses.fields(Config)]
-    known = [*own, "clients", "data", "compare"]
-    for key in values:
-        if key not in known:
-            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
-            raise ConfigError(f"unknown key {key!r}.{hint}")
+    check_keys(values, [*own, "clients", "data", "compare"])
     clients, table = values.get("clients", {}), values.get("data")
     if bool(clients) == (table is not None):
         raise ConfigError(

@@ -31,8 +31,7 @@ from splitwiper.numerics import fingerprint, pick_device, reproducible
 from splitwiper.progress import Progress
 from splitwiper.seeding import Stream, encode, isolated_rng, mac
 from splitwiper.training.cache import Cache
-from splitwiper.training.loop import Pausing, state_of
-from splitwiper.training.loop import training as fitting
+from splitwiper.training.loop import Pausing, Training, state_of
 from splitwiper.training.parts import make_loss
 from splitwiper.wire import Label, Shard
 from splitwiper.wire.codecs import is_fitted
@@ -143,7 +142,7 @@ def pretrain(
             if on_stage:
                 on_stage(f"{recipe.name}: pre-training", done + epoch, steps, loss=loss)
 
-        yield from fitting(
+        yield from Training(
             net,
             cache,
             recipe.config,
@@ -151,7 +150,7 @@ def pretrain(
             stream=Stream(recipe.seed, f"pretrain/{number}", recipe.name, rows[number]),
             what=f"client {recipe.name!r}, pre-training",
             on_epoch=on_epoch,
-        )
+        ).steps()
         if place < len(numbers) - 1:
             checkpoint = Checkpoint(state_of(net), labels)
             if shelf is not None:

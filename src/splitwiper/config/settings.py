@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from splitwiper import extensions
-from splitwiper.errors import ConfigError, nearest
+from splitwiper.errors import ConfigError, check_keys, nearest
 from splitwiper.extensions import Origin
 from splitwiper.reading import read_bytes
 from splitwiper.seeding import digest
@@ -140,9 +140,7 @@ def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> 
     names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
     built: dict[str, Any] = {}
     for key, value in values.items():
-        if key not in names:
-            hint = nearest(key, names) or f" Known keys: {', '.join(names)}."
-            raise ConfigError(f"unknown key {where + key!r}.{hint}")
+        check_keys([key], names, where=where)
         built[key] = _coerce(hints[key], value, where + key)
     for f in dataclasses.fields(kind):  # type: ignore[arg-type]
         if f.name not in built and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:

@@ -7,7 +7,6 @@ number of buckets, or a tokenizer comes from a file that is part of the context,
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from splitwiper.errors import ConfigError, DataError, NotFoundError
+from splitwiper.extras import check_installed
 from splitwiper.wire.columns import Array
 
 PAD, CLS, SEP, UNK = range(4)
@@ -152,9 +152,7 @@ def _by_file(rows: list[str], path: Path, *, length: int, vocabulary: int) -> It
 
 
 def _tokenizers() -> Any:
-    try:
-        return importlib.import_module("tokenizers")
-    except ImportError as problem:
-        raise ConfigError(
-            f"texts need the package tokenizers ({problem}): pip install 'splitwiper[text]'."
-        ) from problem
+    check_installed("tokenizers", "encoding texts")
+    import tokenizers
+
+    return tokenizers

@@ -170,7 +170,7 @@ class Federation:
         if not make(target, self.halves, self.config, *first, run=store.database.meta("run")):
             refuse_used(target)
         twin = Federation(target, self.halves, progress=self._progress)
-        for said in store.posted(topic := store.topic()):
+        for said in store.relay.posted(topic := store.relay.topic()):
             twin._server.post(said.sender, topic, said.place, said.body)
         return twin
 

@@ -26,13 +26,13 @@ from splitwiper.store import ServerStore, files, ledger
 from splitwiper.training.parts import make_loss, make_optimizer, make_schedule
 from splitwiper.wire import Column
 from splitwiper.wire.codecs import prepare
+from splitwiper.wire.columns import DTYPES, TORCH
 
 _log = logging.getLogger("splitwiper")
 FINISHED = "federation.toml"
 """The file with a run's settings, written last."""
 _FOLDERS = {"server", "clients", "pending"}
-_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.int64: "I64", torch.int32: "I32"}
-_DTYPES |= {torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
+_DTYPES = {TORCH[name]: name for name in DTYPES}
 
 
 def refuse_used(path: Path) -> None:

@@ -14,10 +14,8 @@ from pathlib import Path
 from splitwiper.errors import StoreError
 from splitwiper.reading import explaining
 from splitwiper.store import ClientStore, ServerStore, files
-from splitwiper.store.client_store import FOLDERS
 
 _SERVER = {"config.toml", "initial.safetensors", "client-initial.safetensors", "key"}
-_SERVER_FOLDERS = {"shards", "models", "epochs", "incoming"}
 _CLIENT = {"config.toml", "initial.safetensors", "key", "group", "codebook"}
 _JOURNALS = ("", "-journal", "-wal", "-shm")
 
@@ -47,7 +45,7 @@ def _about(folder: Path, heard: Set[str]) -> Iterator[str]:
     for name in _strange(folder, "client.db"):
         yield f"/{name}: it is no part of a client's folder"
     if not (folder / "client.db").exists():
-        if any(_names(folder / part) for part in FOLDERS):
+        if any(_names(folder / part) for part in ClientStore.FOLDERS):
             yield ": it holds files of a client, and no records of what may be in them"
     elif folder.name not in heard and (owner := _owner(folder)) not in (None, folder.name):
         yield f": it is a copy of the folder of client {owner}"
@@ -65,7 +63,7 @@ def _owner(folder: Path) -> str | None:
 def _strange(folder: Path, database: str) -> list[str]:
     """Return names in a party's folder that SplitWiper does not use and that may hold rows, activations or weights."""
     ours = {f"{database}{suffix}" for suffix in _JOURNALS}
-    ours |= _SERVER | _SERVER_FOLDERS if database == "server.db" else _CLIENT | set(FOLDERS)
+    ours |= _SERVER | {*ServerStore.FOLDERS} if database == "server.db" else _CLIENT | {*ClientStore.FOLDERS}
     return [path.name for path in _entries(folder) if path.name not in ours and _may_hold_rows(path)]
 
 

@@ -162,7 +162,7 @@ def differs(store: ClientStore, server: ServerStore) -> bool:
     if store.database.meta("name") != name:
         return False  # a copy of another client's folder is not worked on
     tickets, shard = server.tickets(name), server.shard(name)
-    newest = version_of(server.topic())  # the newest codebook version under negotiation
+    newest = version_of(server.relay.topic())  # the newest codebook version under negotiation
     return (
         store.is_behind()
         or (store.group() is not None and bool(store.slices()) and store.database.number("codebook_version") < newest)

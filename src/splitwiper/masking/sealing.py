@@ -8,7 +8,6 @@ can read and write as any member: the group trusts its members to be curious, no
 from __future__ import annotations
 
 import hmac
-import importlib.util
 import json
 import os
 import secrets
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from splitwiper.errors import ConfigError, CorruptError
+from splitwiper.extras import check_installed
 from splitwiper.seeding import Part, encode, mac
 
 SIZE = 4096
@@ -35,8 +35,7 @@ def check_sealing() -> None:
     Raises:
         ConfigError: the package cryptography is not installed.
     """
-    if importlib.util.find_spec("cryptography") is None:
-        raise ConfigError("hiding labels needs the package cryptography: pip install 'splitwiper[plus]'.")
+    check_installed("cryptography", "hiding labels", extra="plus")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 from splitwiper.config import Noise
 from splitwiper.errors import ConfigError
 from splitwiper.formats import plural
-from splitwiper.privacy.composing import Loss, compose
+from splitwiper.privacy.composing import PrivacyLoss, compose
 
 KINDS = ("upload", "prediction")
 
@@ -135,7 +135,7 @@ class Budget:
         if not self.noise.is_on:
             return Epsilon(pure=None, at_delta=None)
         mean = self.noise.reading == "mean"
-        losses = [Loss(r.group if mean else 1, r.times * r.copies * values) for r in self.releases]
+        losses = [PrivacyLoss(r.group if mean else 1, r.times * r.copies * values) for r in self.releases]
         pure, at_delta = compose(self.noise, losses)
         return Epsilon(pure=pure, at_delta=at_delta)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from splitwiper.config import Noise
-from splitwiper.errors import ConfigError
+from splitwiper.extras import check_installed
 from splitwiper.privacy.calibration import deviation
 
 _ORDERS = [float(order) for order in 1 + np.geomspace(0.0101, 1e5, 200)]
@@ -20,23 +20,22 @@ _WIDEST = 10_000.0
 
 
 @dataclass(frozen=True)
-class Loss:
+class PrivacyLoss:
     """``count`` releases that each lose ``times`` the settings' epsilon (Gaussian noise: shift in deviations)."""
 
     times: float
     count: int
 
 
-def compose(noise: Noise, losses: Sequence[Loss]) -> tuple[float | None, float]:
+def compose(noise: Noise, losses: Sequence[PrivacyLoss]) -> tuple[float | None, float]:
     """Return epsilon of all losses together: pure, or None for Gaussian noise; and at the settings' delta.
 
     Raises:
         ConfigError: dp-accounting is not installed.
     """
-    try:
-        import dp_accounting
-    except ImportError as problem:
-        raise ConfigError("accounting needs the package dp-accounting: pip install 'splitwiper[plus]'.") from problem
+    check_installed("dp_accounting", "accounting for noise")
+    import dp_accounting
+
     if noise.mechanism == "gaussian":  # shifts add up as vectors do, and one shift is one Gaussian release
         shift = math.sqrt(sum(loss.count * loss.times**2 for loss in losses)) / deviation(noise.epsilon, noise.delta)
         return None, float(dp_accounting.get_epsilon_gaussian(1 / shift, noise.delta)) if shift else 0.0

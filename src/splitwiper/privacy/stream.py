@@ -7,13 +7,13 @@ of torch, NumPy or Python is involved.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from splitwiper.config import Noise
 from splitwiper.errors import ConfigError
+from splitwiper.extras import check_installed
 from splitwiper.seeding import Part, mac
 from splitwiper.wire.columns import Array
 
@@ -84,8 +84,4 @@ def check_noise(noise: Noise | str) -> None:
     """
     mechanism = noise if isinstance(noise, str) else noise.mechanism
     for package in _NEEDS[mechanism]:
-        if importlib.util.find_spec(package) is None:
-            raise ConfigError(
-                f"mechanism = {mechanism!r} needs the package {package}: pip install 'splitwiper[plus]', or set "
-                "mechanism = 'none'."
-            )
+        check_installed(package, f"mechanism = {mechanism!r}", extra="plus", otherwise="set mechanism = 'none'")

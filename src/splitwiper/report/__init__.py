@@ -4,27 +4,15 @@
 file. Nothing here trains or reads a run folder: the caller fills in the `ReportData`.
 """
 
-from splitwiper.report.data import (
-    Accuracy,
-    Remain,
-    ReportData,
-    ReportedCheck,
-    ReportedClient,
-    ReportedRequest,
-    ReportedServer,
-    ReportedVerification,
-)
+from splitwiper.report.data import Accuracy, ReportData, ReportedClient, ReportedRequest, ReportedServer
 from splitwiper.report.page import render, write_report
 
 __all__ = [
     "Accuracy",
-    "Remain",
     "ReportData",
-    "ReportedCheck",
     "ReportedClient",
     "ReportedRequest",
     "ReportedServer",
-    "ReportedVerification",
     "render",
     "write_report",
 ]

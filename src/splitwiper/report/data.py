@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
-from splitwiper.errors import InputError, nearest
+from splitwiper.federation import Verification
+from splitwiper.federation.status import Remains
 from splitwiper.wire import Spent
 from splitwiper.wire.messages import Level
-
-Outcome = Literal["exact", "mismatch", "not_comparable", "unverifiable"]
-
-
-def _one_of(value: str, allowed: tuple[str, ...], what: str) -> None:
-    if value not in allowed:
-        raise InputError(f"{what} is {value!r}; it must be one of {', '.join(allowed)}.{nearest(value, allowed)}")
 
 
 @dataclass(frozen=True)
@@ -26,9 +20,6 @@ class ReportedRequest:
     level: Level
     labels: tuple[str, ...]
     rows: int
-
-    def __post_init__(self) -> None:
-        _one_of(self.level, get_args(Level), "Request.level")
 
 
 @dataclass(frozen=True)
@@ -65,37 +56,6 @@ class ReportedServer:
 
 
 @dataclass(frozen=True)
-class ReportedCheck:
-    """One comparison; ``outcome`` is usually one of the verification's outcomes."""
-
-    what: str
-    outcome: str
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class ReportedVerification:
-    """The outcome of comparing the recomputation from scratch with the stored result."""
-
-    outcome: Outcome
-    reason: str = ""
-    checks: tuple[ReportedCheck, ...] = ()
-
-    def __post_init__(self) -> None:
-        _one_of(self.outcome, get_args(Outcome), "Verification.outcome")
-
-
-@dataclass(frozen=True)
-class Remain:
-    """One kind of file that is still stored, and why."""
-
-    what: str
-    count: int
-    bytes: int
-    why: str
-
-
-@dataclass(frozen=True)
 class ReportData:
     """Everything the report shows. Mappings are shown in the order they are given."""
 
@@ -112,12 +72,12 @@ class ReportData:
     after: Accuracy
     clients: tuple[ReportedClient, ...]
     server: ReportedServer
-    verification: ReportedVerification
+    verification: Verification
     halves_text: str = ""
     """Preformatted preview of the cut."""
     receipt: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: Mapping[str, str] = field(default_factory=dict)
-    remains: tuple[Remain, ...] = ()
+    remains: tuple[Remains, ...] = ()
     run: str = ""
     """The run's folder."""
 

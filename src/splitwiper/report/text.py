@@ -1,18 +1,19 @@
-"""The report's sentences: what was requested, the outcome, and how far it is proved."""
+"""The report's sentences: the request, its outcome, and how far that is proved."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from splitwiper.federation.verify import Outcome
 from splitwiper.formats import NONE, count, listed, percent, plural, seconds, size
-from splitwiper.report.data import Outcome, ReportData, ReportedRequest
+from splitwiper.report.data import ReportData, ReportedRequest
 from splitwiper.wire import Spent
 
 
 @dataclass(frozen=True)
 class OutcomeText:
-    """How an outcome is told. Symbols differ too, so that colour is never the only difference."""
+    """The words for an outcome. Symbols differ too, so that colour is never the only difference."""
 
     short: str
     glyph: str
@@ -85,7 +86,7 @@ def verdict(report: ReportData) -> VerdictText:
     notes = []
     if still_known := _still_known(report):
         notes.append(still_known)
-    if report.verification.reason:
+    if not report.verification.exact:
         notes.append(f"The verification adds: {report.verification.reason}")
     return VerdictText(headline, _accuracy(report), tuple(notes))
 

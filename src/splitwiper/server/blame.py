@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from splitwiper.errors import CorruptError, UntrainableError
 from splitwiper.server.outdated import ShardsChanged, Unchanged
 from splitwiper.store import ShardRecord, ledger
-from splitwiper.wire.shard import farthest_value
+from splitwiper.wire.shard_check import farthest_value
 
 if TYPE_CHECKING:
     from splitwiper.server.server import Server

@@ -55,7 +55,7 @@ from splitwiper.wire import (
 )
 from splitwiper.wire.codecs import prepare, unpack
 from splitwiper.wire.commitments import model_commitment
-from splitwiper.wire.shard import check_shard
+from splitwiper.wire.shard_check import check_shard
 
 _log = logging.getLogger("splitwiper")
 
@@ -214,20 +214,20 @@ class Server:
 
     def post(self, client: str, topic: str, place: int, body: bytes) -> None:
         """Relay a sealed message to the other clients."""
-        self.store.post(client, topic, place, body, shared=self._shared)
+        self.store.relay.post(client, topic, place, body, shared=self._shared)
 
     def ended(self, topic: str, proof: bytes = b"") -> None:
         """Erase an abandoned negotiation for whoever has its proof. One that led to a codebook stays."""
         if proof:
-            self.store.erase_talk(topic, lock_of(proof))
+            self.store.relay.erase(topic, lock_of(proof))
 
     def topic(self) -> str:
         """Return the current topic on the relay, or the latest one."""
-        return self.store.topic()
+        return self.store.relay.topic()
 
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
         """Return the messages of a topic, from a sequence number on."""
-        return self.store.posted(topic, since)
+        return self.store.relay.posted(topic, since)
 
     def model(self, client: str) -> ModelCopy:
         """Return the server half."""

@@ -20,7 +20,7 @@ from splitwiper.splitting import ServerHalf
 from splitwiper.splitting.head import empty_linear
 from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
-from splitwiper.training.loop import OnEpoch, OnState, OnStep, Span, fit, state_of
+from splitwiper.training.loop import OnEpoch, OnState, OnStep, Span, Training, state_of
 from splitwiper.training.stepping import State, load_net, net_state
 from splitwiper.wire import Column, Label, Shard
 
@@ -174,7 +174,7 @@ def _fit(
     span: Span | None = None,
 ) -> tuple[float, ...]:
     columns = inputs.columns
-    return fit(
+    return Training(
         _Logits(half),
         Cache(inputs.shards, inputs.labels, names=[c.name for c in columns], columns=columns),
         inputs.config,
@@ -185,7 +185,7 @@ def _fit(
         on_state=on_state,
         on_step=on_step,
         span=span,
-    )
+    ).run()
 
 
 def with_head(

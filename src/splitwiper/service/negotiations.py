@@ -38,7 +38,7 @@ class Negotiations:
         if database.one("SELECT 1 FROM sqlite_master WHERE name = 'talks'") is None:
             with database.change() as db:  # from an older server, which was not notified of ends: keep everything
                 db.execute(SCHEMA)
-                db.executemany("INSERT INTO talks VALUES (?, 0, 1)", [(topic,) for topic in store.topics()])
+                db.executemany("INSERT INTO talks VALUES (?, 0, 1)", [(topic,) for topic in store.relay.topics()])
 
     def spoken(self, topic: str) -> None:
         """Note that a client wrote in a negotiation."""
@@ -67,12 +67,12 @@ class Negotiations:
     def expire(self, store: ServerStore) -> None:
         """Erase negotiations that nobody continues."""
         known = {row["topic"] for row in self._database.read("SELECT topic FROM talks")}
-        for topic in store.topics() - known:  # the server was killed before it noted the first message
+        for topic in store.relay.topics() - known:  # the server was killed before it noted the first message
             self.spoken(topic)
         rows = self._database.read("SELECT topic, expires FROM talks WHERE NOT ended")
         over = {row["topic"] for row in rows if self._terms.is_over(row["topic"], row["expires"])}
         for topic in over:
-            store.erase_talk(topic)
+            store.relay.erase(topic)
             with self._database.change() as db:
                 db.execute("DELETE FROM talks WHERE topic = ?", (topic,))
         self._written = {row["topic"]: row["expires"] for row in rows if row["topic"] not in over}

@@ -167,6 +167,7 @@ def spelled(node: Any) -> str:
 def references(function: FunctionType) -> dict[str, Any]:
     """Return what a function's code refers to by name in its module, or imports, with the present values."""
     found: dict[str, Any] = {}
+    # Bytecode and not the syntax tree: it says which names are global after all scopes are resolved.
     for code in nested(function.__code__):
         steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "CACHE")]
         for place, step in enumerate(steps):
@@ -179,7 +180,7 @@ def references(function: FunctionType) -> dict[str, Any]:
                         break
                     name, value = f"{name}.{following.argval}", getattr(value, following.argval)
                 found[name] = value
-            elif step.opname == "IMPORT_NAME":
+            elif step.opname == "IMPORT_NAME":  # the two instructions before it load the level and the imported names
                 level, wanted = steps[place - 2].argval, steps[place - 1].argval
                 found |= _imported("." * level + name, wanted or (), function.__globals__.get("__package__"))
     return found

@@ -93,7 +93,9 @@ class Describer:
             return digest(kind.__name__, *(part.hex() for part in (complex(value).real, complex(value).imag)))
         if id(value) in self._known:
             return self._known[id(value)][1]
-        if id(value) in self._open:  # a cycle: digest how far up it leads
+        # An object that is still being digested: the cycle's digest is how far up it leads, which is the same in every
+        # process, where an address would not be.
+        if id(value) in self._open:
             return digest("cycle", len(self._open) - self._open.index(id(value)))
         self._open.append(id(value))
         try:
@@ -155,6 +157,8 @@ class Describer:
         if isinstance(value, list | tuple):
             return self.all("items", *value)
         if isinstance(value, set | frozenset):
+            # Sets have no order that is the same in every process, so digests are sorted; each is computed as if alone,
+            # since references to values seen before would depend on that order.
             return digest("set", *sorted(map(self._alone, value)))
         if isinstance(value, dict | MappingProxyType):  # in order, because code that iterates sees it
             made = getattr(value, "default_factory", None)

@@ -172,11 +172,14 @@ class ServerRun:
         """Return a ghost before the cut, the received tensors at the cut, and the module's own output after it."""
         if role.cut:
             self.past = True
+            # What the code around the cut drew on the way here, the client half has drawn too: with the generators as
+            # they were, what follows draws what it would draw in a training that begins behind the cut.
             for generator, state in zip(self._generators, self._states, strict=True):
                 generator.set_state(state)
             return self.filled(self._output)
         if self.past or not role.replies:
             return plain(*args, **kwargs)
+        # by the number of the call, since a module that is called several times may return different shapes
         count = self._counts[role.name] = self._counts.get(role.name, 0) + 1
         return self.filled(role.replies[min(count, len(role.replies)) - 1])
 
@@ -207,6 +210,7 @@ def haunt(
         CutError: A module's class cannot be subclassed, such as that of a scripted module.
     """
     states = states_of(model)
+    # `deepcopy` looks an object up in the memo before it copies it.
     # Listed in the memo beforehand, an absent state is not copied, wherever the model refers to it.
     memo = {id(states[name]): torch.empty_like(states[name], device="meta") for name in absent}
     core = copy.deepcopy(model, memo)

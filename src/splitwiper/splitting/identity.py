@@ -128,6 +128,8 @@ def _network(
             parts.append(digest(name, layer.in_features, layer.bias is not None, str(layer.weight.dtype)))
         else:
             parts.append(digest(name, "elsewhere" if idle(name) else _alone(describer, module)))
+    # Weights count by name, shape and dtype only; constants by their values. Two names for one memory location are
+    # tied, which is part of what the network computes in training: both get the first one's name.
     places: dict[Any, str] = {}
     for name, tensor, kept in states:
         kind = describer.of(type(tensor)), describer.attributes(tensor)

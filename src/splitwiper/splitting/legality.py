@@ -112,29 +112,40 @@ class _Follower:
         for name, key in trace.states.items():
             self.states.setdefault(key, []).append(name)
         self.inputs = {seen.key: name for name, seen in trace.inputs.items()}
-        self.labels = {
-            key: {f"state:{name}" for name in names if name in findings.variable} for key, names in self.states.items()
-        }
-        self.labels |= {key: {f"input:{name}"} for key, name in self.inputs.items()}
+        # constant buffers get no label: the server may have a copy, so nothing that follows from them is a connection
+        self.labels: dict[int, set[str]] = {}
+        for key, names in self.states.items():
+            self.labels[key] = {f"state:{name}" for name in names if name in findings.variable}
+        for key, name in self.inputs.items():
+            self.labels[key] = {f"input:{name}"}
 
     def before(self, allow_data_dependent: bool) -> None:
         """Label everything that is computed up to the cut."""
         findings, labels = self.findings, self.labels
         declared = {f"input:{name}" for name in self.shared}
         enclosing = around(self.trace, self.cut)
-        for i, op in enumerate(self.trace.ops[: self.cut.stop]):
-            read = set().union(*(labels.get(key, set()) for key in op.reads))
-            names = {name for key in op.reads for name in self.states.get(key, ())}
-            findings.before |= names
+        for number, op in enumerate(self.trace.ops[: self.cut.stop]):
+            read: set[str] = set()
+            for key in op.reads:
+                read |= labels.get(key, set())
+                findings.before.update(self.states.get(key, ()))
             findings.draws |= op.random
-            if i < self.cut.start and op.frame in enclosing:  # code that the server half runs again
-                findings.glue |= names
-                findings.dense |= any(labels.get(key, set()) - declared for key in op.inplace)
+            # Modules before the cut are replayed by their recorded outputs, but the code of the modules around the cut
+            # is Python that runs again on the server, on ghosts: what it reads must be there, what it changes in place
+            # must have memory of its own, what it draws must be undone, and what it branches on must be real.
+            if number < self.cut.start and op.frame in enclosing:
+                for key in op.reads:
+                    findings.glue.update(self.states.get(key, ()))
+                for key in op.inplace:
+                    findings.dense |= bool(labels.get(key, set()) - declared)
+                # a branch that is allowed to depend on data may draw in one run and not in another
                 findings.rewind |= op.random or (op.sync and allow_data_dependent)
-                findings.branches |= read if op.sync else set()
+                if op.sync:
+                    findings.branches |= read
+            written = read | {"random"} if op.random else read
             for key in op.writes:
-                found = read | ({"random"} if op.random else set())
-                labels[key] = found | labels.get(key, set()) if key in op.inplace else found
+                # changed in place, a storage also keeps what it held before: an update may touch a part of it
+                labels[key] = written | labels.get(key, set()) if key in op.inplace else written
 
     def after(self) -> None:
         """Check everything that is read after the cut; only the cut module's output may be read freely."""
@@ -144,13 +155,14 @@ class _Follower:
                 self.findings.refuse(f"it returns {leaf.kind}, which cannot be sent")
             elif isinstance(leaf, TracedTensor):
                 parts.setdefault(leaf.key, []).append(path)
-                self.labels[leaf.key] = set()
+                self.labels[leaf.key] = set()  # it crosses the cut, so whatever it was computed from need not
         names = {call.frame: call.name for call in self.trace.calls}
         for op in self.trace.ops[self.cut.stop :]:
             self._read(op.reads, parts, names.get(op.frame, ""))
-            for key in op.inplace:
-                self.findings.replaced |= set(parts.get(key, ()))
-                self.findings.replaced |= {self.inputs[key]} if key in self.inputs else set()
+            for key in op.inplace:  # the server must change a copy: what it received is its caller's
+                self.findings.replaced.update(parts.get(key, ()))
+                if key in self.inputs:
+                    self.findings.replaced.add(self.inputs[key])
         returned = [leaf.key for _, leaf in leaves(self.trace.output) if isinstance(leaf, TracedTensor)]
         self._read(returned, parts, "")
         if not self.findings.used:
@@ -159,6 +171,7 @@ class _Follower:
     def _read(self, keys: Iterable[int], parts: dict[int, list[Path]], reader: str) -> None:
         for key in keys:
             self.findings.used |= dict.fromkeys(parts.get(key, ()))
+            # what was computed after the cut has no label, so any label left is of something from before it
             if key in self.states:
                 self.findings.after |= set(self.states[key])
             elif self.labels.get(key):

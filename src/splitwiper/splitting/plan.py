@@ -96,23 +96,7 @@ def make_plan(
     """
     first = pairs[0]
     activation = first.calls(at)[0]
-    boundary: list[TensorSpec] = []
-    picks: dict[str, tuple[Path, int]] = {}
-    for path, leaf in leaves(activation):
-        if path not in findings.used:
-            continue
-        if any(dict(leaves(pair.calls(at)[0])).get(path) != leaf for pair in pairs):
-            raise CutError("the examples disagree in what crosses there; give all rows the same shape")
-        name = ".".join(("activation", *path))
-        if leaf.row_dim is None:
-            low, high = (leaf.shape(rows) for rows in (first.low.rows, first.high.rows))
-            raise CutError(
-                f"{name} has no row dimension: its shape is {low} for {first.low.rows} rows and {high} for "
-                f"{first.high.rows}; cut where every tensor has one entry per row"
-            )
-        picks[name] = (path, leaf.row_dim)
-        sizes = tuple(size for i, (size, _) in enumerate(leaf.sizes) if i != leaf.row_dim)
-        boundary.append(TensorSpec(name, sizes, leaf.dtype, "activation"))
+    boundary, picks = _activations(activation, pairs, at, findings)
     places = {path: Received(name, row_dim) for name, (path, row_dim) in picks.items()}
     sides = {name: name if name not in picks else f"input.{name}" for name in findings.sides}
     for name, key in sides.items():
@@ -120,10 +104,9 @@ def make_plan(
         boundary.append(TensorSpec(key, seen.shape[1:], seen.dtype, "side"))
     client, unused = _owners(model, findings)
     before, after = _called(pairs, at)
-    replaced = {
-        ".".join(("activation", *part)) if isinstance(part, tuple) else sides.get(part, part)
-        for part in findings.replaced
-    }
+    replaced = set()
+    for part in findings.replaced:
+        replaced.add(_activation_name(part) if isinstance(part, tuple) else sides.get(part, part))
     return CutPlan(
         at=at,
         head=head,
@@ -143,6 +126,34 @@ def make_plan(
         flops=findings.flops,
         notes=_notes(model, pairs, at, findings, unused),
     )
+
+
+def _activation_name(path: Path) -> str:
+    return ".".join(("activation", *path))
+
+
+def _activations(
+    activation: Any, pairs: Sequence[TracePair], at: str, findings: Findings
+) -> tuple[list[TensorSpec], dict[str, tuple[Path, int]]]:
+    """Return the parts of the cut module's output that cross: their descriptions, paths and row dimensions."""
+    low, high = pairs[0].low.rows, pairs[0].high.rows
+    boundary: list[TensorSpec] = []
+    picks: dict[str, tuple[Path, int]] = {}
+    for path, leaf in leaves(activation):
+        if path not in findings.used:  # what nothing after the cut reads stays at the client
+            continue
+        if any(dict(leaves(pair.calls(at)[0])).get(path) != leaf for pair in pairs):
+            raise CutError("the examples disagree in what crosses there; give all rows the same shape")
+        name = _activation_name(path)
+        if leaf.row_dim is None:  # a shard stores rows, and a batch gathers any of them: each needs its own entry
+            raise CutError(
+                f"{name} has no row dimension: its shape is {leaf.shape(low)} for {low} rows and {leaf.shape(high)} "
+                f"for {high}; cut where every tensor has one entry per row"
+            )
+        picks[name] = (path, leaf.row_dim)
+        sizes = tuple(size for place, (size, _) in enumerate(leaf.sizes) if place != leaf.row_dim)
+        boundary.append(TensorSpec(name, sizes, leaf.dtype, "activation"))
+    return boundary, picks
 
 
 def _replayed_inputs(model: nn.Module, call: Call, pair: TracePair, sides: Mapping[str, str]) -> Call:
@@ -206,7 +217,12 @@ def _notes(
     model: nn.Module, pairs: Sequence[TracePair], at: str, findings: Findings, unused: list[str]
 ) -> tuple[str, ...]:
     modules = dict(model.named_modules())
-    early = {call.name for pair in pairs for call in returned_by(pair.low, calls_of(pair.low, at)[0])}
+    early: set[str] = set()
+    unsaved: set[str] = set()
+    for pair in pairs:
+        early.update(call.name for call in returned_by(pair.low, calls_of(pair.low, at)[0]))
+        if pair.low.training:
+            unsaved |= pair.low.unsaved
     kinds = (
         ("dropout", "chance", "move it behind the cut", nn.modules.dropout._DropoutNd),
         ("batch normalisation", "the other rows of its batch", "use group norm", nn.modules.batchnorm._BatchNorm),
@@ -216,7 +232,7 @@ def _notes(
         names = [name for name in modules if name in early and isinstance(modules[name], kind)]
         if names:
             notes.append(
-                f"the client half has {word} ({', '.join(names[:3])}{', ...' if names[3:] else ''}): in training "
+                f"the client half has {word} ({_some(names)}): in training "
                 f"mode a row's activation depends on {cause}; it belongs on the server half. "
                 f"Unlearning stays exact; to avoid this, cut earlier or {remedy}"
             )
@@ -226,14 +242,18 @@ def _notes(
     idle = [name for name in unused if name in parameters]
     if idle:
         notes.append(
-            f"the example never uses {', '.join(idle[:3])}{', ...' if idle[3:] else ''}: given to a half by the "
+            f"the example never uses {_some(idle)}: given to a half by the "
             "order of registration; pass more examples to take every path"
         )
-    unsaved = sorted({name for pair in pairs if pair.low.training for name in pair.low.unsaved})
     if unsaved:
         notes.append(
-            f"training changes {', '.join(unsaved[:3])}{', ...' if unsaved[3:] else ''}, which no state dict has: it "
+            f"training changes {_some(sorted(unsaved))}, which no state dict has: it "
             "is dropped after training, and predictions come from another network than was trained. Make it a "
             "persistent buffer (register_buffer)"
         )
     return tuple(notes)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names as a list, and dots if there are more."""
+    return ", ".join(names[:3]) + (", ..." if names[3:] else "")

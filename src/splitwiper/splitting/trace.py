@@ -167,12 +167,12 @@ class _Recorder(TorchDispatchMode):
         out = func(*args, **kwargs)
         name = func._schema.name
         given = {} if name in _FACTORIES else {**dict(enumerate(args)), **kwargs}
-        inplace = [
-            args[i] if i < len(args) else kwargs.get(argument.name)
-            for i, argument in enumerate(func._schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
+        inplace = []
+        for place, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:  # as in `add_` or ``out=``
+                inplace.append(args[place] if place < len(args) else kwargs.get(argument.name))
         written = self._keys(inplace)
+        # Views need no rule of their own: they have the storage of what they are views of.
         self.ops.append(
             Op(
                 name,

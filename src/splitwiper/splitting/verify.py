@@ -106,6 +106,7 @@ def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
 
 def _sources(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """Yield the tensors at the ends of the autograd graph, found without computing a gradient."""
+    # A walk over all nodes: a model has as many as operations, and a backward pass would cost the gradients, too.
     stack: list[Any] = [tensor.grad_fn for tensor in tensors]
     seen: set[Any] = {None}
     while stack:

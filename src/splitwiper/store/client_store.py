@@ -1,6 +1,6 @@
 """A client's store: its key, its rows by slice, checkpoints, the frozen half, requests, and the suppression list.
 
-As in the server's store, files are immutable and the database points to the current ones.
+`splitwiper.store.folder` explains how files and database work together.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import Tensor
 from splitwiper.errors import CorruptError, NotFoundError, RequestError
 from splitwiper.seeding import mac, state_digest
 from splitwiper.store import files
-from splitwiper.store.database import Database
+from splitwiper.store.folder import Store
 from splitwiper.store.keys import read_key
 from splitwiper.store.records import count, fingerprint_in, hex_in, parsed, plain_name
-from splitwiper.store.tensors import load_state, save_state
+from splitwiper.store.tensors import save_state
 from splitwiper.wire import Ticket
 from splitwiper.wire.commitments import commitment, shard_commitment
 
@@ -44,7 +44,6 @@ CREATE TABLE sent (number INTEGER PRIMARY KEY, shard TEXT NOT NULL);
 """
 RowsSeen = tuple[dict[int, str], int]
 """The files that hold rows, by slice, and the number of rows ever forgotten."""
-FOLDERS = ("slices", "checkpoints", "half", "outbox")
 UNKNOWN = "?"
 """Stands in for a commitment when this folder does not know which shard the server held."""
 
@@ -81,12 +80,13 @@ class OpenedCommitment:
         return commitment(self.salt, self.ticket, self.level, self.rows)
 
 
-class ClientStore:
+class ClientStore(Store):
     """A client's folder and database."""
 
+    FOLDERS = ("slices", "checkpoints", "half", "outbox")
+
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.database = Database(root / "client.db", SCHEMA, partial(read_key, root / "key"))
+        super().__init__(root, "client.db", SCHEMA, partial(read_key, root / "key"))
 
     # --- made once -----------------------------------------------------------------------------------------
 
@@ -108,20 +108,11 @@ class ClientStore:
             key: the client's own key.
             group: the key it shares with the other clients, if labels are hidden.
         """
-        for name in FOLDERS:
-            files.make_folder(self.root / name)
-        files.write_bytes(self.root / "config.toml", config.encode())
-        save_state(self.root / "initial.safetensors", initial)
-        if not (self.root / "key").exists():
-            files.write_bytes(self.root / "key", (key or secrets.token_bytes(32)).hex().encode(), replace=False)
-        if group is not None and not (self.root / "group").exists():
-            files.write_bytes(self.root / "group", group.hex().encode(), replace=False)
+        digests = self._write_first(config, key or secrets.token_bytes(32), initial=initial)
+        if group is not None:
+            self._write_key("group", group)
         check = mac(self.key() or b"", "key").hex()  # so that a replaced key is noticed
-        self.database.create({**meta, "initial": state_digest(initial), "key": check})
-
-    def initial(self) -> dict[str, Tensor]:
-        """Return the client half's weights at the time the client joined."""
-        return load_state(self.root / "initial.safetensors", self.database.meta("initial"))
+        self.database.create({**meta, **digests, "key": check})
 
     def key(self) -> bytes | None:
         """Return the client's secret key; None if it was destroyed."""
@@ -449,17 +440,6 @@ class ClientStore:
             for path in (self.root / folder).glob("*")
             if path.name not in keep
         ]
-
-    def sweep(self) -> None:
-        """Erase every file that the database does not point to.
-
-        This happens inside a transaction: a process that lost its lease stops here, and erases none of its
-        successor's files.
-        """
-        with self.database.change():
-            for folder, keep in self.kept().items():
-                files.sweep(self.root / folder, keep)
-        files.sweep_abandoned(self.root, stem=files.TEMPORARY)
 
 
 def _shelve_inputs(db: sqlite3.Connection) -> None:

@@ -264,6 +264,8 @@ class Database:
         try:
             try:
                 db.execute("BEGIN IMMEDIATE")  # inside the try: a signal handler's exception must not leave it open
+                # The fence is read inside the transaction, which locks the database: from here to the commit nobody can
+                # take the lease over, so a process that passes here may commit.
                 self._fence()
                 yield db
                 if self._seal:
@@ -271,7 +273,7 @@ class Database:
                 with step("commit", self.path):
                     db.execute("COMMIT")
             finally:
-                if db.in_transaction:
+                if db.in_transaction:  # an error, or an interrupt before the commit was reached
                     db.execute("ROLLBACK")
         except sqlite3.IntegrityError:  # for example from the ledger's triggers: a bug of ours, not a fault of the disk
             raise
@@ -292,7 +294,7 @@ class Database:
             yield
             return
         me = Process.current()
-        with self.change() as db:
+        with self.change() as db:  # read and taken in one transaction, so that two processes cannot both find it free
             found = self._lease(db)
             if self._stands(found):
                 raise BusyError(
@@ -360,8 +362,9 @@ class Database:
     def _renew(self, token: int, stop: threading.Event) -> None:
         """Renew the lease from a second connection until ``stop`` is set, or until the lease is lost."""
         while not stop.wait(LEASE_SECONDS / 3):
+            # A connection of its own: this thread must not take part in a transaction of the thread that works. If the
+            # database is locked or the disk is full, the next beat tries again; the fence protects the store meanwhile.
             with suppress(sqlite3.DatabaseError, SplitWiperError), closing(self._connect(self.path)) as db:
-                # locked or full now: the next beat tries again, and the fence protects the store meanwhile
                 now = (time.monotonic(), time.time() + LEASE_SECONDS)
                 db.execute("UPDATE lease SET since = ?, expires = ? WHERE token = ?", (*now, token))
 

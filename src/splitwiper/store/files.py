@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from splitwiper.errors import CorruptError, DiskFullError, SplitWiperError
+from splitwiper.errors import BusyError, CorruptError, DiskFullError, SplitWiperError
 from splitwiper.reading import explained, explaining, opened
 from splitwiper.store.process import Process
 
@@ -135,14 +135,27 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder; other processes wait. It ends with the process at the latest."""
+def locked(folder: Path, *, busy: str | None = None) -> Iterator[None]:
+    """Lock a folder against other processes; the lock ends with the process at the latest.
+
+    Args:
+        folder: the folder; created if missing.
+        busy: the error message if another process holds the lock; without it, wait for the lock.
+
+    Raises:
+        BusyError: another process holds the lock.
+    """
+    make_folder(folder)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(ImportError):  # not on Windows
+        try:
             import fcntl
 
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except ImportError:  # Windows has no such lock
+            pass
+        except BlockingIOError:
+            raise BusyError(str(busy)) from None
         yield
     finally:
         os.close(descriptor)

@@ -98,10 +98,13 @@ class Lease:
         if self.holder is None:
             return False
         who, silent, now = self.holder, time.monotonic() - self.since, time.time()
+        # the monotonic clock compares only within one boot of one machine, which `is_here` makes sure of
         if who.is_here() and silent >= 0:
             return silent < seconds and who.may_be_alive()
-        stands = now < self.expires and (who.is_here() or self.expires <= now + 2 * seconds)
-        return stands and who.may_be_alive()
+        # Another machine: only the wall clocks can be compared. A lease that ends later than any lease can was written
+        # by a clock that was ahead, or before this one was set back; believing it could block the store for years.
+        plausible = who.is_here() or self.expires <= now + 2 * seconds
+        return now < self.expires and plausible and who.may_be_alive()
 
     def is_abandoned(self, database: Path) -> bool:
         """Return whether this process took the lease but none of its work holds it: interrupted, or out of room."""

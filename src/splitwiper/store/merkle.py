@@ -136,18 +136,21 @@ def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes],
     """Check a proof that a leaf hash is leaf ``index`` of the tree with this size and root."""
     if not 0 <= index < size:
         return False
+    # On the way up, `value` is the hash of the subtree that holds the leaf, `here` its position on its level, and
+    # `last` that of the last subtree there. Both halve with each level; the root is reached when `last` is 0.
     here, last, value = index, size - 1, leaf
     for sibling in proof:
-        if last == 0:
+        if last == 0:  # at the root already: a longer proof is no proof
             return False
-        if here & 1 or here == last:
+        if here & 1 or here == last:  # a right child; or the last on its level, whose sibling is to its left higher up
             value = node_hash(sibling, value)
-            while not here & 1 and here:  # a right edge: levels without a sibling are skipped
+            # the last subtree moves up unchanged through levels where it has no sibling: these give no hash
+            while not here & 1 and here:
                 here, last = here >> 1, last >> 1
         else:
             value = node_hash(value, sibling)
         here, last = here >> 1, last >> 1
-    return last == 0 and value == expected
+    return last == 0 and value == expected  # a shorter proof has not reached the root
 
 
 def verify_consistency(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> bool:
@@ -159,10 +162,12 @@ def verify_consistency(old: int, old_root: bytes, new: int, new_root: bytes, pro
     if old == 0:
         return not proof and old_root == EMPTY
     path = list(proof)
-    if old & (old - 1) == 0:  # the old tree is a whole subtree of the new one
+    if old & (old - 1) == 0:  # a power of two: the old tree is a whole subtree of the new one, which the proof omits
         path.insert(0, old_root)
     if not path:
         return False
+    # The proof begins with the largest subtree that ends with the old tree's last leaf and is in both trees. From
+    # there, two hashes are computed on one way up: `then` must become the old root, `now` the new one.
     here, last = old - 1, new - 1
     while here & 1:
         here, last = here >> 1, last >> 1
@@ -170,11 +175,11 @@ def verify_consistency(old: int, old_root: bytes, new: int, new_root: bytes, pro
     for sibling in path[1:]:
         if last == 0:
             return False
-        if here & 1 or here == last:
+        if here & 1 or here == last:  # a sibling to the left is older than the old tree's end: it is in both trees
             then, now = node_hash(sibling, then), node_hash(sibling, now)
             while not here & 1 and here:
                 here, last = here >> 1, last >> 1
-        else:
+        else:  # a sibling to the right was added since: it is in the new tree only
             now = node_hash(now, sibling)
         here, last = here >> 1, last >> 1
     return last == 0 and then == old_root and now == new_root

@@ -183,6 +183,23 @@ def shard_record(row: sqlite3.Row) -> ShardRecord:
     return ShardRecord(**{**values, "labels": labels_in(row["labels"])})
 
 
+def model_record(row: sqlite3.Row) -> ModelRecord:
+    """Read the record of the model from the database.
+
+    Raises:
+        CorruptError: this program did not write it.
+    """
+    plain_name(row["file"])
+    if not isinstance(row["salt"], bytes) or not isinstance(row["digest"], str):
+        raise CorruptError("the record of the model was altered: restore a backup.")
+    values = {key: value for key, value in dict(row).items() if key != "one"}
+    values["labels"] = labels_in(row["labels"])
+    values["exact"] = bool(row["exact"])
+    values["fingerprint"] = fingerprint_in(row["fingerprint"])
+    values["losses"] = tuple(parsed(row["losses"]) or ())
+    return ModelRecord(**values)
+
+
 def manifest_digest(shards: Sequence[ShardRecord]) -> str:
     """Return the digest of a manifest: clients, shard digests, row counts, and the codebook; nothing of history."""
     return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows, s.codebook, s.outputs)))
@@ -195,16 +212,22 @@ def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:
         DataError: the shards use different codebooks.
         CorruptError: a shard has codes that its codebook does not.
     """
-    codebooks = {s.codebook for s in shards}
-    if len(codebooks) > 1:
-        groups = [", ".join(s.client for s in shards if s.codebook == codebook) for codebook in sorted(codebooks)]
+    clients: dict[str, list[str]] = {}  # by codebook
+    for shard in shards:
+        clients.setdefault(shard.codebook, []).append(shard.client)
+    if len(clients) > 1:
+        groups = [", ".join(clients[codebook]) for codebook in sorted(clients)]
         raise DataError(
             f"clients use different codebooks ({'; '.join(groups)}), so their codes mean different things: a rekey is "
             "unfinished. Bring every client's folder, and settle."
         )
-    if shards and shards[0].codebook:
-        codes = tuple(Label("", code) for code in range(max(s.outputs for s in shards)))
-        if odd := [s.client for s in shards if not set(s.labels) <= set(codes)]:
-            raise CorruptError(f"the database does not say how the labels of {odd[0]!r} are hidden: it was altered.")
-        return codes
-    return in_order(label for s in shards for label in s.labels)
+    if not shards or not shards[0].codebook:
+        return in_order(label for shard in shards for label in shard.labels)
+    # All codes, also those that no row has: which of them occur would tell how many labels there are.
+    codes = tuple(Label("", code) for code in range(max(shard.outputs for shard in shards)))
+    for shard in shards:
+        if not set(shard.labels) <= set(codes):
+            raise CorruptError(
+                f"the database does not say how the labels of {shard.client!r} are hidden: it was altered."
+            )
+    return codes

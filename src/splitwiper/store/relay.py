@@ -1,6 +1,6 @@
 """The relay: sealed messages between clients, which the server forwards and cannot read.
 
-Functions on the server's database, like tickets and ledger. A topic's sequence numbers are used in order, each once.
+A topic's sequence numbers are used in order, each once.
 In one process a new topic replaces earlier ones: what clients agreed on earlier is of no use any more. Over a
 network every certificate holder can post, so nobody's messages erase another's, and each sender has a quota.
 There, a message is erased for the holder of a proof whose digest is the message's first bytes, which only the group can
@@ -28,36 +28,68 @@ _LEAST = 4096
 """Smallest size that a message counts for, in bytes."""
 
 
-def post(db: sqlite3.Connection, client: str, topic: str, place: int, body: bytes, *, shared: bool = False) -> None:
-    """Post a message at a sequence number. Repeating it changes nothing.
+class Relay:
+    """The messages in the server's database."""
 
-    Args:
-        db: the server's database, in a change.
-        client: the sender's name.
-        topic: the negotiation's topic.
-        place: the sequence number, which must be the next unused one.
-        body: the sealed message.
-        shared: clients outside the group may post here: a new topic erases nothing, and quotas apply.
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    Raises:
-        DataError: the message is too large, or the sequence number is used by another message or is not the next.
-        QuotaError: the client has used up its quota.
-    """
-    if len(body) > LARGEST or len(topic) > 100:
-        raise DataError(f"a message of {len(body)} bytes is beyond the limit of {LARGEST}.")
-    there = db.execute("SELECT sender, body FROM board WHERE topic = ? AND place = ?", (topic, place)).fetchone()
-    if there is not None:
-        if (there["sender"], there["body"]) != (client, body):
-            raise DataError(f"place {place} of {topic!r} is taken by {there['sender']!r}: read on, and speak in turn.")
-        return
-    (next_place,) = db.execute("SELECT count(*) FROM board WHERE topic = ?", (topic,)).fetchone()
-    if place != next_place:
-        raise DataError(f"place {place} of {topic!r} comes after {next_place}, which is still empty.")
-    if shared:
-        _check_share(db, client, len(body))
-    elif place == 0:
-        db.execute("DELETE FROM board")
-    db.execute("INSERT INTO board VALUES (?, ?, ?, ?)", (topic, place, client, body))
+    def post(self, client: str, topic: str, place: int, body: bytes, *, shared: bool = False) -> None:
+        """Post a message at a sequence number. Repeating it changes nothing.
+
+        Args:
+            client: the sender's name.
+            topic: the negotiation's topic.
+            place: the sequence number, which must be the next unused one.
+            body: the sealed message.
+            shared: clients outside the group may post here: a new topic erases nothing, and quotas apply.
+
+        Raises:
+            DataError: the message is too large, or the sequence number is used by another message or is not the next.
+            QuotaError: the client has used up its quota.
+        """
+        if len(body) > LARGEST or len(topic) > 100:
+            raise DataError(f"a message of {len(body)} bytes is beyond the limit of {LARGEST}.")
+        with self._database.change() as db:
+            there = db.execute(
+                "SELECT sender, body FROM board WHERE topic = ? AND place = ?", (topic, place)
+            ).fetchone()
+            if there is not None:
+                if (there["sender"], there["body"]) != (client, body):
+                    raise DataError(
+                        f"place {place} of {topic!r} is taken by {there['sender']!r}: read on, and write at the next."
+                    )
+                return
+            (next_place,) = db.execute("SELECT count(*) FROM board WHERE topic = ?", (topic,)).fetchone()
+            if place != next_place:
+                raise DataError(f"place {place} of {topic!r} comes after {next_place}, which is still empty.")
+            if shared:
+                _check_share(db, client, len(body))
+            elif place == 0:
+                db.execute("DELETE FROM board")
+            db.execute("INSERT INTO board VALUES (?, ?, ?, ?)", (topic, place, client, body))
+
+    def erase(self, topic: str, lock: bytes = b"") -> None:
+        """Erase the messages of a topic that begin with a lock, or all; their sequence numbers stay used."""
+        with self._database.change() as db:
+            db.execute(
+                "UPDATE board SET body = x'' WHERE topic = ? AND substr(body, 1, ?) = ?", (topic, len(lock), lock)
+            )
+
+    def topics(self) -> frozenset[str]:
+        """Return all topics with messages that are not erased."""
+        rows = self._database.read("SELECT DISTINCT topic FROM board WHERE body != x''")
+        return frozenset(str(row["topic"]) for row in rows)
+
+    def topic(self) -> str:
+        """Return the current topic, or the latest one; empty if there was none."""
+        row = self._database.one("SELECT topic FROM board ORDER BY rowid DESC LIMIT 1")
+        return str(row["topic"]) if row else ""
+
+    def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
+        """Return the messages of a topic, from a sequence number on; erased ones are empty."""
+        rows = self._database.read("SELECT * FROM board WHERE topic = ? AND place >= ? ORDER BY place", (topic, since))
+        return tuple(Posted(row["place"], row["sender"], row["body"]) for row in rows)
 
 
 def _check_share(db: sqlite3.Connection, client: str, size: int) -> None:
@@ -66,25 +98,9 @@ def _check_share(db: sqlite3.Connection, client: str, size: int) -> None:
     ).fetchone()
     if said + max(size, _LEAST) > SHARE:
         raise QuotaError(
-            f"client {client!r} has said {said} bytes of the {SHARE} that it may have on the relay: with larger values "
-            "of masking.add, masking.finish and masking.most an agreement takes fewer words."
+            f"client {client!r} has {said} bytes of messages on the relay, of at most {SHARE}: with larger values of "
+            "masking.add, masking.finish and masking.most an agreement takes fewer messages."
         )
-
-
-def erase(db: sqlite3.Connection, topic: str, lock: bytes = b"") -> None:
-    """Erase the messages of a topic that begin with a lock, or all; their sequence numbers stay used."""
-    db.execute("UPDATE board SET body = x'' WHERE topic = ? AND substr(body, 1, ?) = ?", (topic, len(lock), lock))
-
-
-def topics(database: Database) -> frozenset[str]:
-    """Return all topics with messages that are not erased."""
-    return frozenset(str(row["topic"]) for row in database.read("SELECT DISTINCT topic FROM board WHERE body != x''"))
-
-
-def topic(database: Database) -> str:
-    """Return the current topic, or the latest one; empty if there was none."""
-    row = database.one("SELECT topic FROM board ORDER BY rowid DESC LIMIT 1")
-    return str(row["topic"]) if row else ""
 
 
 def version_of(topic: str) -> int:
@@ -97,9 +113,3 @@ def version_of(topic: str) -> int:
     if topic and not re.fullmatch(r"[0-9]{1,15}", version):
         raise CorruptError(f"the relay has the topic {topic[:80]!r}, which clients never talk about: restore a backup.")
     return int(version or 0)
-
-
-def posted(database: Database, topic: str, since: int = 0) -> tuple[Posted, ...]:
-    """Return the messages of a topic, from a sequence number on; erased ones are empty."""
-    rows = database.read("SELECT * FROM board WHERE topic = ? AND place >= ? ORDER BY place", (topic, since))
-    return tuple(Posted(row["place"], row["sender"], row["body"]) for row in rows)

@@ -62,7 +62,9 @@ class Replay:
     asked: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     settled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     _first: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The number of the first entry about each client's shard, by commitment."""
     _newest: dict[str, int] = field(default_factory=dict)
+    """The number of the newest entry about each client after which an earlier shard must be gone."""
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Apply the next entry.
@@ -72,8 +74,9 @@ class Replay:
                 replaces what an earlier one recorded.
         """
         kind = str(entry.get("kind"))
-        if (kind == "created") != (not self.made):
+        if (kind == "created") != (not self.made):  # the first entry, and no other, says how the store was made
             raise CorruptError("the ledger does not begin with how the store was made, or says that again later.")
+        # "settled" is not among these: its entry comes right after that of the model which answers the request
         if kind in ("model", "shard", "withdrawn", "accepted"):
             self.finished = kind == "model"
         if kind == "created":
@@ -110,12 +113,14 @@ class Replay:
         number = int(entry.get("seq", 0))
         if kind == "withdrawn":
             self._newest[client] = number
-        else:
-            since = self._first.setdefault((client, entry["shard"]), number)
-            newest = self._newest[client] = max(since, self._newest.get(client, 0))
-            self.shards[client] = ShardEntry(
-                entry["shard"], self.keys.get(client, ""), since, newest * (newest > since)
-            )
+            return
+        # A commitment that was recorded before counts from its first entry. An honest client never repeats one, so if
+        # anything about the client was recorded in between, this is an old shard that somebody put back.
+        since = self._first.setdefault((client, entry["shard"]), number)
+        newest = max(since, self._newest.get(client, 0))
+        self._newest[client] = newest
+        outdated = newest if newest > since else 0
+        self.shards[client] = ShardEntry(entry["shard"], self.keys.get(client, ""), since, outdated)
 
     def _ticket(self, kind: str, entry: Mapping[str, Any]) -> None:
         ticket = entry["ticket"]

@@ -49,11 +49,11 @@ def _triggers(db: sqlite3.Connection, table: str) -> str:
     new, old = (", ".join(f"{side}.{column}" for column in columns) for side in ("NEW", "OLD"))
     count = f"SELECT seal_row(1, '{table}', {new});"
     discount = f"SELECT seal_row(-1, '{table}', {old});"
-    bodies = {"INSERT": count, "DELETE": discount, "UPDATE": discount + count}
-    return "".join(
-        f"CREATE TRIGGER seal_{table}_{event.lower()} AFTER {event} ON {table} BEGIN {body} END;\n"
-        for event, body in bodies.items()
-    )
+    triggers = ""
+    for event, body in (("INSERT", count), ("DELETE", discount), ("UPDATE", discount + count)):
+        name = f"seal_{table}_{event.lower()}"
+        triggers += f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END;\n"
+    return triggers
 
 
 class Seal:
@@ -96,11 +96,12 @@ class Seal:
 
     def write(self, db: sqlite3.Connection) -> None:
         """Bring the stored seal up to date, inside the transaction that changed rows."""
-        if not self._delta:
+        if not self._delta:  # nothing changed, or everything was changed back: the sum of the rows is what it was
             return
         key = self._key or self._required()
         row = db.execute("SELECT nonce, total FROM seal").fetchone()
         total = (_unmasked(key, *row) if row else 0) + self._delta
+        # a fresh mask each time: the difference of two stored sums would be the HMACs of the rows that changed
         nonce = secrets.token_bytes(32)
         masked = (total + _mask(key, nonce)) % _MODULUS
         db.execute("INSERT OR REPLACE INTO seal VALUES (1, ?, ?)", (nonce, masked.to_bytes(32, "big")))
@@ -114,6 +115,8 @@ class Seal:
         row = db.execute("SELECT nonce, total FROM seal").fetchone()
         if row is None or not all(isinstance(value, bytes) for value in row):
             return False
+        # Addition is commutative, so the order in which rows are read does not matter; and a forger who cannot compute
+        # HMACs finds no other set of rows with the same sum (this is the multiset hash's security).
         found = 0
         for table in _tables(db):
             for values in db.execute(f"SELECT * FROM {table}"):  # noqa: S608

@@ -112,6 +112,8 @@ def answer(
         warm: whether training continues from the present model.
     """
     text = json.dumps(asdict(statement)) if statement else None
+    # Only open tickets of this very client: a client that names another's ticket, or one that was answered before,
+    # changes nothing, and repeating an upload after a lost acknowledgement does no harm.
     erased = 0
     for ticket in tickets:
         erased += db.execute(

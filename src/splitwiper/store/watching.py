@@ -53,6 +53,8 @@ def undisturbed() -> Iterator[StepWatcher]:
     Raises:
         BusyError: a database that was added to the watch was changed meanwhile.
     """
+    # An error is held back until it is known whether the reader saw one state: a reader that saw half of another
+    # process's change may find a fault where there is none.
     watch, failure = StepWatcher(), None
     try:
         yield watch

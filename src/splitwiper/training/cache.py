@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from splitwiper.wire import Column, Label, Shard
 from splitwiper.wire.codecs import decode
-from splitwiper.wire.columns import Array
+from splitwiper.wire.columns import Array, torch_dtype
 
 Parts = dict[str, Tensor]
 """A batch as shards store it: columns by name, `CODE`, and `OWNER` if shards have something fitted of their own."""
@@ -150,11 +149,6 @@ class Cache:
             parts = {part: t for part, t in self.buffers(len(index)).items() if part in (name, CODE)}
             self.gather(index, parts)
             yield parts[name].numpy()
-
-
-def torch_dtype(kind: np.dtype[Any]) -> torch.dtype:
-    """Return the torch dtype of a NumPy one."""
-    return torch.from_numpy(np.empty(0, kind)).dtype
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

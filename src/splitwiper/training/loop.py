@@ -1,8 +1,8 @@
 """The training loop, the same for client halves and the server half, on the CPU and on a GPU.
 
-`training` is the loop. It pauses after each epoch's work is submitted to the device, so that several small nets can
-share a GPU, each on its own stream; `fit` runs one to completion. `feeding` brings rows to the device, `stepping`
-trains on a batch.
+`Training` is the loop. Its `steps` pause after each epoch's work is submitted to the device, so that several small nets
+can share a GPU, each on its own stream; its `run` trains one net to completion. `feeding` brings rows to the device,
+`stepping` trains on a batch.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -58,55 +58,225 @@ class Span:
     state: Mapping[str, Tensor]
 
 
-def fit(
-    net: nn.Module,
-    rows: Cache,
-    recipe: Recipe,
-    *,
-    epochs: int,
-    stream: Stream,
-    what: str,
-    on_epoch: OnEpoch | None = None,
-    on_state: OnState | None = None,
-    on_step: OnStep | None = None,
-    span: Span | None = None,
-) -> tuple[float, ...]:
-    """Train ``net`` (tensors by name in, logits out) and return the mean loss of each epoch.
+@dataclass
+class Training:
+    """The training of one net: a pure function of these values, and of the numerics that the fingerprint lists.
 
-    Row order and dropout come only from ``stream``; the result is a pure function of the arguments, and of the
-    numerics that `splitwiper.numerics.fingerprint` lists.
-
-    Args:
-        net: the net to train.
+    Attributes:
+        net: the net to train (tensors by name in, logits out); it is changed.
         rows: the rows to train on.
         recipe: the hyper-parameters.
         epochs: the length of the whole training, which the learning rate's schedule spans.
-        stream: names the randomness.
+        stream: names the randomness; row order and dropout come from nothing else.
         what: names the training in messages.
         on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
         on_state: called with the state before the first epoch and after each.
         on_step: called before each step.
         span: the epochs to compute, if not all.
-
-    Raises:
-        TrainingError: the loss is no longer finite, or a layer failed on a batch, repeatedly.
-        BusyError: other threads keep the result from being certain.
-        DataError: the span's state does not fit the net.
     """
-    return finish(
-        training(
-            net,
-            rows,
-            recipe,
-            epochs=epochs,
-            stream=stream,
-            what=what,
-            on_epoch=on_epoch,
-            on_state=on_state,
-            on_step=on_step,
-            span=span,
+
+    net: nn.Module
+    rows: Cache
+    recipe: Recipe
+    _: KW_ONLY
+    epochs: int
+    stream: Stream
+    what: str
+    on_epoch: OnEpoch | None = None
+    on_state: OnState | None = None
+    on_step: OnStep | None = None
+    span: Span | None = None
+
+    def __post_init__(self) -> None:
+        self.device = pick_device(self.recipe.device)
+        self.batches = math.ceil(len(self.rows) / self.recipe.batch)  # of an epoch
+
+    def run(self) -> tuple[float, ...]:
+        """Train, and return the mean loss of each epoch.
+
+        Raises:
+            TrainingError: the loss is no longer finite, or a layer failed on a batch, repeatedly.
+            BusyError: other threads keep the result from being certain.
+            DataError: the span's state does not fit the net.
+        """
+        return finish(self.steps())
+
+    def steps(self) -> Pausing[tuple[float, ...]]:
+        """Do the work of `run`, with a pause after each epoch."""
+        if self.device.type != "cuda":
+            return (yield from self._all_epochs())
+        first = state_of(self.net)
+        try:
+            return (yield from self._repeated(first))
+        except torch.OutOfMemoryError as problem:
+            full = str(problem).partition(".")[0]
+        # outside the handler: the exception's frames would keep the GPU's memory in use
+        _log.warning("%s: %s; starting over with batches streamed from disk.", self.what, full)
+        torch.cuda.empty_cache()
+        self.net.load_state_dict(first)
+        try:
+            return (yield from self._repeated(first, resident=False))
+        except torch.OutOfMemoryError as problem:
+            raise ResourceError(
+                f"{self.what}: the GPU's memory is full even with batches streamed from disk ({problem}). Lower batch "
+                f"({self.recipe.batch}) in a new run, or use another GPU."
+            ) from problem
+
+    def _repeated(self, first: Mapping[str, Tensor], *, resident: bool = True) -> Pausing[tuple[float, ...]]:
+        """Train on a GPU; if that fails, train once more, since only a fault that repeats is the rows' own.
+
+        Raises:
+            UntrainableError: it fails as before.
+            BusyError: it does not fail as before.
+        """
+        try:
+            return (yield from self._all_epochs(resident=resident))
+        except UntrainableError as problem:
+            if raised := by_handler(problem):
+                raise raised from None
+            fault = let_go(problem)
+        self.net.load_state_dict(first)
+        try:
+            yield from self._all_epochs(resident=resident)
+        except UntrainableError as problem:
+            if same_fault(fault, problem):
+                raise
+            raise disturbed(self.what) from problem
+        raise once(fault, self.what)
+
+    def _all_epochs(self, *, resident: bool = True) -> Pausing[tuple[float, ...]]:
+        lane = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        first, last = (self.span.first, self.span.last) if self.span else (0, self.epochs)
+        step, feed = self._prepared(lane, steps=(last - first) * self.batches, resident=resident)
+        # on the CPU, the state before an epoch is needed in any case: to repeat it if other threads interfered
+        state = step.state() if self.on_state or not lane else {}
+        if self.on_state:
+            self.on_state(first, state)
+        losses: list[float] = []
+        factor = make_schedule(self.recipe)
+        for epoch in range(first, last):
+            order, noise = self._order(epoch)
+            done = epoch * self.batches
+            rates = [self.recipe.lr * factor((done + n) / (self.epochs * self.batches)) for n in range(self.batches)]
+            if lane:
+                with self._held(lane, noise):
+                    self._epoch_on_gpu(step, feed, order, rates, lane)
+            else:
+                state = self._certain_epoch(step, feed, order, rates, noise, epoch, state)
+            # Paused here, other nets submit their work while this one's is computed: nothing above waits for the GPU,
+            # and everything below does.
+            yield
+            if lane:
+                lane.synchronize()
+                state = step.state() if self.on_state else {}
+            losses.append(self._mean(step, epoch))
+            # callbacks come last, when nothing is held: they may compute, draw or change switches as they like
+            if self.on_state:
+                self.on_state(epoch + 1, state)
+            if self.on_epoch:
+                self.on_epoch(epoch + 1, self.epochs, losses[-1])
+        self.net.eval()
+        return tuple(losses)
+
+    def _prepared(self, lane: torch.cuda.Stream | None, *, steps: int, resident: bool) -> tuple[Step, Feed]:
+        """Move the net to the device, and return what trains it on a batch and what brings the batches."""
+        recipe, net = self.recipe, self.net
+        with reproducible(self.device, recipe.threads, recipe.numerics), torch.cuda.stream(lane):
+            net.to(self.device)
+            decoded = torch.bfloat16 if lane and recipe.precision == "bfloat16" else torch.float32
+            largest = math.ceil(len(self.rows) / self.batches)
+            feed = feed_for(self.rows, self.device, largest, dtype=decoded, resident=resident)
+            step = Step(net.train(), feed.decode, recipe, self.device, what=self.what, graphs=steps >= _GRAPHS_FROM)
+            if self.span:
+                step.load(self.span.state)
+        if lane:
+            lane.synchronize()
+        return step, feed
+
+    def _order(self, epoch: int) -> tuple[list[Array], Stream]:
+        """Return an epoch's batches, and the stream of its random draws."""
+        order, noise = (
+            Stream(self.stream.seed, f"{self.stream.purpose}/{use}/{epoch}", self.stream.name, self.stream.content)
+            for use in ("order", "noise")
         )
-    )
+        # batches of equal size, give or take one: no last batch of a single row, which batch norm cannot train on;
+        # sorted within, since the order in a batch means nothing to training and much to reading
+        batches = np.array_split(order.permutation(len(self.rows)), self.batches)
+        return [np.sort(batch) for batch in batches], noise
+
+    @contextmanager
+    def _held(self, lane: torch.cuda.Stream | None, noise: Stream) -> Iterator[None]:
+        """Hold global state for at most one epoch, so that callbacks between epochs cannot affect later results."""
+        with (
+            reproducible(self.device, self.recipe.threads, self.recipe.numerics),
+            torch.cuda.stream(lane),
+            isolated_rng(noise),
+        ):
+            yield
+
+    def _certain_epoch(
+        self,
+        step: Step,
+        feed: Feed,
+        order: Sequence[Array],
+        rates: Sequence[float],
+        noise: Stream,
+        epoch: int,
+        start: State,
+    ) -> State:
+        """Compute an epoch on the CPU until its outcome is certain; return the state after it."""
+
+        def compute(trial: Trial) -> tuple[State, float]:
+            step.total.zero_()
+            for parts, rate in zip(feed.epoch(order), rates, strict=True):
+                if self.on_step:
+                    self.on_step()
+                step(parts, rate)
+                trial.look()
+                give_way()
+            return step.state(), self._mean(step, epoch)
+
+        def key(result: tuple[State, float]) -> tuple[str, float]:
+            return state_digest(result[0]), result[1]
+
+        return certain(
+            compute,
+            partial(self._held, None, noise),
+            pinned=partial(undisturbed, self.device, self.recipe.numerics),
+            key=key,
+            what=self.what,
+            again=partial(step.load, start),
+            blames=True,
+        )[0]
+
+    def _epoch_on_gpu(
+        self, step: Step, feed: Feed, order: Sequence[Array], rates: Sequence[float], lane: torch.cuda.Stream
+    ) -> None:
+        """Submit one epoch to the GPU, whose generator and settings no other thread's work can disturb."""
+        before = torch.cuda.get_rng_state(lane.device)
+        step.total.zero_()
+        for parts, rate in zip(feed.epoch(order), rates, strict=True):
+            if self.on_step:
+                self.on_step()
+            step(parts, rate)
+            give_way()
+        if not torch.equal(before, torch.cuda.get_rng_state(lane.device)):
+            lane.synchronize()  # the GPU has one generator: a net that draws from it must finish before the next one
+
+    def _mean(self, step: Step, epoch: int) -> float:
+        """Return an epoch's mean loss.
+
+        Raises:
+            UntrainableError: the loss is not finite.
+        """
+        mean = float(step.total) / len(self.rows)
+        if not math.isfinite(mean):
+            raise UntrainableError(
+                f"{self.what}: the loss is {mean} after epoch {epoch + 1}. Lower lr ({self.recipe.lr:g}), set clip "
+                "(1.0, for example), or scale the inputs (standardise = true), in a new run; in one that learned "
+                "before, forget the rows that were added last."
+            )
+        return mean
 
 
 def finish(work: Pausing[_T]) -> _T:
@@ -117,217 +287,6 @@ def finish(work: Pausing[_T]) -> _T:
         except StopIteration as end:
             result: _T = end.value
             return result
-
-
-def training(
-    net: nn.Module,
-    rows: Cache,
-    recipe: Recipe,
-    *,
-    epochs: int,
-    stream: Stream,
-    what: str,
-    on_epoch: OnEpoch | None = None,
-    on_state: OnState | None = None,
-    on_step: OnStep | None = None,
-    span: Span | None = None,
-) -> Pausing[tuple[float, ...]]:
-    """Do the work of `fit`, with a pause after each epoch."""
-    device = pick_device(recipe.device)
-    compute = partial(_epochs, net, rows, recipe, device, epochs, stream, what, on_epoch, on_state, on_step, span)
-    if device.type != "cuda":
-        return (yield from compute())
-    first = state_of(net)
-    run = partial(_repeating, compute, lambda: net.load_state_dict(first), what)
-    try:
-        return (yield from run())
-    except torch.OutOfMemoryError as problem:
-        full = str(problem).partition(".")[0]
-    _log.warning("%s: %s; starting over with batches streamed from disk.", what, full)
-    torch.cuda.empty_cache()
-    net.load_state_dict(first)
-    try:
-        return (yield from run(resident=False))
-    except torch.OutOfMemoryError as problem:
-        raise ResourceError(
-            f"{what}: the GPU's memory is full even with batches streamed from disk ({problem}). Lower batch "
-            f"({recipe.batch}) in a new run, or use another GPU."
-        ) from problem
-
-
-def _repeating(
-    compute: Callable[..., Pausing[_T]], restart: Callable[[], object], what: str, **options: bool
-) -> Pausing[_T]:
-    """Train on a GPU; if that fails, train once more, since only a fault that repeats is the rows' own.
-
-    Raises:
-        UntrainableError: it fails as before.
-        BusyError: it does not fail as before.
-    """
-    try:
-        return (yield from compute(**options))
-    except UntrainableError as problem:
-        if raised := by_handler(problem):
-            raise raised from None
-        fault = let_go(problem)
-    restart()
-    try:
-        yield from compute(**options)
-    except UntrainableError as problem:
-        if same_fault(fault, problem):
-            raise
-        raise disturbed(what) from problem
-    raise once(fault, what)
-
-
-def _epochs(
-    net: nn.Module,
-    rows: Cache,
-    recipe: Recipe,
-    device: torch.device,
-    epochs: int,
-    stream: Stream,
-    what: str,
-    on_epoch: OnEpoch | None,
-    on_state: OnState | None,
-    on_step: OnStep | None,
-    span: Span | None,
-    *,
-    resident: bool = True,
-) -> Pausing[tuple[float, ...]]:
-    lane = torch.cuda.Stream(device) if device.type == "cuda" else None
-    count = math.ceil(len(rows) / recipe.batch)
-    first, last = (span.first, span.last) if span else (0, epochs)
-    with reproducible(device, recipe.threads, recipe.numerics), torch.cuda.stream(lane):
-        net.to(device)
-        half = torch.bfloat16 if lane and recipe.precision == "bfloat16" else torch.float32
-        feed = feed_for(rows, device, math.ceil(len(rows) / count), dtype=half, resident=resident)
-        graphs = (last - first) * count >= _GRAPHS_FROM
-        step = Step(net.train(), feed.decode, recipe, device, what=what, graphs=graphs)
-        if span:
-            step.load(span.state)
-    if lane:
-        lane.synchronize()
-    state = step.state() if on_state or not lane else {}
-    if on_state:
-        on_state(first, state)
-    losses: list[float] = []
-    factor = make_schedule(recipe)
-    for epoch in range(first, last):
-        batches, noise = _order(stream, epoch, len(rows), count)
-        rates = [recipe.lr * factor((epoch * count + n) / (epochs * count)) for n in range(count)]
-        compute = partial(_epoch, step, feed, batches, rates, on_step or _nothing)
-        held = partial(_held, device, recipe, lane, noise)
-        mean = partial(_mean, step, len(rows), recipe, what, epoch + 1)
-        if lane:
-            with held():
-                compute(lane=lane)
-        else:
-            state = _sure(step, state, compute, mean, held, partial(undisturbed, device, recipe.numerics), what)
-        yield
-        if lane:
-            lane.synchronize()
-            state = step.state() if on_state else {}
-        losses.append(mean())
-        if on_state:
-            on_state(epoch + 1, state)
-        if on_epoch:
-            on_epoch(epoch + 1, epochs, losses[-1])
-    net.eval()
-    return tuple(losses)
-
-
-def _order(stream: Stream, epoch: int, rows: int, count: int) -> tuple[list[Array], Stream]:
-    """Return an epoch's batches, and the stream of its random draws."""
-    order, noise = (
-        Stream(stream.seed, f"{stream.purpose}/{use}/{epoch}", stream.name, stream.content)
-        for use in ("order", "noise")
-    )
-    # batches of equal size, give or take one: no last batch of a single row, which batch norm cannot train on; sorted
-    # within, since the order in a batch means nothing to training and much to reading
-    return [np.sort(part) for part in np.array_split(order.permutation(rows), count)], noise
-
-
-@contextmanager
-def _held(device: torch.device, recipe: Recipe, lane: torch.cuda.Stream | None, noise: Stream) -> Iterator[None]:
-    """Hold global state for at most one epoch, so that callbacks between epochs cannot affect later results."""
-    with (
-        reproducible(device, recipe.threads, recipe.numerics),
-        torch.cuda.stream(lane),
-        isolated_rng(noise),
-    ):
-        yield
-
-
-def _nothing() -> None:
-    pass
-
-
-def _epoch(
-    step: Step,
-    feed: Feed,
-    batches: Sequence[Array],
-    rates: Sequence[float],
-    on_step: OnStep,
-    trial: Trial | None = None,
-    *,
-    lane: torch.cuda.Stream | None = None,
-) -> State:
-    """Compute one epoch; return the state after it, except on a GPU, whose generator and settings no trial checks."""
-    before = _drawn(lane)
-    step.total.zero_()
-    for parts, rate in zip(feed.epoch(batches), rates, strict=True):
-        on_step()
-        step(parts, rate)
-        if trial:
-            trial.look()
-        give_way()
-    if lane and not torch.equal(before, _drawn(lane)):
-        lane.synchronize()  # the GPU has one generator: a net that draws from it must finish before the next one
-    return {} if lane else step.state()
-
-
-def _sure(
-    step: Step,
-    start: State,
-    compute: Callable[[Trial], State],
-    mean: Callable[[], float],
-    held: Callable[[], AbstractContextManager[None]],
-    pinned: Callable[[], bool],
-    what: str,
-) -> State:
-    """Compute an epoch on the CPU until it is certain; return the state after it."""
-
-    def whole(trial: Trial) -> tuple[State, float]:
-        state = compute(trial)
-        return state, mean()
-
-    def key(result: tuple[State, float]) -> tuple[str, float]:
-        return state_digest(result[0]), result[1]
-
-    again = partial(step.load, start)
-    return certain(whole, held, pinned=pinned, key=key, what=what, again=again, blames=True)[0]
-
-
-def _mean(step: Step, rows: int, recipe: Recipe, what: str, epoch: int) -> float:
-    """Return an epoch's mean loss.
-
-    Raises:
-        UntrainableError: the loss is not finite.
-    """
-    mean = float(step.total) / rows
-    if not math.isfinite(mean):
-        raise UntrainableError(
-            f"{what}: the loss is {mean} after epoch {epoch}. Lower lr ({recipe.lr:g}), set clip (say 1.0), or "
-            "scale the inputs (standardise = true), in a new run; in one that learned before, forget the rows that "
-            "were added last."
-        )
-    return mean
-
-
-def _drawn(lane: torch.cuda.Stream | None) -> Tensor:
-    """Return the state of the GPU's generator."""
-    return torch.cuda.get_rng_state(lane.device) if lane else torch.empty(0)
 
 
 def state_of(net: nn.Module) -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from splitwiper import extensions
 from splitwiper.errors import ConfigError, DataError
-from splitwiper.wire.columns import STORED, Column
+from splitwiper.wire.columns import STORED, Column, torch_dtype
 
 Fitted = Mapping[str, Tensor]
 """What a codec fitted to a column, by name: float32, and of shapes that follow from the column alone."""
@@ -343,7 +343,7 @@ def encode(values: Tensor, column: Column, encoding: str, fitted: Fitted | None 
 
 def stored_dtype(column: Column) -> torch.dtype:
     """Return the torch dtype of a stored column."""
-    return torch.from_numpy(np.empty(0, STORED[column.dtype])).dtype
+    return torch_dtype(np.dtype(STORED[column.dtype]))
 
 
 def decode(

@@ -14,20 +14,9 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from splitwiper.wire.columns import TORCH
 from splitwiper.wire.labels import Label
 
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
 _DIMENSIONS = 16
 _LONGEST = 100_000_000
 """Largest header in bytes, safetensors' own limit."""
@@ -68,7 +57,7 @@ def read_tensors(data: bytearray, *, longest: int = _LONGEST) -> tuple[dict[str,
 
 def _shown(data: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:
     start, end = data_offsets
-    kind = _DTYPES[dtype]
+    kind = TORCH[dtype]
     numbers: list[Any] = [start, end, *shape]
     if not all(type(number) is int and number >= 0 for number in numbers) or len(shape) > _DIMENSIONS:
         raise ValueError("a tensor has an odd shape or place")

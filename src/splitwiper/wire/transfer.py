@@ -5,12 +5,12 @@ Over a network, each sending call has a stream of its own: an interrupted upload
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
 
-from splitwiper.errors import ConfigError, CorruptError, DataError
+from splitwiper.errors import CorruptError, DataError
+from splitwiper.extras import check_installed, is_installed
 
 _CHUNK = 1 << 20
 _LEVEL = 3
@@ -24,10 +24,8 @@ def check_transfer(coding: str) -> None:
     Raises:
         ConfigError: its library is not installed.
     """
-    if coding == "zstd" and importlib.util.find_spec("zstandard") is None:
-        raise ConfigError(
-            "transfer = 'zstd' needs the package zstandard: pip install 'splitwiper[zstd]', or set transfer = 'none'."
-        )
+    if coding == "zstd":
+        check_installed("zstandard", "transfer = 'zstd'", otherwise="set transfer = 'none'")
 
 
 def carry(source: Path, target: IO[bytes], coding: str) -> int:
@@ -57,7 +55,7 @@ def carry(source: Path, target: IO[bytes], coding: str) -> int:
 
 def codings() -> list[str]:
     """Return the codings that this installation reads and writes."""
-    return ["zstd"] if importlib.util.find_spec("zstandard") else []
+    return ["zstd"] if is_installed("zstandard") else []
 
 
 def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:

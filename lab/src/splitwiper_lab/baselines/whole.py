@@ -29,7 +29,7 @@ from splitwiper.seeding import Stream
 from splitwiper.server.training import with_head
 from splitwiper.splitting import Halves, ServerHalf
 from splitwiper.training.cache import Cache, to_device
-from splitwiper.training.loop import OnEpoch, fit, state_of
+from splitwiper.training.loop import OnEpoch, Training, state_of
 from splitwiper.wire import Column, Label
 from splitwiper.wire.labels import in_order
 from splitwiper_lab.baselines.problem import Holding, Problem
@@ -145,7 +145,7 @@ def train_whole(
     cache = Cache([held.shard for held in rows], outputs, names=like.names)
     fitted = statistics(cache) if problem.config.client.standardise else {}
     net = _start(problem, like.call, outputs, fitted, before)
-    losses = fit(
+    losses = Training(
         net,
         cache,
         recipe,
@@ -153,7 +153,7 @@ def train_whole(
         stream=stream,
         what=what,
         on_epoch=on_epoch,
-    )
+    ).run()
     client, server = state_of(net.embedder.body), state_of(net.server)
     return Weights(client, server, fitted, outputs, like.call, like.columns, like.features, losses)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from splitwiper.report.axes import Axis, Scale
-from splitwiper.report.chart import HEIGHT, STYLES, WIDTH, Series, Spot, frame, marker, whisker
-from splitwiper.report.markup import Markup, el
-from splitwiper.report.svg import fit, stroke, svg, text
+from splitwiper_lab.pages.drawing.axes import Axis, Scale
+from splitwiper_lab.pages.drawing.chart import HEIGHT, STYLES, WIDTH, Series, Spot, frame, marker, whisker
+from splitwiper_lab.pages.drawing.markup import Markup, el
+from splitwiper_lab.pages.drawing.svg import fit, stroke, svg, text
 
 _RIGHT, _PITCH, _HEAD, _FOOT = 16.0, 25.0, 10.0, 42.0
 

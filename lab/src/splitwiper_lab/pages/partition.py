@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from splitwiper.formats import count
-from splitwiper.report.markup import Markup, el, join
-from splitwiper.report.page import document
-from splitwiper.report.style import PALETTE
-from splitwiper.report.svg import fit, stroke, svg, text, text_width
+from splitwiper_lab.pages.drawing.document import PALETTE, document
+from splitwiper_lab.pages.drawing.markup import Markup, el, join
+from splitwiper_lab.pages.drawing.svg import fit, stroke, svg, text, text_width
 
 STEPS = 5
 """The number of shades of cells."""

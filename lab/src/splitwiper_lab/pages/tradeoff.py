@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from splitwiper.formats import NONE, count, percent
-from splitwiper.report.markup import Markup, el, join
-from splitwiper.report.page import document
-from splitwiper.report.parts import scroll
-from splitwiper.report.svg import stroke, svg, text, ticks
 from splitwiper_lab.evaluation.recommend import HIDDEN, frontier
 from splitwiper_lab.evaluation.tradeoff import Point
+from splitwiper_lab.pages.drawing.document import document
+from splitwiper_lab.pages.drawing.markup import Markup, el, join
+from splitwiper_lab.pages.drawing.parts import scroll
+from splitwiper_lab.pages.drawing.svg import stroke, svg, text, ticks
 from splitwiper_lab.theorem import Inequality
 
 STYLE = """

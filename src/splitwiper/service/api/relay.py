@@ -90,4 +90,4 @@ def end(server: Server, call: ApiCall, body: End) -> None:
     if server.posted(body.topic):
         call.service.talks.ended(body.topic)
         if body.proof:
-            server.store.erase_talk(body.topic, lock_of(bytes.fromhex(body.proof)))
+            server.store.relay.erase(body.topic, lock_of(bytes.fromhex(body.proof)))

@@ -26,7 +26,6 @@ from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate import Attestation, Checked, Finding, SigningKey, TreeHead
-from splitwiper.service.identity.folders import locked
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.keys import check_private
 from splitwiper.store.replay import Replay
@@ -95,7 +94,7 @@ def audit(
     """
     known = site_keys(folder, config)
     with (
-        locked(out, busy=f"another audit works in {out}: wait for it, or give --out another folder."),
+        files.locked(out, busy=f"another audit works in {out}: wait for it, or give --out another folder."),
         closing(connect(folder, config, out)) as link,
     ):
         # the key is made at the first audit, whether or not anything can be signed

@@ -38,7 +38,7 @@ from splitwiper.store.replay import Replay
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.codecs import prepare
-from splitwiper.wire.shard import check_shard
+from splitwiper.wire.shard_check import check_shard
 
 _SETTINGS = "config.toml"
 HEADER = 1 << 20

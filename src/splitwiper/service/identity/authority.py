@@ -10,11 +10,11 @@ from pathlib import Path
 from splitwiper.errors import IdentityError, InputError
 from splitwiper.service.identity import certificate_builder, distribution, keys
 from splitwiper.service.identity.certificate_builder import Signer, serial_of
-from splitwiper.service.identity.folders import AUTHORITY, locked
+from splitwiper.service.identity.folders import AUTHORITY
 from splitwiper.service.identity.index import INDEX, Event, Journal, ending, issuing
 from splitwiper.service.identity.names import SERVER, Kind, check_hosts, check_name
 from splitwiper.service.identity.records import Clock, Issued, check_days, utc_now
-from splitwiper.store.files import erase, make_folder, write_bytes
+from splitwiper.store.files import erase, locked, make_folder, write_bytes
 
 CA_DAYS, LEAF_DAYS = 3650, 365
 

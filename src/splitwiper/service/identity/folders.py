@@ -1,50 +1,24 @@
-"""Small identity files: JSON lines with a version, PEM bundles, a lock for writers, and rereading after changes."""
+"""Small identity files: JSON lines with a version, PEM bundles, and rereading after changes."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from cryptography import x509
 
-from splitwiper.errors import BusyError, CorruptError, FormatError, NotFoundError
+from splitwiper.errors import CorruptError, FormatError, NotFoundError
 from splitwiper.service.certificate.canonical import dumps
-from splitwiper.store.files import make_folder, write_bytes
+from splitwiper.store.files import write_bytes
 
 AUTHORITY = "authority"
 CA, CERTIFICATE, KEY = "ca.pem", "certificate.pem", "key.pem"
 REVOKED, SUPERSEDED, TOKENS = "revoked.pem", "superseded.pem", "tokens.jsonl"
 Stamp = tuple[tuple[int, int, int] | None, ...]
 _Value = TypeVar("_Value")
-
-
-@contextmanager
-def locked(folder: Path, *, busy: str | None = None) -> Iterator[None]:
-    """Lock a folder against other processes. The lock ends with the process.
-
-    Args:
-        folder: the folder; created if missing.
-        busy: the error message if another process holds the lock; without it, wait for the lock.
-
-    Raises:
-        BusyError: another process holds the lock.
-    """
-    make_folder(folder)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
-        except BlockingIOError:
-            raise BusyError(str(busy)) from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def stamp(*paths: Path) -> Stamp:

@@ -20,6 +20,7 @@ from splitwiper.service.identity import folders
 from splitwiper.service.identity.folders import TOKENS
 from splitwiper.service.identity.names import Principal, PrincipalKind
 from splitwiper.service.identity.records import Clock, moment, utc_now
+from splitwiper.store import files
 
 FORMAT, VERSION = "splitwiper-tokens", 1
 _TOKEN = re.compile(r"swt_([0-9a-f]{16})_[0-9a-f]{64}")
@@ -138,7 +139,7 @@ class Tokens:
         return {one.id: one for one in found}
 
     def _change(self, change: Callable[[dict[str, Token]], dict[str, Token]]) -> dict[str, Token]:
-        with folders.locked(self.folder):
+        with files.locked(self.folder):
             known = change(self._read())
             heading = {"format": FORMAT, "version": VERSION}
             folders.write_lines(self._path, [folders.to_line(heading), *map(_line, known.values())])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from splitwiper.formats import NONE
-from splitwiper.report.markup import Markup, el
-from splitwiper.report.parts import row_head, scroll, table, td, th, tr
 from splitwiper_lab.evaluation.reproduction.growth import FORMULAS, client_formulas, exponents, server_formulas
+from splitwiper_lab.pages.drawing.markup import Markup, el
+from splitwiper_lab.pages.drawing.parts import row_head, scroll, table, td, th, tr
 from splitwiper_lab.pages.reproduction.collected import Measured
 from splitwiper_lab.pages.reproduction.parts import judged_as, verdict_pill
 

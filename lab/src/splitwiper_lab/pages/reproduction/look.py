@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from splitwiper.report import chart
 from splitwiper_lab.pages import tradeoff
+from splitwiper_lab.pages.drawing import chart
 
 STYLE = (
     chart.STYLE

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from splitwiper.report.axes import Axis, Scale
-from splitwiper.report.markup import Markup, el
-from splitwiper.report.svg import stroke, svg, text
+from splitwiper_lab.pages.drawing.axes import Axis, Scale
+from splitwiper_lab.pages.drawing.markup import Markup, el
+from splitwiper_lab.pages.drawing.svg import stroke, svg, text
 
 STYLES = 8
 """The number of styles that can be distinguished."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from splitwiper.report.svg import ticks
+from splitwiper_lab.pages.drawing.svg import ticks
 
 Show = Callable[[float], str]
 

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from report.reading import drawn
-from splitwiper.report.axes import Axis, Scale, share
-from splitwiper.report.chart import STYLES, Series, Spot, key, lines, marker
+from splitwiper_lab.pages.drawing.axes import Axis, Scale, share
+from splitwiper_lab.pages.drawing.chart import STYLES, Series, Spot, key, lines, marker
 
 X, Y = Axis("epochs"), Axis("seconds")
 

@@ -1,0 +1,77 @@
+"""What both parties' stores have in common: a folder with files, and a database that says which of them count.
+
+Files are immutable and named at random. A change writes the new file; in one transaction points the database to it; and
+then erases the file that it replaces. At whatever instant the process dies, the database is correct, and `sweep` erases
+the files that it does not point to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from splitwiper.seeding import state_digest
+from splitwiper.store import files
+from splitwiper.store.database import Database
+from splitwiper.store.tensors import load_state, save_state
+
+
+class Store:
+    """One party's folder and database.
+
+    Args:
+        root: the folder.
+        database: the name of the database's file.
+        schema: its tables.
+        key: returns the key that seals it, or None if that was destroyed.
+    """
+
+    FOLDERS: tuple[str, ...] = ()
+
+    def __init__(self, root: Path, database: str, schema: str, key: Callable[[], bytes | None]) -> None:
+        self.root = root
+        self.database = Database(root / database, schema, key)
+
+    def _write_first(self, config: str, key: bytes, **weights: Mapping[str, Tensor]) -> dict[str, str]:
+        """Write what a store begins with, and return the digests of the first weights by name.
+
+        Args:
+            config: the party's settings.
+            key: its key; a key that is already there is kept.
+            weights: first weights by the name of their file.
+        """
+        for name in self.FOLDERS:
+            files.make_folder(self.root / name)
+        files.write_bytes(self.root / "config.toml", config.encode())
+        for name, state in weights.items():
+            save_state(self._first(name), state)
+        self._write_key("key", key)
+        return {name.replace("_", "-"): state_digest(state) for name, state in weights.items()}
+
+    def _write_key(self, name: str, key: bytes) -> None:
+        if not (self.root / name).exists():
+            files.write_bytes(self.root / name, key.hex().encode(), replace=False)
+
+    def _first(self, name: str) -> Path:
+        return self.root / f"{name.replace('_', '-')}.safetensors"
+
+    def initial(self) -> dict[str, Tensor]:
+        """Return this party's weights at the time it joined, from which every training starts."""
+        return load_state(self._first("initial"), self.database.meta("initial"))
+
+    def kept(self) -> dict[str, set[str]]:
+        """Return the files that the database points to, by folder."""
+        raise NotImplementedError
+
+    def sweep(self) -> None:
+        """Erase every file that the database does not point to.
+
+        This happens inside a transaction, so that no file is swept between being moved into place and being pointed to,
+        and a process that lost its lease stops here and erases none of its successor's files.
+        """
+        with self.database.change():
+            for folder, keep in self.kept().items():
+                files.sweep(self.root / folder, keep)
+        files.sweep_abandoned(self.root, stem=files.TEMPORARY)

@@ -1,0 +1,198 @@
+"""What the server's database says: shards and the manifest they make up, the model, and the state of requests.
+
+Nothing here changes anything. `splitwiper.store.server_store` has the changes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from splitwiper.errors import CorruptError, IdentityError, NotFoundError, StoreError
+from splitwiper.store import files, ledger, relay, tickets
+from splitwiper.store.folder import Store
+from splitwiper.store.keys import read_key
+from splitwiper.store.records import (
+    EpochRecord,
+    ModelRecord,
+    ShardRecord,
+    columns_in,
+    manifest_digest,
+    model_record,
+    parsed,
+    plain_name,
+    shard_record,
+)
+from splitwiper.store.relay import Relay
+from splitwiper.store.tensors import load_state
+from splitwiper.wire import Column, Receipt, Shard, Ticket, open_shard
+
+_OWN = """
+CREATE TABLE clients (name TEXT PRIMARY KEY, generation INTEGER NOT NULL);
+CREATE TABLE shards (
+  client TEXT PRIMARY KEY REFERENCES clients, file TEXT NOT NULL, digest TEXT NOT NULL, rows INTEGER NOT NULL,
+  size INTEGER NOT NULL, salt BLOB NOT NULL, labels TEXT NOT NULL,
+  codebook TEXT NOT NULL, outputs INTEGER NOT NULL, signed TEXT);
+CREATE TABLE model (
+  one INTEGER PRIMARY KEY CHECK (one = 1), file TEXT NOT NULL, digest TEXT NOT NULL, manifest TEXT NOT NULL,
+  salt BLOB NOT NULL, labels TEXT NOT NULL, exact INTEGER NOT NULL, fingerprint TEXT NOT NULL,
+  seconds REAL NOT NULL, losses TEXT NOT NULL, codebook TEXT NOT NULL, transcript TEXT NOT NULL);
+-- the states that the model was trained through know what it knows: they go wherever it goes
+CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, file TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TRIGGER epochs_go_with_the_model AFTER DELETE ON model BEGIN DELETE FROM epochs; END;
+"""
+SCHEMA = "".join((_OWN, tickets.SCHEMA, ledger.SCHEMA, relay.SCHEMA))
+SHARDS = "SELECT s.*, c.generation FROM shards s JOIN clients c ON c.name = s.client"
+"""The query for lines of the manifest."""
+_TICKETS = (
+    "SELECT id, client, level, state, received, COALESCE(erased, ''), COALESCE(settled, ''), commitment FROM tickets"
+)
+
+
+def _own_key(path: Path) -> bytes | None:
+    """Return the server's key. A fault of it is the server's own, and no caller's identity error.
+
+    Raises:
+        StoreError: others may read the key.
+    """
+    try:
+        return read_key(path)
+    except IdentityError as problem:
+        raise StoreError(str(problem)) from problem
+
+
+class ServerRecords(Store):
+    """The server's folder and database, for reading."""
+
+    FOLDERS = ("shards", "models", "epochs", "incoming")
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, "server.db", SCHEMA, partial(_own_key, root / "key"))
+        self.relay = Relay(self.database)
+
+    @property
+    def federation(self) -> str:
+        """The id that was drawn when the store was made; empty in a store of an older version."""
+        return self.database.meta("run") or ""
+
+    def client_initial(self) -> dict[str, Tensor]:
+        """Return the client half's weights at the time the federation was created, from which joining clients start."""
+        return load_state(self._first("client_initial"), self.database.meta("client-initial"))
+
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns that cross the cut."""
+        return columns_in(parsed(self.database.meta("columns") or "[]"))
+
+    # --- shards and the manifest ---------------------------------------------------------------------------
+
+    def shards(self) -> tuple[ShardRecord, ...]:
+        """Return the shards, sorted by client: the manifest."""
+        return tuple(map(shard_record, self.database.read(f"{SHARDS} ORDER BY client")))
+
+    def shard(self, client: str) -> ShardRecord | None:
+        """Return one client's shard, or None."""
+        row = self.database.one(f"{SHARDS} WHERE client = ?", (client,))
+        return None if row is None else shard_record(row)
+
+    def knows(self, client: str) -> bool:
+        """Return whether the server ever heard from a client."""
+        return self.database.one("SELECT 1 FROM clients WHERE name = ?", (client,)) is not None
+
+    def clients(self) -> dict[str, int]:
+        """Return every client the server ever heard from, and its generation."""
+        return {row["name"]: row["generation"] for row in self.database.read("SELECT * FROM clients ORDER BY name")}
+
+    def open(self, record: ShardRecord) -> Shard:
+        """Open a shard after checking its bytes.
+
+        Raises:
+            CorruptError: the file is missing or is not the accepted one.
+        """
+        path = self.root / "shards" / record.file
+        why = "missing or damaged"
+        try:
+            shard = open_shard(path) if files.file_digest(path) == record.digest else None
+        except FileNotFoundError:  # at any moment: another process may replace it
+            shard = None
+        except CorruptError as problem:
+            shard, why = None, f"damaged ({problem})"
+        if shard is None:
+            raise CorruptError(
+                f"the shard of {record.client!r} ({path}) is {why}. Have the client send it again "
+                f"(`reupload({record.client!r})`), or restore the file; no model was changed."
+            )
+        if (shard.rows, shard.labels) != (record.rows, record.labels):
+            raise CorruptError(f"the database does not say what the shard of {record.client!r} holds: it was altered.")
+        return shard
+
+    # --- the model -----------------------------------------------------------------------------------------
+
+    def model(self) -> ModelRecord | None:
+        """Return the current model, or None."""
+        row = self.database.one("SELECT * FROM model")
+        return None if row is None else model_record(row)
+
+    def is_current(self) -> bool:
+        """Return whether the model was trained from the present manifest, and no erased ticket waits for it."""
+        if self.database.one("SELECT 1 FROM tickets WHERE state = 'erased'") is not None:
+            return False
+        model, shards = self.model(), self.shards()
+        return not shards if model is None else model.manifest == manifest_digest(shards)
+
+    def weights(self, record: ModelRecord) -> dict[str, Tensor]:
+        """Return the model's weights, checked."""
+        return load_state(self.root / "models" / record.file, record.digest, remedy="settle trains it again")
+
+    def epochs(self) -> tuple[EpochRecord, ...]:
+        """Return the states of the model's training, including the one before its first epoch."""
+        rows = self.database.read("SELECT epoch, file, digest FROM epochs ORDER BY epoch")
+        return tuple(EpochRecord(epoch, plain_name(file), digest) for epoch, file, digest in rows)
+
+    def epoch_state(self, epoch: int) -> dict[str, Tensor]:
+        """Return the state after an epoch as it is on disk; the caller checks its digest.
+
+        Raises:
+            NotFoundError: there is no state of that epoch.
+            CorruptError: the file is missing or truncated.
+        """
+        row = self.database.one("SELECT file FROM epochs WHERE epoch = ?", (epoch,))
+        if row is None:
+            raise NotFoundError(f"there is no state after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
+        return load_state(self.root / "epochs" / plain_name(row["file"]))
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    def ticket(self, ticket: str) -> Ticket:
+        """Return one ticket."""
+        row = self.database.one(f"{_TICKETS} WHERE id = ?", (ticket,))
+        if row is None:
+            raise NotFoundError(f"there is no ticket {ticket!r} in {self.root}.")
+        return Ticket(*row)
+
+    def tickets(self, client: str | None = None) -> tuple[Ticket, ...]:
+        """Return all tickets, or those of one client, oldest first."""
+        chosen, values = ("", ()) if client is None else (" WHERE client = ?", (client,))
+        return tuple(Ticket(*row) for row in self.database.read(f"{_TICKETS}{chosen} ORDER BY rowid", values))
+
+    def waiting(self) -> tuple[Ticket, ...]:
+        """Return tickets that are not settled, oldest first."""
+        return tuple(Ticket(*row) for row in self.database.read(f"{_TICKETS} WHERE state != 'settled' ORDER BY rowid"))
+
+    def receipt(self, ticket: str) -> Receipt:
+        """Return the receipt of a settled ticket."""
+        found = self.ticket(ticket)
+        row = self.database.one("SELECT receipt FROM tickets WHERE id = ?", (ticket,))
+        if row is None or row["receipt"] is None:
+            raise NotFoundError(f"ticket {ticket!r} is {found.state} and has no receipt yet: settle it first.")
+        return Receipt.from_dict(parsed(row["receipt"]))
+
+    def kept(self) -> dict[str, set[str]]:
+        """Return the files that the database points to, by folder."""
+        model = self.model()
+        return {
+            "shards": {row["file"] for row in self.database.read("SELECT file FROM shards")},
+            "models": {model.file} if model else set(),
+            "epochs": {row["file"] for row in self.database.read("SELECT file FROM epochs")},
+        }
