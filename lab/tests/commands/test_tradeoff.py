@@ -39,7 +39,7 @@ def test_what_is_there_is_not_measured_again(swept: Path, call) -> None:
 
 def test_the_page_and_the_text_are_whole(swept: Path) -> None:
     page = (swept / "tradeoff.html").read_text(encoding="utf-8")
-    assert page.count("<circle") == 2 and "Theorem 1 in numbers" in page and "<script" not in page
+    assert page.count(" recovered</title>") == 2 and "Theorem 1 in numbers" in page and "<script" not in page
     text = (swept / "README.md").read_text(encoding="utf-8")
     assert "| duplicate, γ = 2 |" in text and "tradeoff.html" in text
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from splitwiper.report.axes import Axis, share
-from splitwiper.report.chart import STYLES, Series, Spot, key, lines
 from splitwiper.report.markup import Markup, el
 from splitwiper.report.parts import figure
 from splitwiper_lab.evaluation.reproduction.cells import systems_of
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
-from splitwiper_lab.pages.dots import dots
+from splitwiper_lab.pages.charts import STYLES, Axis, Series, Spot, dots, key, lines, share
 from splitwiper_lab.pages.reproduction.collected import Measured
 from splitwiper_lab.pages.reproduction.parts import panels, styles
 from splitwiper_lab.pages.reproduction.quantities import reported

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from splitwiper.report.axes import Axis, share
-from splitwiper.report.chart import Series, Spot, key
 from splitwiper.report.markup import Markup, el
 from splitwiper.report.parts import figure
 from splitwiper_lab.evaluation.comparison import SeedSpread, SummaryRow
-from splitwiper_lab.pages.dots import dots
+from splitwiper_lab.pages.charts import Axis, Series, Spot, dots, key, share
 
 _ROOM = 188.0
 _TICKS = {0.01: "10 ms", 1.0: "1 s", 60.0: "1 min", 3600.0: "1 h", 36000.0: "10 h"}
