@@ -65,24 +65,25 @@ def readme(text: str, output: str) -> str:
 
 def comparison(folder: Path) -> tuple[str, str]:
     """The page of a comparison that was measured, and its table in brief, from the JSON lines in its folder."""
-    from splitwiper_lab.cli.results import machines
     from splitwiper_lab.evaluation.comparison import Record, exposures, in_order, summary
     from splitwiper_lab.pages.comparison import brief, markdown
+    from splitwiper_lab.sweeps import machines, read_results
 
-    lines = [json.loads(line) for line in (folder / "compare.jsonl").read_text(encoding="utf-8").splitlines()]
-    about, records = lines[-1]["about"], in_order([Record.from_dict(line["record"]) for line in lines])
+    results = read_results(folder / "compare.jsonl")
+    about, records = results[-1].about, in_order([Record.from_dict(result.values) for result in results])
     found = summary(records, bandwidth=about["bandwidth"] * 1e6)
-    page = markdown(about, found, exposures(records), machines(lines), "compare.jsonl")
-    commits = ", ".join(sorted({line["commit"] or "unknown" for line in lines}))
+    page = markdown(about, found, exposures(records), machines(results), "compare.jsonl")
+    commits = ", ".join(sorted({result.made["commit"] or "unknown" for result in results}))
     page += f"\nMeasured at {commits}."
     return page + "\n", brief(found)
 
 
-def threat_model(text: str, lines: list[str]) -> str:
+def threat_model(text: str, results: Path) -> str:
     """The threat model with its table of modes in place."""
     from splitwiper_lab.evaluation.tradeoff import Point, settings
+    from splitwiper_lab.sweeps import read_results
 
-    found = {p.setting: p for p in (Point.from_dict(json.loads(line)["point"]) for line in lines)}
+    found = {result.cell.system: Point.from_dict(result.values) for result in read_results(results)}
     points = [found[s.name] for s in settings(10) if s.name in found]
     rows = ["| mode | accuracy | bytes | rows recovered | by who knows ten rows a label |", "|---|---:|---:|---:|---:|"]
     rows += [
@@ -106,8 +107,8 @@ def main() -> None:
     page.write_text(readme(page.read_text(encoding="utf-8"), output.strip()), encoding="utf-8")
     for folder in COMPARED.iterdir():
         (folder / "compare.md").write_text(comparison(folder)[0], encoding="utf-8")
-    page, lines = ROOT / "THREAT_MODEL.md", TRADEOFF.read_text(encoding="utf-8").splitlines()
-    page.write_text(threat_model(page.read_text(encoding="utf-8"), lines), encoding="utf-8")
+    page = ROOT / "THREAT_MODEL.md"
+    page.write_text(threat_model(page.read_text(encoding="utf-8"), TRADEOFF), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,18 @@ ORDER = [
     "report",
     "cli",
 ]
-OF_LABORATORY = ["theorem", "models", "datasets", "workloads", "baselines", "attacks", "evaluation", "pages", "cli"]
+OF_LABORATORY = [
+    "theorem",
+    "models",
+    "datasets",
+    "workloads",
+    "baselines",
+    "attacks",
+    "sweeps",
+    "evaluation",
+    "pages",
+    "cli",
+]
 APART = {("client", "server"), ("server", "client"), ("server", "masking"), ("server", "privacy")}
 
 

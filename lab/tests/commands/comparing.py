@@ -84,5 +84,5 @@ def nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_args: Any, **_named: Any) -> Any:
         raise AssertionError("computed anew")
 
-    monkeypatch.setattr("splitwiper_lab.evaluation.comparison.stage", never)
-    monkeypatch.setattr("splitwiper_lab.evaluation.comparison.compared", never)
+    monkeypatch.setattr("splitwiper_lab.evaluation.comparison.sweeping.stage", never)
+    monkeypatch.setattr("splitwiper_lab.evaluation.comparison.sweeping.compared", never)

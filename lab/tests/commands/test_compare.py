@@ -30,7 +30,7 @@ def test_splitwiper_costs_the_others_nothing(compared: tuple[Path, str], smoke: 
     assert mine["forgotten"]["mean"] == 0
     assert mine["requester_bytes"]["mean"] == pytest.approx(vanilla["requester_bytes"]["mean"] / 2 / 2, rel=0.01)
     assert mine["requester_sending"]["mean"] == pytest.approx(8 * mine["requester_bytes"]["mean"] / 100e6)
-    record = lines_of(compared[0])[0]["record"]
+    record = lines_of(compared[0])[0]["values"]
     for other in ("east", "south"):
         assert not any(record["unlearned"]["spent"][other].values())
         assert not any(record["unlearned"]["preparing"][other].values())
@@ -58,9 +58,10 @@ def test_tables_for_people(compared: tuple[Path, str]) -> None:
 
 def test_results_are_kept_with_what_they_were_measured_on(compared: tuple[Path, str]) -> None:
     found = lines_of(compared[0])
-    assert [(line["record"]["system"], line["record"]["unlearning"]) for line in found] == WAYS
+    assert [(line["values"]["system"], line["values"]["unlearning"]) for line in found] == WAYS
     for line in found:
-        assert line["commit"] == "abc" and line["fingerprint"]["torch"] and line["date"] and line["version"]
+        made = line["made"]
+        assert made["commit"] == "abc" and made["fingerprint"]["torch"] and made["date"] and made["version"]
         assert (line["about"]["rows"], line["about"]["M"], line["about"]["N"]) == (150, 2, 1)
         assert (line["about"]["title"], line["about"]["level"]) == ("smoke", "class")
 
@@ -86,7 +87,7 @@ def test_only_some_systems(tmp_path: Path, call, call_json, monkeypatch: pytest.
     found = call_json("compare", config, "--out", out, "--only", "splitwiper", "--only", "sisa")
     assert [one["system"] for one in found] == [WAYS[0][0], WAYS[4][0]]
     assert found[0]["share_of_vanilla"][0]["mean"] is None
-    assert [line["record"]["kind"] for line in lines_of(out)] == ["splitwiper", "sisa"]
+    assert [line["values"]["kind"] for line in lines_of(out)] == ["splitwiper", "sisa"]
     problem = call("compare", config, "--out", out, "--only", "nonsense", code=2).stderr
     assert "--only nonsense is in no system's name" in problem and "u-shaped, interleaved" in problem
 
@@ -97,7 +98,7 @@ def test_more_seeds_give_deviations(compared: tuple[Path, str], smoke: Path, cal
     words = ("compare", smoke, "--out", tmp_path, "--only", "splitwiper", "--only", "vanilla")
     found = call_json(*words, "--seeds", 2)
     assert (tmp_path / "compare.jsonl").read_text(encoding="utf-8").startswith(first)
-    assert [line["record"]["seed"] for line in lines_of(tmp_path)] == [0] * 5 + [1] * 3
+    assert [line["values"]["seed"] for line in lines_of(tmp_path)] == [0] * 5 + [1] * 3
     for one in found:
         assert one["seeds"] == one["retained"]["count"] == 2 and one["retained"]["deviation"] is not None
         assert one["others_bytes"]["deviation"] is not None
@@ -156,7 +157,7 @@ def test_another_codebook_is_another_system(call, tmp_path: Path) -> None:
     for gamma in (2, 3):
         text = f'systems = [{{kind = "splitwiper", masking = {{mode = "duplicate", gamma = {gamma}}}}}]'
         call("compare", write(tmp_path, text), "--out", tmp_path)
-    once, again = (line["record"]["learned"]["spent"]["north"]["bytes_up"] for line in lines_of(tmp_path))
+    once, again = (line["values"]["learned"]["spent"]["north"]["bytes_up"] for line in lines_of(tmp_path))
     assert again == pytest.approx(1.5 * once, rel=0.1)
 
 
@@ -185,20 +186,20 @@ def test_a_line_cut_short_in_the_middle_is_told(
     path.write_bytes(b'{"about": \n' + (compared[0] / "compare.jsonl").read_bytes())
     cut = path.read_bytes()
     problem = call("compare", smoke, "--out", tmp_path, code=2).stderr
-    assert f"error: {path} is not a list of results" in problem and "give another folder" in problem
+    assert f"error: {path}, line 1 is no result" in problem and "Take that line away" in problem
     assert path.read_bytes() == cut
 
 
 @pytest.mark.parametrize("text", ["nonsense\n", "[1]\n", '{"about": 1}\nnull\n'])
 def test_other_files_are_no_results(smoke: Path, call, tmp_path: Path, nothing_is_computed: None, text: str) -> None:
     (tmp_path / "compare.jsonl").write_text(text, encoding="utf-8")
-    assert "is not a list of results" in call("compare", smoke, "--out", tmp_path, code=2).stderr
+    assert "is no result" in call("compare", smoke, "--out", tmp_path, code=2).stderr
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda raw: raw.replace(b'"record"', b'"point"'),
+        lambda raw: raw.replace(b'"values"', b'"point"'),
         lambda raw: raw.replace(b'"exact": true, ', b""),
         lambda raw: raw.replace(b'"fingerprint"', b'"machine"'),
         lambda raw: b"\xff\xfe",
@@ -226,8 +227,8 @@ def test_one_system_that_fails_does_not_end_the_others(call, tmp_path: Path) -> 
     way = '{method = "fine-tuning", lr = 1e30}'
     text = f'systems = [{{kind = "vanilla", unlearning = [{way}]}}, {{kind = "sisa", shards = 2}}]'
     ended = call("compare", write(tmp_path, text), "--out", tmp_path, code=9)
-    assert "vanilla, interleaved, seed 0: vanilla: the loss is nan after epoch" in ended.stderr
-    assert [line["record"]["kind"] for line in lines_of(tmp_path)] == ["sisa"]
+    assert "smoke, seed 0: vanilla, interleaved: vanilla: the loss is nan after epoch" in ended.stderr
+    assert [line["values"]["kind"] for line in lines_of(tmp_path)] == ["sisa"]
     assert "sisa, 2 shards" in ended.stdout
 
 
@@ -272,4 +273,4 @@ def test_lines_that_cannot_be_shown_are_told(
     raw = (compared[0] / "compare.jsonl").read_bytes()
     assert old in raw
     (tmp_path / "compare.jsonl").write_bytes(raw.replace(old, new))
-    assert "is not a list of results" in call("compare", smoke, "--out", tmp_path, code=2).stderr
+    assert "is no result" in call("compare", smoke, "--out", tmp_path, code=2).stderr

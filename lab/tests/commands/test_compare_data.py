@@ -84,7 +84,7 @@ def test_own_data(tmp_path: Path, call_json) -> None:
     assert vanilla["took_part"] == [3, 3] and vanilla["others_bytes"]["mean"] > 0
     about = lines_of(tmp_path)[0]["about"]
     assert (about["forgets"], about["clients"], about["rows"]) == ("1 at north", 3, 84)
-    assert lines_of(tmp_path)[0]["record"]["requester"] == "north"
+    assert lines_of(tmp_path)[0]["values"]["requester"] == "north"
 
 
 def test_own_data_needs_a_label_its_owner_and_test_rows(tmp_path: Path, call) -> None:

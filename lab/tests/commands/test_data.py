@@ -209,7 +209,7 @@ def test_drawings(call, folder: Path) -> None:
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"north", "bird", "cifar10", "mnist", "Training rows", "Test rows"} <= set(texts)
-    outlined = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("class") == "outline"]
+    outlined = [path for path in root.iter("{http://www.w3.org/2000/svg}path") if "#a84300" in path.get("style", "")]
     assert len(outlined) == 2  # with its owner, for training and for tests
     call(*words, folder / "who.html")
     page = (folder / "who.html").read_text(encoding="utf-8")
@@ -217,6 +217,9 @@ def test_drawings(call, folder: Path) -> None:
     for text in ((folder / "who.svg").read_text(encoding="utf-8"), page):
         assert "<script" not in text
         assert not re.search(r"(src|href)=|url\(", text)
+    for suffix, begins in ((".pdf", b"%PDF"), (".png", b"\x89PNG")):
+        call(*words, folder / f"who{suffix}")
+        assert (folder / f"who{suffix}").read_bytes().startswith(begins)
 
 
 def test_drawings_of_a_hundred_labels(call, folder: Path) -> None:
@@ -224,12 +227,12 @@ def test_drawings_of_a_hundred_labels(call, folder: Path) -> None:
     call("data", "plot", "cifar100", "--out", folder / "who.html")
     page = (folder / "who.html").read_text(encoding="utf-8")
     assert page.count("<svg ") == 4
-    assert page.count("Training rows, ctd") == 1
+    assert page.count("Training rows, continued") == 1
     assert page.count(">aquarium_fish</text>") == 2
 
 
 def test_plots_that_cannot_be(call, folder: Path) -> None:
-    assert "give a .svg or .html file" in call("data", "plot", "digits", "--out", "a.png", code=2).stderr
+    assert "give a .svg, .html, .pdf or .png file" in call("data", "plot", "digits", "--out", "a.gif", code=2).stderr
     assert "folder that exists" in call("data", "plot", "digits", "--out", "no/where/a.svg", code=2).stderr
     assert "splitwiper data fetch cifar100" in call("data", "plot", "cifar100", code=6).stderr
     assert "500,000,000 clients are too many" in call("data", "plot", "digits", "--clients", 500_000_000, code=2).stderr

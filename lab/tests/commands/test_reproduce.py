@@ -11,9 +11,9 @@ import pytest
 from splitwiper.errors import InputError
 from splitwiper.seeding import digest
 from splitwiper.store.process import Process
-from splitwiper_lab.evaluation.reproduction import Cell, CellResult
 from splitwiper_lab.evaluation.reproduction.sources import check_same, parts
 from splitwiper_lab.evaluation.reproduction.work import scratch
+from splitwiper_lab.sweeps import Cell, CellResult
 
 ROOT = Path(__file__).parents[3]
 EXPERIMENTS = ROOT / "lab" / "src" / "splitwiper_lab" / "experiments"

@@ -151,10 +151,12 @@ def test_what_is_done_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None
     at = stage(small(), comparison)
     monkeypatch.setattr(running, "_ours", _never)
     monkeypatch.setattr(Retraining, "unlearn", _never)
-    done = frozenset({("splitwiper", "splitwiper", 0), ("vanilla, interleaved", "retraining", 0)})
-    assert [r.unlearning for r in compared(at, comparison, done=done)] == ["fine-tuning"]
-    with pytest.raises(AssertionError, match="computed"):  # another seed's results are no results of this one
-        list(compared(at, comparison, done={(system, way, 1) for system, way, _ in done}))
+    only = {("vanilla, interleaved", "fine-tuning", 0)}
+    assert [r.unlearning for r in compared(at, comparison, only=only)] == ["fine-tuning"]
+    other_seed = {(system, way, 1) for system, way, _ in only}
+    assert list(compared(at, comparison, only=other_seed)) == []
+    with pytest.raises(AssertionError, match="computed"):
+        list(compared(at, comparison))
 
 
 def _never(*_args: Any, **_named: Any) -> Any:
@@ -343,7 +345,7 @@ def test_the_example_shows_what_forgetting_costs_whom(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "splitwiper: the requester spends" in done.stdout
     lines = [json.loads(line) for line in (tmp_path / "compare.jsonl").read_text(encoding="utf-8").splitlines()]
-    records = [Record.from_dict(line["record"]) for line in lines]
+    records = [Record.from_dict(line["values"]) for line in lines]
     assert len({record.key for record in records}) == len(records) == 22  # eleven ways of eight systems, two seeds
     epochs = tomllib.loads(example.read_text(encoding="utf-8"))["server"]["epochs"]
     by = {(r.system, r.unlearning, r.seed): r for r in records}

@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from splitwiper.errors import ConfigError, DataError, NotFoundError, TrainingError
-from splitwiper_lab.evaluation.lines import append_line
 from splitwiper_lab.evaluation.reproduction import (
     SCALES,
     Bench,
-    Cell,
-    CellResult,
     Experiment,
+    ExperimentMeasure,
+    about,
     cells,
     coverage,
     experiments,
     judged,
-    keep,
-    measured,
-    measured_at_once,
-    missing,
     outdated,
     read_experiment,
-    read_results,
+    read_experiment_results,
+    select,
 )
 from splitwiper_lab.evaluation.reproduction.checks import CHECKS
 from splitwiper_lab.evaluation.reproduction.growth import exponents
 from splitwiper_lab.evaluation.reproduction.outcomes import BANDWIDTH, over_seeds
 from splitwiper_lab.evaluation.reproduction.runner import MEASURES
 from splitwiper_lab.evaluation.reproduction.work import work_of
+from splitwiper_lab.sweeps import Cell, CellResult, append, in_turn, missing, side_by_side, sweep
 
 HERE = Path(__file__).parents[2] / "src" / "splitwiper_lab" / "experiments"
 SMALL = """
@@ -167,30 +162,30 @@ def test_results_come_back(tmp_path: Path) -> None:
     found, path = read_experiment(write(tmp_path), "small", "full"), tmp_path / "out" / "small.jsonl"
     first, second = (result(cell) for cell in cells(found)[:2])
     for one in (first, second, first):
-        keep(path, found, one)
-    assert read_results(path, found) == [first, second]
+        append(path, one)
+    assert read_experiment_results(path, found) == [first, second]
     done = {(c.condition, c.system): (c.done, c.wanted) for c in coverage(found, [first, second])}
     assert done == {("few", "a"): (1, 2), ("few", "b"): (1, 1), ("many", "a"): (0, 1), ("many", "b"): (0, 1)}
     path.write_bytes(path.read_bytes()[:-30])  # killed while it wrote
-    assert read_results(path, found) == [first, second]
-    keep(path, found, second)
+    assert read_experiment_results(path, found) == [first, second]
+    append(path, second)
     assert len(path.read_bytes().splitlines()) == 3
 
 
 def test_results_of_other_settings_are_not_these(tmp_path: Path) -> None:
     found, path = read_experiment(write(tmp_path), "small", "full"), tmp_path / "small.jsonl"
-    keep(path, found, result(cells(found)[0]))
+    append(path, result(cells(found)[0]))
     other = read_experiment(write(tmp_path, SMALL.replace("gamma = 2", "gamma = 3")), "small", "full")
-    assert read_results(path, other) == [] and (outdated(path, other), outdated(path, found)) == (1, 0)
+    assert read_experiment_results(path, other) == [] and (outdated(path, other), outdated(path, found)) == (1, 0)
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", '{"condition": 3}', "nothing", '{"condition": "few"}'])
 def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     found, path = read_experiment(write(tmp_path), "small", "full"), tmp_path / "small.jsonl"
-    keep(path, found, result(cells(found)[0]))
+    append(path, result(cells(found)[0]))
     path.write_bytes(path.read_bytes() + line.encode() + b"\n")
     with pytest.raises(DataError, match=r"small\.jsonl, line 2 is no result"):
-        read_results(path, found)
+        read_experiment_results(path, found)
 
 
 # --- measuring -----------------------------------------------------------------------------------------------
@@ -210,13 +205,14 @@ def fake(monkeypatch: pytest.MonkeyPatch, asked: list[Any], problems: dict[str, 
 def test_what_is_missing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, asked = read_experiment(write(tmp_path), "small", "full"), list[Any]()
     fake(monkeypatch, asked, {})
-    done = cells(found)[:1]
-    got = [cell for cell, _ in measured(found, missing(found, done), Bench(tmp_path))]
+    measure = ExperimentMeasure(found, Bench(tmp_path))
+    todo = missing(cells(found), [result(cells(found)[0])])
+    got = [cell for cell, _ in in_turn(todo, measure)]
     assert got == cells(found)[1:] and asked == [cell.key for cell in got]
-    assert [cell.key for cell in missing(found, only=["many; a"])] == [("many", "a", 0)]
-    assert [cell.seed for cell in missing(found, seeds=1)] == [0, 0, 0, 0]
+    assert [cell.key for cell in select(found, only=["many; a"])] == [("many", "a", 0)]
+    assert [cell.seed for cell in select(found, seeds=1)] == [0, 0, 0, 0]
     turns = iter([True, True, False])
-    assert len(list(measured(found, cells(found), Bench(tmp_path), on=lambda: next(turns)))) == 2
+    assert len(list(in_turn(cells(found), measure, go_on=lambda: next(turns)))) == 2
 
 
 def test_trouble_in_one_place_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,26 +222,27 @@ def test_trouble_in_one_place_stops_no_other(tmp_path: Path, monkeypatch: pytest
         fake(monkeypatch, asked, {"few": problem})
         got = []
         with pytest.raises(kind, match=r"put it there|few, seed 0: diverged"):
-            for cell, _ in measured(found, cells(found), Bench(tmp_path)):
+            for cell, _ in in_turn(cells(found), ExperimentMeasure(found, Bench(tmp_path))):
                 got.append(cell.key)
         assert got == asked == [cell.key for cell in cells(found)]
 
 
 def test_cells_at_once_say_what_cells_in_turn_say(tmp_path: Path) -> None:
     found, turns = read_experiment(HERE, "convergence", "smoke"), iter([True, True, False])
-    got = dict(measured_at_once(found, cells(found), Bench(tmp_path), jobs=2, on=lambda: next(turns, False)))
+    measure = ExperimentMeasure(found, Bench(tmp_path))
+    got = dict(side_by_side(cells(found), measure, jobs=2, go_on=lambda: next(turns, False)))
     assert sorted(got, key=cells(found).index) == cells(found)[:2]  # no third is begun
-    assert got == dict(measured(found, cells(found)[:2], Bench(tmp_path)))
+    assert got == dict(in_turn(cells(found)[:2], measure))
 
 
 def test_trouble_in_one_process_stops_no_other(tmp_path: Path) -> None:
     found = read_experiment(HERE, "consensus", "smoke")
     lost = dataclasses.replace(found.conditions[0], work={**found.conditions[0].work, "source": "cifar10"})
     found = dataclasses.replace(found, conditions=(lost, *found.conditions[1:]))
-    got = []
+    measure, got = ExperimentMeasure(found, Bench(tmp_path, data=tmp_path)), []
     with pytest.raises(NotFoundError, match="cifar-10"):
-        for cell, _ in measured_at_once(found, cells(found), Bench(tmp_path, data=tmp_path), jobs=2):
-            got.append(cell.condition)
+        for one in sweep(None, cells(found), measure, made=lambda cell: {}, about=about(found), jobs=2):
+            got.append(one.cell.condition)
     assert got and lost.name not in got
 
 
@@ -392,28 +389,3 @@ def test_times_are_of_what_ran_alone(compared: Experiment) -> None:
     assert found["learned.retained"].count == 2 and found["learned.retained"].mean == pytest.approx(0.75)
     only = over_seeds(compared, [slow])[alone.cell.condition, alone.cell.system]
     assert only["learned.requester.training"].mean == 40
-
-
-def test_results_are_plain_json(compared: Experiment, tmp_path: Path) -> None:
-    keep(tmp_path / "c.jsonl", compared, filled(compared)[0])
-    (line,) = (tmp_path / "c.jsonl").read_text(encoding="utf-8").splitlines()
-    values = json.loads(line)
-    assert {k: values[k] for k in ("experiment", "scale", "seed")} == {
-        "experiment": "compared",
-        "scale": "full",
-        "seed": 0,
-    }
-
-
-def _append(path: Path, name: str) -> None:
-    for number in range(40):
-        append_line(path, json.dumps({"by": name, "number": number}))
-
-
-def test_two_writers_take_turns_at_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"cut', encoding="utf-8")
-    with ThreadPoolExecutor(2) as writers:  # each opens the file itself, as processes do
-        list(writers.map(lambda name: _append(path, name), "ab"))
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert sorted((line["by"], line["number"]) for line in lines) == [(name, n) for name in "ab" for n in range(40)]

@@ -15,11 +15,10 @@ from splitwiper.errors import DataError
 from splitwiper_lab.evaluation.reproduction import (
     SCALES,
     Bench,
-    CellResult,
+    ExperimentMeasure,
+    about,
     cells,
     experiments,
-    keep,
-    measured,
     read_experiment,
 )
 from splitwiper_lab.pages.reproduction import (
@@ -32,6 +31,7 @@ from splitwiper_lab.pages.reproduction import (
     readme,
     render,
 )
+from splitwiper_lab.sweeps import CellResult, sweep
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "lab" / "src" / "splitwiper_lab" / "experiments"
@@ -50,8 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("results")
     for name in SOME:
         experiment = read_experiment(FOLDER, name, "smoke")
-        for cell, values in measured(experiment, cells(experiment), Bench(out)):
-            keep(out / "smoke" / f"{name}.jsonl", experiment, CellResult(cell, values, MADE))
+        measure = ExperimentMeasure(experiment, Bench(out))
+        path = out / "smoke" / f"{name}.jsonl"
+        list(sweep(path, cells(experiment), measure, made=lambda cell: MADE, about=about(experiment)))
     return out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,11 @@ from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import BusyError, ConfigError, TrainingError, nearest
-from splitwiper_lab.cli.results import append_line, machine, machines, read_lines, without_warnings_of_seeds
+from splitwiper_lab.cli.seed_warning import silence_seed_warning
 
 if TYPE_CHECKING:
-    from splitwiper_lab.evaluation.comparison import Comparison, Exposure, SummaryRow
+    from splitwiper_lab.evaluation.comparison import Comparison, Exposure, Record, SummaryRow
+    from splitwiper_lab.sweeps import CellResult
     from splitwiper_lab.workloads import Workload
 
 LINES, TEXT = "compare.jsonl", "compare.md"
@@ -71,22 +71,27 @@ def compare(
     sisa takes shards and slices, splitwiper masking and noise. Over clients' own
     files, compare.forget and compare.owner say what is forgotten.
     """
-    from splitwiper_lab.evaluation.comparison import Record
+    from splitwiper_lab.evaluation.comparison import Record, conditions
 
+    failed: TrainingError | None = None
     with Bars(quiet=as_json) as bars, when_interrupted("What was measured is kept in --out: run it again to go on."):
         work, whole = _read(config, None, data, bars)
         comparison = _chosen(whole, only, seeds)
-        about = _about(config, work, comparison)
-        with _alone(out), without_warnings_of_seeds():
-            lines, failed = _measured(config, work, comparison, about, out, data, commit, bars)
+        about = conditions(config.stem, work, comparison)
+        with _alone(out), silence_seed_warning():
+            results = _known(out, about, comparison, work.config.seed)
+            try:
+                for result in _measured(config, work, comparison, about, results, out, data, commit, bars):
+                    results.append(result)
+            except TrainingError as problem:  # raised after everything else is measured and shown
+                failed = problem
             if out is not None:
-                _write(out, about, _known(out / LINES, about, _wanted(whole), None))
-    records = [Record.from_dict(line["record"]) for line in lines]
-    place = {(s.name, way): (number, n) for number, s in enumerate(comparison.systems) for n, way in enumerate(s.ways)}
-    records.sort(key=lambda r: (place[r.system, r.unlearning], r.seed))
+                _write(out, about, whole)
+    records = [Record.from_dict(result.values) for result in results]
+    _sort(records, comparison)
     _finish(out, comparison, records, as_json=as_json)
-    if failed:
-        raise TrainingError(" ".join(failed))
+    if failed is not None:
+        raise failed
 
 
 @contextmanager
@@ -165,44 +170,15 @@ def _chosen(comparison: Comparison, only: list[str] | None, seeds: int | None) -
     return dataclasses.replace(comparison, systems=systems, seeds=seeds or comparison.seeds)
 
 
-def _about(config: Path, work: Workload, comparison: Comparison) -> dict[str, Any]:
-    """Return the conditions of this comparison; results under other conditions are not mixed with these."""
-    from splitwiper.config import config_digest
+def _known(out: Path | None, about: Mapping[str, Any], comparison: Comparison, first: int) -> list[CellResult]:
+    """Return the results that are there already."""
+    from splitwiper_lab.evaluation.comparison import check_record, comparison_cells
+    from splitwiper_lab.sweeps import read_results
 
-    rows = sum(len(labels) for _, labels in work.train.values())
-    about: dict[str, Any] = {
-        "title": config.stem,
-        "level": comparison.level,
-        "forgets": f"{'everything' if comparison.level == 'client' else work.forget} at {work.owner}",
-        "clients": len(work.train),
-        "rows": rows,
-        "M": work.config.server.epochs,
-        "N": work.config.client.epochs,
-        "bandwidth": comparison.bandwidth,
-        "codec": work.config.client.codec,
-    }
-    if comparison.level == "sample":
-        about["delta"] = comparison.delta
-    if comparison.absent:
-        about["absent"] = comparison.absent
-    if comparison.membership.shadow:
-        about["membership"] = dataclasses.asdict(comparison.membership)
-    return {**about, "settings": config_digest(work.config, seed=0)[:16], "data": _content(work)}
-
-
-def _content(work: Workload) -> str:
-    """Return a digest of all clients' rows: the same settings on other data are another comparison."""
-    import numpy as np
-
-    out = hashlib.sha256()
-    for part in (work.train, work.test):
-        for name in sorted(part):
-            inputs, labels = part[name]
-            arrays = [inputs[k] for k in sorted(inputs)] if isinstance(inputs, Mapping) else [inputs]
-            out.update(f"{name} {work.tasks.get(name, '')} {list(map(str, labels))}".encode())
-            for array in arrays:
-                out.update(np.ascontiguousarray(array).data)
-    return out.hexdigest()[:16]
+    if out is None:
+        return []
+    wanted = comparison_cells(about, comparison, range(first, first + comparison.seeds))
+    return read_results(out / LINES, wanted=wanted.__contains__, check=check_record)
 
 
 def _measured(
@@ -210,81 +186,59 @@ def _measured(
     work: Workload,
     comparison: Comparison,
     about: Mapping[str, Any],
+    found: Sequence[CellResult],
     out: Path | None,
     data: Path | None,
     commit: str,
     bars: Bars,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return every result line, computed or read, and the errors of systems that could not be trained."""
-    from splitwiper_lab.evaluation.comparison import compared, stage
+) -> Iterator[CellResult]:
+    """Measure the cells that are missing."""
+    from splitwiper_lab.evaluation.comparison import ComparisonMeasure, comparison_cells
+    from splitwiper_lab.sweeps import machine, missing, sweep
 
-    first, wanted = work.config.seed, _wanted(comparison)
-    failed: list[str] = []
-    lines = _known(out / LINES, about, wanted, range(first, first + comparison.seeds)) if out else []
-    for seed in range(first, first + comparison.seeds):
-        done = frozenset((r["system"], r["unlearning"], r["seed"]) for r in (line["record"] for line in lines))
-        if all((*way, seed) in done for way in wanted):
-            continue
-        try:
-            at = stage(work if seed == first else _read(config, seed, data, bars)[0], comparison, bars, scratch=out)
-        except ConfigError as problem:
-            raise ConfigError(f"{config}: {problem}") from problem
-        try:
-            for record in compared(at, comparison, done=done):
-                line = {
-                    "about": about,
-                    "record": record.to_dict(),
-                    "system": wanted[record.system, record.unlearning],
-                    **machine(work.config.server.device),
-                    "commit": commit,
-                }
-                lines.append(line)
-                if out is not None:
-                    append_line(out / LINES, line)
-        except TrainingError as problem:  # raised after everything else is measured and shown
-            failed.append(str(problem))
-    return lines, failed
+    first = work.config.seed
+    cells = comparison_cells(about, comparison, range(first, first + comparison.seeds))
 
+    def read(seed: int) -> Workload:
+        return work if seed == first else _read(config, seed, data, bars)[0]
 
-def _wanted(comparison: Comparison) -> dict[tuple[str, str], str]:
-    """Return the systems and unlearning methods, with a digest of their settings."""
-    return {(s.name, way): settings for s in comparison.systems for way, settings in s.ways.items()}
-
-
-def _known(
-    path: Path, about: Mapping[str, Any], wanted: Mapping[tuple[str, str], str], seeds: range | None
-) -> list[dict[str, Any]]:
-    """Return existing lines for the wanted systems in their present settings, each once.
-
-    Raises:
-        ConfigError: the file holds something else.
-    """
-    from splitwiper_lab.evaluation.comparison import Record, exposures, summary
-
-    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    measure = ComparisonMeasure(read, comparison, cells, bars, out)
     try:
-        for line in read_lines(path, about):
-            record = Record.from_dict(line["record"])
-            asked = wanted.get((record.system, record.unlearning))
-            summary([record], bandwidth=1e8), exposures([record])  # fail now if a record cannot be shown
-            there = seeds is None or record.seed in seeds
-            if there and asked is not None and line["system"] == asked and line["fingerprint"]["torch"]:
-                found.setdefault(record.key, line)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise ConfigError(f"{path} is not a list of results ({problem!r}); give another folder.") from problem
-    return list(found.values())
+        yield from sweep(
+            None if out is None else out / LINES,
+            missing(cells, found),
+            measure,
+            made=lambda cell: {**machine(work.config.server.device), "commit": commit},
+            about=about,
+        )
+    except ConfigError as problem:  # found only when the data is there, for example a label that nobody holds
+        raise ConfigError(f"{config}: {problem}") from problem
 
 
-def _write(out: Path, about: Mapping[str, Any], lines: list[dict[str, Any]]) -> None:
+def _write(out: Path, about: Mapping[str, Any], comparison: Comparison) -> None:
     """Write the tables of everything in the folder, whichever systems and seeds this run measured."""
-    from splitwiper_lab.evaluation.comparison import Record, exposures, summary
+    from splitwiper_lab.evaluation.comparison import Record, check_record, comparison_cells, exposures, summary
     from splitwiper_lab.pages.comparison import markdown
+    from splitwiper_lab.sweeps import machines, read_results
 
-    records = [Record.from_dict(line["record"]) for line in lines]
+    any_seed = {(cell.system, cell.settings) for cell in comparison_cells(about, comparison, [0])}
+    results = read_results(
+        out / LINES, wanted=lambda cell: (cell.system, cell.settings) in any_seed, check=check_record
+    )
+    records = [Record.from_dict(result.values) for result in results]
     found = summary(records, bandwidth=about["bandwidth"] * 1e6)
     temporary = out / f".{TEXT}"
-    temporary.write_text(markdown(about, found, exposures(records), machines(lines), LINES), encoding="utf-8")
+    temporary.write_text(markdown(about, found, exposures(records), machines(results), LINES), encoding="utf-8")
     temporary.replace(out / TEXT)
+
+
+def _sort(records: list[Record], comparison: Comparison) -> None:
+    """Sort records in the order of the configuration."""
+    place: dict[tuple[str, str], int] = {}
+    for system in comparison.systems:
+        for way in system.ways:
+            place[system.name, way] = len(place)
+    records.sort(key=lambda record: (place[record.system, record.unlearning], record.seed))
 
 
 def _finish(out: Path | None, comparison: Comparison, records: Sequence[Any], *, as_json: bool) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from splitwiper_lab.datasets.divide import Divided
     from splitwiper_lab.pages.partition import Grid
 
+FORMATS = (".svg", ".html", ".pdf", ".png")
+"""The kinds of files that it can be drawn to."""
 ACROSS = 5
 """The number of clients that fit side by side."""
 Source = Annotated[
@@ -45,7 +47,8 @@ Folder = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Draw it too: .svg or .html.", show_default=False)
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Draw it: .svg, .html, .pdf or .png.", show_default=False),
 ]
 
 
@@ -114,9 +117,9 @@ def _check_out(out: Path | None) -> None:
     if out is None:
         return
     if out.is_dir():
-        raise InputError(f"--out {out} is a folder: give a .svg or .html file in it, say {out / 'who.svg'}.")
-    if out.suffix.lower() not in (".svg", ".html"):
-        raise InputError(f"--out {out}: give a .svg or .html file.")
+        raise InputError(f"--out {out} is a folder: give a file in it, say {out / 'who.svg'}.")
+    if out.suffix.lower() not in FORMATS:
+        raise InputError(f"--out {out}: give a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file.")
     if not out.parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.parent}; give a file in a folder that exists.")
 
@@ -127,7 +130,8 @@ def _draw(found: Divided, out: Path, partition: str, seed: int) -> None:
 
     picture = _grid(found, partition, seed)
     with atomic_file(out, mode=0o666) as file:  # minus the umask: it only has counts, and is for sharing
-        file.write((drawing(picture) if out.suffix.lower() == ".svg" else page(picture)).encode())
+        suffix = out.suffix.lower()
+        file.write(page(picture).encode() if suffix == ".html" else drawing(picture, suffix))
 
 
 def _grid(found: Divided, partition: str, seed: int) -> Grid:

@@ -15,12 +15,13 @@ from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import ConfigError, InputError
-from splitwiper_lab.cli.results import machine, without_warnings_of_seeds
+from splitwiper_lab.cli.seed_warning import silence_seed_warning
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from splitwiper_lab.evaluation.reproduction import Cell, CellResult, CheckVerdict, Experiment
+    from splitwiper_lab.evaluation.reproduction import CheckVerdict, Experiment
+    from splitwiper_lab.sweeps import Cell, CellResult
 
 Experiments = Annotated[
     Path | None,
@@ -67,7 +68,7 @@ def reproduce(
       splitwiper reproduce effectiveness-vgg
       splitwiper reproduce effectiveness-vgg --scale full --minutes 9 --data DIR
     """
-    from splitwiper_lab.evaluation.reproduction import read_experiment
+    from splitwiper_lab.evaluation.reproduction import read_experiment, results_file
     from splitwiper_lab.evaluation.reproduction.outcomes import sound
     from splitwiper_lab.evaluation.reproduction.sources import check_same, rows_here
 
@@ -96,11 +97,6 @@ def experiments_folder(given: Path | None) -> Path:
     return given or Path(__file__).parents[1] / "experiments"
 
 
-def results_file(out: Path, experiment: Experiment) -> Path:
-    """Return the path of an experiment's results."""
-    return out / experiment.scale / f"{experiment.measured_as}.jsonl"
-
-
 def _commit(folder: Path) -> str:
     """Return the commit of the source tree, with a + if files were changed; empty if git is unavailable."""
     try:
@@ -122,12 +118,13 @@ def _wanted(experiment: Experiment, there: Sequence[CellResult], only: Sequence[
     Raises:
         InputError: no cell's name matches ``only``.
     """
-    from splitwiper_lab.evaluation.reproduction import missing
+    from splitwiper_lab.evaluation.reproduction import select
+    from splitwiper_lab.sweeps import missing
 
-    if not missing(experiment, only=only):
-        names = list(dict.fromkeys(cell.title for cell in missing(experiment)))
+    if not select(experiment, only=only):
+        names = list(dict.fromkeys(cell.title for cell in select(experiment)))
         raise InputError(f"--only {' '.join(only)} is in no cell's name. Some are: {'. '.join(names[:3])}.")
-    return missing(experiment, {result.cell for result in there}, only=only, seeds=seeds)
+    return missing(select(experiment, only=only, seeds=seeds), there)
 
 
 def _measure(
@@ -141,27 +138,36 @@ def _measure(
     commit: str,
     jobs: int,
 ) -> None:
-    from splitwiper_lab.evaluation.reproduction import Bench, CellResult, keep, measured, measured_at_once
+    from splitwiper_lab.evaluation.reproduction import Bench, ExperimentMeasure, about
     from splitwiper_lab.evaluation.reproduction.sources import rows_of
     from splitwiper_lab.evaluation.reproduction.work import scratch
+    from splitwiper_lab.sweeps import sweep
 
-    made = {**_machine(experiment), "commit": commit, **({"beside": jobs - 1} if jobs > 1 else {})}
+    machine = _machine(experiment)
     _check_writable(path.parent)
     end = time.monotonic() + 60 * minutes if minutes is not None else None
 
-    def on() -> bool:
-        return end is None or time.monotonic() < end
+    def made(cell: Cell) -> dict[str, Any]:
+        known = {**machine, "commit": commit}
+        if jobs > 1:  # times are then longer than those of a cell that ran alone
+            known["beside"] = jobs - 1
+        if rows := rows_of(experiment, cell, here):
+            known["data"] = rows
+        return known
 
-    with scratch() as room, without_warnings_of_seeds():
-        bench = Bench(room, data, bars)
-        found = (
-            measured(experiment, todo, bench, on=on)
-            if jobs == 1
-            else measured_at_once(experiment, todo, bench, jobs=jobs, on=on)
-        )
-        for cell, values in found:
-            rows = rows_of(experiment, cell, here)
-            keep(path, experiment, CellResult(cell, values, {**made, "data": rows} if rows else made))
+    with scratch() as room, silence_seed_warning():
+        bench = Bench(room, data, bars if jobs == 1 else None)  # other processes cannot draw on this terminal
+        for _ in sweep(
+            path,
+            todo,
+            ExperimentMeasure(experiment, bench),
+            made=made,
+            about=about(experiment),
+            jobs=jobs,
+            go_on=lambda: end is None or time.monotonic() < end,
+            progress=bars,
+        ):
+            pass
 
 
 def _check_writable(folder: Path) -> None:
@@ -186,6 +192,8 @@ def _machine(experiment: Experiment) -> dict[str, Any]:
     Raises:
         ConfigError: the experiment needs a GPU, and there is none.
     """
+    from splitwiper_lab.sweeps import machine
+
     (device,) = {str(condition.work.get("device", "cpu")) for condition in experiment.conditions}
     try:
         return machine(device)
@@ -286,12 +294,18 @@ def _tables(experiment: Experiment, results: Sequence[CellResult]) -> list[Table
 
 
 def _list(folder: Path, scale: str, out: Path, *, as_json: bool) -> None:
-    from splitwiper_lab.evaluation.reproduction import coverage, experiments, read_experiment, read_results
+    from splitwiper_lab.evaluation.reproduction import (
+        coverage,
+        experiments,
+        read_experiment,
+        read_experiment_results,
+        results_file,
+    )
 
     found = []
     for name in experiments(folder):
         experiment = read_experiment(folder, name, scale)
-        covered = coverage(experiment, read_results(results_file(out, experiment), experiment))
+        covered = coverage(experiment, read_experiment_results(results_file(out, experiment), experiment))
         done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
         found.append({"id": name, "title": experiment.title, "paper": experiment.paper, "done": done, "cells": wanted})
     if as_json:

@@ -1,65 +1,140 @@
-"""Result files: JSON lines, each with its measurement conditions, so that an interrupted run can be resumed."""
+"""``splitwiper results``: one page of all results, compared with the paper's claims."""
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from splitwiper.cli import output
-from splitwiper.errors import ConfigError
-from splitwiper_lab.evaluation import lines
+from splitwiper.errors import InputError, NotFoundError
+from splitwiper_lab.cli.reproduce import RESULTS, Experiments, experiments_folder
+
+if TYPE_CHECKING:
+    from splitwiper_lab.pages.reproduction import Collected
+
+TRADEOFF, COMPARE = Path("results/tradeoff/cifar10-vgg/tradeoff.jsonl"), Path("results/compare/cifar10/compare.jsonl")
+_HIDDEN = {"show_default": False}
 
 
-def read_lines(path: Path, about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the results measured under the same conditions. A truncated last line is ignored.
+def results(
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            "--results", metavar="DIR", help="Of 'splitwiper reproduce'; results/reproduce unless given.", **_HIDDEN
+        ),
+    ] = None,
+    scale: Annotated[str, typer.Option("--scale", help="Which results: smoke, cpu or full.")] = "full",
+    tradeoff: Annotated[
+        Path | None,
+        typer.Option("--tradeoff", metavar="FILE", help="Of 'splitwiper tradeoff', for the plot.", **_HIDDEN),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", metavar="FILE", help="Of 'splitwiper compare', for systems side by side.", **_HIDDEN),
+    ] = None,
+    experiments: Experiments = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("results.html"),
+    readmes: Annotated[
+        bool, typer.Option("--readmes", help="Also write every experiment's README.md, from results at scale full.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Make a page of all results: the paper's claims, every table and figure.
 
-    Raises:
-        ConfigError: the file holds something else.
+    The page needs no network. Verdicts on the paper's claims are computed from the
+    results; what was not measured is said to be missing.
+
+    Example:
+      splitwiper results
+      splitwiper results --scale smoke --out smoke.html
+      splitwiper results --readmes
     """
-    same = json.loads(output.to_json(about))
-    try:
-        found = path.read_bytes().decode().split("\n") if path.exists() else [""]
-        if not lines.is_whole(found[-1]):
-            found.pop()
-        return [record for record in (json.loads(line) for line in found if line) if record["about"] == same]
-    except (ValueError, KeyError, TypeError) as problem:
-        raise ConfigError(f"{path} is not a list of results ({problem}); give another folder.") from problem
+    from splitwiper_lab.evaluation.reproduction import SCALES
+    from splitwiper_lab.pages.reproduction import Collected, read_all, read_comparison, read_tradeoff, render
+
+    if scale not in SCALES:
+        raise InputError(f"there is no scale {scale!r}. Take {', '.join(SCALES)}.")
+    _exist(results, tradeoff, compare)
+    folder, lines = experiments_folder(experiments), results or RESULTS
+    if results is None and scale == "full":  # the default files do not belong to other results
+        tradeoff, compare = tradeoff or TRADEOFF, compare or COMPARE
+    collected = Collected(
+        scale,
+        read_all(folder, lines, scale),
+        read_tradeoff(tradeoff) if tradeoff else None,
+        read_comparison(compare) if compare else None,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(render(collected), encoding="utf-8", newline="\n")
+    written = _readmes(folder, lines) if readmes else []
+    told = _told(collected, out, written)
+    if as_json:
+        output.emit(told)
+    else:
+        _print(collected, told)
 
 
-def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Append a result as one line, after removing a truncated last line."""
-    lines.append_line(path, output.to_json(record))
+def _exist(*given: Path | None) -> None:
+    for path in given:
+        if path is not None and not path.exists():
+            raise NotFoundError(f"{path} is not there: name the file or folder of results, or leave the option out.")
 
 
-def machine(device: str) -> dict[str, Any]:
-    """Return the numerics of this machine, the version and the date."""
-    from splitwiper import __version__
-    from splitwiper.numerics import fingerprint, pick_device
-    from splitwiper.store.tickets import now
+def _readmes(folder: Path, results: Path) -> list[str]:
+    """Write every experiment's README, and return the paths of those that changed."""
+    from splitwiper_lab.pages.reproduction import read_all, readme
 
-    return {"fingerprint": fingerprint(pick_device(device), 0), "version": __version__, "date": now()}
+    found, written = read_all(folder, results, "full"), []
+    if not any(one.results for one in found):
+        raise InputError(f"there are no results of scale full in {results}: READMEs are written from those alone.")
+    for one in found:
+        path, text = folder / one.experiment.id / "README.md", readme(one.experiment, one.results)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8", newline="\n")
+            written.append(str(path))
+    return written
 
 
-def machines(records: list[dict[str, Any]]) -> list[str]:
-    """Describe the machines that results come from."""
-    found = (record["fingerprint"] for record in records)
-    return sorted({f"{print_.get('device', 'cpu')}, torch {print_['torch']}" for print_ in found})
+def _told(collected: Collected, out: Path, written: list[str]) -> dict[str, Any]:
+    from splitwiper_lab.evaluation.reproduction import judged
+    from splitwiper_lab.pages.reproduction import claims
+
+    return {
+        "page": out,
+        "scale": collected.scale,
+        "claims": [
+            {"key": c.key, "claim": c.says, "verdict": c.verdict, "why": c.why, "evidence": list(c.evidence)}
+            for c in claims(collected)
+        ],
+        "experiments": [
+            {
+                "id": one.experiment.id,
+                "done": one.done,
+                "cells": one.wanted,
+                "verdicts": judged(one.experiment, one.results),
+            }
+            for one in collected.measured
+        ],
+        "readmes": written,
+    }
 
 
-@contextmanager
-def without_warnings_of_seeds() -> Iterator[None]:
-    """Suppress the warning about seeded keys: experiments derive keys from the seed intentionally."""
-
-    def about_others(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("client.keys = 'seeded'")
-
-    log = logging.getLogger("splitwiper")
-    log.addFilter(about_others)
-    try:
-        yield
-    finally:
-        log.removeFilter(about_others)
+def _print(collected: Collected, told: dict[str, Any]) -> None:
+    screen = output.output()
+    rows = [(f"({c['key']})", c["claim"], c["verdict"]) for c in told["claims"]]
+    screen.print(output.table(("", "the paper's claim", "verdict"), rows))
+    screen.print()
+    done = sum(one["done"] for one in told["experiments"])
+    if not done:
+        output.line(
+            screen,
+            f"Nothing was measured yet at scale {collected.scale}: run 'splitwiper reproduce ID --scale "
+            f"{collected.scale}' first, or name another --scale or --results.",
+        )
+    there = sum(1 for one in told["experiments"] if one["done"])
+    output.line(screen, f"Experiments with results at scale {collected.scale}: {there} of {len(told['experiments'])}.")
+    if told["readmes"]:
+        output.line(screen, f"READMEs that changed: {len(told['readmes'])}.")
+    output.line(screen, f"Page: {told['page']}")

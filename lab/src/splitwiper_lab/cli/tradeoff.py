@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +12,11 @@ from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import InputError
-from splitwiper_lab.cli.results import append_line, machine, machines, read_lines, without_warnings_of_seeds
+from splitwiper_lab.cli.seed_warning import silence_seed_warning
 
 if TYPE_CHECKING:
     from splitwiper_lab.evaluation.tradeoff import Setting
+    from splitwiper_lab.sweeps import CellResult
     from splitwiper_lab.workloads import Workload
 
 LINES, PAGE, TEXT = "tradeoff.jsonl", "tradeoff.html", "README.md"
@@ -54,29 +54,47 @@ def tradeoff(
       splitwiper tradeoff digits digits_cnn --out tradeoff --quick
       splitwiper tradeoff cifar10 vgg --out tradeoff --codec int4 --device cuda
     """
-    from splitwiper_lab.evaluation.tradeoff import measured, settings
+    from splitwiper_lab.evaluation.tradeoff import TradeoffMeasure, settings, tradeoff_cells
+    from splitwiper_lab.sweeps import machine, matches, missing, sweep
 
     out.mkdir(parents=True, exist_ok=True)
     work = _workload(source, model, partition, clients, rows, epochs, codec, seed, device, data)
     every = settings(_labels(work))
-    chosen = [s for s in every if not only or any(part in s.name for part in only)]
+    chosen = [setting for setting in every if matches(only or (), setting.name)]
     if not chosen:
         raise InputError(
             f"--only {' '.join(only or ())} is in no setting's name. Some are: {every[0].name}; {every[4].name}."
         )
     about = {"source": source, "model": model, "partition": partition, "clients": clients, "seed": seed, "quick": quick}
     about |= {"rows": rows, "epochs": work.config.server.epochs, "codec": codec}
+    cells = tradeoff_cells(about, chosen)
+    results = _known(out, about)
     again = "What was measured is kept: run it again to go on."
-    with Bars(quiet=as_json) as bars, when_interrupted(again), without_warnings_of_seeds():
-        for number, setting in enumerate(chosen):
-            if setting.name in {record["point"]["setting"] for record in read_lines(out / LINES, about)}:
-                continue
-            bars(setting.name, number, len(chosen))
-            with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
-                point = measured(work, setting, Path(folder) / "t", device=device, quick=quick, progress=bars)
-            record = {"about": about, "point": point.to_dict(), **machine(device), "commit": commit}
-            append_line(out / LINES, record)
-    _finish(out, about, read_lines(out / LINES, about), every, as_json=as_json)
+    with Bars(quiet=as_json) as bars, when_interrupted(again), silence_seed_warning():
+        measure = TradeoffMeasure(work, cells, device, quick, bars)
+        measured = sweep(
+            out / LINES,
+            missing(cells, results),
+            measure,
+            made=lambda cell: {**machine(device), "commit": commit},
+            about=about,
+        )
+        results.extend(measured)
+    _finish(out, about, results, every, as_json=as_json)
+
+
+def _known(out: Path, about: Mapping[str, Any]) -> list[CellResult]:
+    """Return what was measured under these conditions, whichever settings are chosen now."""
+    from splitwiper_lab.evaluation.tradeoff import Point
+    from splitwiper_lab.sweeps import read_results
+    from splitwiper_lab.sweeps.cells import about_digest
+
+    settings = about_digest(about)
+    return read_results(
+        out / LINES,
+        wanted=lambda cell: cell.settings == settings,
+        check=lambda result: Point.from_dict(result.values),
+    )
 
 
 def _workload(
@@ -119,25 +137,24 @@ def _labels(work: Workload) -> int:
 def _finish(
     out: Path,
     about: Mapping[str, Any],
-    records: list[dict[str, Any]],
+    results: Sequence[CellResult],
     every: Sequence[Setting],
     *,
     as_json: bool,
 ) -> None:
     from splitwiper_lab.evaluation.recommend import recommendation
-    from splitwiper_lab.evaluation.tradeoff import Point
+    from splitwiper_lab.evaluation.tradeoff import Point, in_table_order
     from splitwiper_lab.pages.tradeoff import markdown, table, write
+    from splitwiper_lab.sweeps import machines
     from splitwiper_lab.theorem import theorem_table
 
-    place = {setting.name: number for number, setting in enumerate(every)}
-    points = [Point.from_dict(record["point"]) for record in records]
-    points.sort(key=lambda point: place.get(point.setting, len(place)))
+    points = in_table_order([Point.from_dict(result.values) for result in results], every)
     checks = theorem_table(0.2)
     advice = recommendation(points)
     write(out / PAGE, about, points, advice, checks)
-    (out / TEXT).write_text(markdown(about, points, advice, machines(records), PAGE), encoding="utf-8")
+    (out / TEXT).write_text(markdown(about, points, advice, machines(results), PAGE), encoding="utf-8")
     if as_json:
-        output.emit([record["point"] for record in records])
+        output.emit([result.values for result in results])
         return
     screen = output.output()
     headings, rows = table(points)

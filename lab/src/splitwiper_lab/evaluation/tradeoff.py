@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from splitwiper.federation import Federation
 from splitwiper.federation.evaluate import apart
 from splitwiper.privacy import paper
 from splitwiper.progress import Progress
-from splitwiper_lab.attacks import ServerView, Truth, snapshot, suite
+from splitwiper_lab.attacks import Evidence, ServerView, Truth, measure, snapshot, suite
+from splitwiper_lab.attacks.generations import vanished_codes
 from splitwiper_lab.attacks.suite import AS_SEEN, GUESS
+from splitwiper_lab.sweeps import Cell
+from splitwiper_lab.sweeps.cells import tradeoff_cell
 from splitwiper_lab.workloads import Workload
 
 
@@ -98,6 +102,52 @@ def settings(labels: int) -> tuple[Setting, ...]:
     return tuple(many)
 
 
+@dataclass(frozen=True)
+class TradeoffMeasure:
+    """Measures settings one after another, for `splitwiper_lab.sweeps.sweep`.
+
+    Attributes:
+        work: data, network and settings.
+        settings: the setting of each cell.
+        device: the device that attacks compute on.
+        quick: do less of everything.
+        progress: called with the progress of long steps.
+    """
+
+    work: Workload
+    settings: Mapping[Cell, Setting]
+    device: str = "cpu"
+    quick: bool = False
+    progress: Progress | None = None
+
+    def __call__(self, cells: Sequence[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
+        """Yield each cell with its point."""
+        for number, cell in enumerate(cells):
+            if self.progress:
+                self.progress(cell.system, number, len(cells))
+            with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder:
+                point = measured(
+                    self.work,
+                    self.settings[cell],
+                    Path(folder) / "t",
+                    device=self.device,
+                    quick=self.quick,
+                    progress=self.progress,
+                )
+            yield cell, point.to_dict()
+
+
+def tradeoff_cells(about: Mapping[str, Any], chosen: Iterable[Setting]) -> dict[Cell, Setting]:
+    """Return a cell for each setting of a trade-off."""
+    return {tradeoff_cell(about, setting.name): setting for setting in chosen}
+
+
+def in_table_order(points: Iterable[Point], listed: Sequence[Setting]) -> list[Point]:
+    """Sort points in the order of the settings; others come after those."""
+    place = {setting.name: number for number, setting in enumerate(listed)}
+    return sorted(points, key=lambda point: place.get(point.setting, len(place)))
+
+
 def measured(
     work: Workload,
     setting: Setting,
@@ -163,9 +213,6 @@ def _measured(
 
 def _vanished(federation: Federation, before: Truth, folder: Path) -> float | None:
     """Return the share of the forgotten label's codes found by a server that kept what it should have erased."""
-    from splitwiper_lab.attacks import Evidence, measure
-    from splitwiper_lab.attacks.generations import vanished_codes
-
     view = ServerView.of(folder / "run" / "server", federation.halves, [folder / "before"])
     truth = Truth.of(federation).joined(before)
     found = [measure(finding, truth, view) for finding in vanished_codes(Evidence(view, quick=True))]

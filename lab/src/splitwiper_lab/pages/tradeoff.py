@@ -6,23 +6,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
 from splitwiper.formats import NONE, count, percent
 from splitwiper_lab.evaluation.recommend import HIDDEN, frontier
 from splitwiper_lab.evaluation.tradeoff import Point
-from splitwiper_lab.pages.drawing.document import document
-from splitwiper_lab.pages.drawing.markup import Markup, el, join
-from splitwiper_lab.pages.drawing.parts import scroll
-from splitwiper_lab.pages.drawing.svg import stroke, svg, text, ticks
+from splitwiper_lab.pages import charts
+from splitwiper_lab.pages.charts import figure, share, svg, tip
+from splitwiper_lab.pages.charts.style import CARD, FAINT, INK, SERIES, SOFT
+from splitwiper_lab.pages.html.document import document
+from splitwiper_lab.pages.html.markup import Markup, el, join
+from splitwiper_lab.pages.html.parts import scroll
 from splitwiper_lab.theorem import Inequality
 
 STYLE = """
-.dot { fill: var(--first); stroke: var(--first-edge); stroke-width: 1.2; }
-.dot.best { fill: var(--second); stroke: var(--second); }
-.goal { fill: var(--faint); } .scroll { overflow-x: auto; } .settings td:first-child { min-width: 9.5rem; }
-.name { font-size: 11px; fill: var(--ink); }
+.scroll { overflow-x: auto; } .settings td:first-child { min-width: 9.5rem; }
 """
-"""The style of the plot, added to a page's style sheet."""
-_WIDTH, _SLIM, _HEIGHT, _LEFT, _TOP, _BOTTOM = 780.0, 380.0, 420.0, 62.0, 16.0, 366.0
+"""The style of the table, added to a page's style sheet."""
+_WIDTH, _SLIM, _HEIGHT = 780.0, 380.0, 420.0
 HEADER = ("setting", ">accuracy", ">× bytes", ">told nothing", ">told Q", ">10 rows", ">forgotten", ">E", ">codes gone")
 """Accuracy; bytes relative to the first setting; rows recovered by the best attack without side information, with the
 number of labels, or with ten labelled rows of each; accuracy on the forgotten label; codes; codes of it found by
@@ -73,7 +75,9 @@ def write(
         el("section", el("h2", "Every setting"), settings_table(points)),
         el("section", el("h2", "Theorem 1 in numbers"), _theorem(checks)),
     ]
-    path.write_text(document(title, *(join(("\n", part)) for part in parts), "\n", style=STYLE), encoding="utf-8")
+    path.write_text(
+        document(title, *(join(("\n", part)) for part in parts), "\n", style=charts.STYLE + STYLE), encoding="utf-8"
+    )
 
 
 def markdown(about: Mapping[str, Any], points: Sequence[Point], advice: str, machines: Sequence[str], page: str) -> str:
@@ -110,52 +114,57 @@ def plot(points: Sequence[Point], *, slim: bool = False) -> Markup:
         points: the settings.
         slim: draw it half as wide, for a phone.
     """
-    width = _SLIM if slim else _WIDTH
-    right = width - 28
-    low = min((p.accuracy for p in points), default=0.0)
-    base = max(0.0, round(low - 0.05, 1))
+    drawing, axes = figure(_SLIM if slim else _WIDTH, _HEIGHT)
+    axes.axvspan(0, HIDDEN, color=FAINT, zorder=0)
+    best = frontier(points)
+    least = min((point.sent for point in points), default=1)
+    for point in points:
+        size = 5 * (point.sent / least) ** 0.5
+        (dot,) = axes.plot(point.recovery, point.accuracy, marker="o", markersize=size, linestyle="none", alpha=0.9)
+        is_best = any(point is other for other in best)
+        dot.set(markerfacecolor=SERIES[0] if is_best else CARD, markeredgecolor=SERIES[0], markeredgewidth=1.2)
+        tip(dot, f"{point.setting}: {percent(point.accuracy)} right, {percent(point.recovery)} recovered")
+    _number(axes, points, names=not slim)
+    axes.set_xlim(-0.02, 1.04)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: share(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: share(round(value, 6))))
+    axes.set_xlabel("rows recovered by the strongest attack")
+    axes.set_title("accuracy", loc="left", fontsize=12, color=SOFT)
+    wide = "for a phone" if slim else "for a screen"
+    return svg(drawing, f"Accuracy of each setting against the rows that the strongest attack recovers, {wide}.")
 
-    def x(value: float) -> float:
-        return _LEFT + value * (right - _LEFT)
 
-    def y(value: float) -> float:
-        return _BOTTOM - (value - base) / (1 - base) * (_BOTTOM - _TOP)
-
-    parts = [el("rect", x=_LEFT, y=_TOP, width=x(HIDDEN) - _LEFT, height=_BOTTOM - _TOP, class_="goal")]
-    for tick in ticks(1.0):
-        parts.append(stroke(x(tick), _TOP, x(tick), _BOTTOM, "grid"))
-        parts.append(text(x(tick), _BOTTOM + 18, f"{100 * tick:.0f}\xa0%", "tick", anchor="middle"))
-    for tick in ticks(1 - base):
-        if base + tick <= 1 + 1e-9:
-            parts.append(stroke(_LEFT, y(base + tick), right, y(base + tick), "grid"))
-            parts.append(text(_LEFT - 8, y(base + tick) + 4, f"{100 * (base + tick):.0f}\xa0%", "tick", anchor="end"))
-    best = set(map(id, frontier(points)))
-    base_bytes = min((p.sent for p in points), default=1)
-    for p in points:
-        tip = f"{p.setting}: {percent(p.accuracy)} right, {percent(p.recovery)} recovered"
-        kind = "dot best" if id(p) in best else "dot"
-        size = round(4 * (p.sent / base_bytes) ** 0.5, 1)
-        parts.append(el("circle", el("title", tip), cx=x(p.recovery), cy=y(p.accuracy), r=size, class_=kind))
-    for (across, up), numbers in _together([(x(p.recovery), y(p.accuracy)) for p in points]):
+def _number(axes: Axes, points: Sequence[Point], *, names: bool) -> None:
+    """Write the numbers of dots to their left, and the name of a dot that is alone where there is room."""
+    for (recovery, accuracy), numbers in _together(points):
         told = ", ".join(map(str, numbers))
-        if len(numbers) == 1 and not slim:  # there is room for its name
+        if len(numbers) == 1 and names:
             told += f". {points[numbers[0] - 1].setting}"
-        parts.append(text(across - 12, up + 4, told, "name", anchor="end"))
-    words = "rows recovered by the strongest attack"
-    parts.append(text((_LEFT + right) / 2, _HEIGHT - 14, words, "tick", anchor="middle"))
-    parts.append(text(_LEFT + 8, _TOP + 14, "accuracy", "tick"))
-    return svg(width, _HEIGHT, "Accuracy of each setting against the rows that the strongest attack recovers.", *parts)
+        axes.annotate(
+            told,
+            (recovery, accuracy),
+            xytext=(-11, 0),
+            textcoords="offset points",
+            horizontalalignment="right",
+            verticalalignment="center",
+            fontsize=10,
+            color=INK,
+        )
 
 
-def _together(places: Sequence[tuple[float, float]]) -> list[tuple[tuple[float, float], list[int]]]:
+def _together(points: Sequence[Point]) -> list[tuple[tuple[float, float], list[int]]]:
     """Group the numbers of dots that are close together, so that they share a label."""
     groups: list[tuple[tuple[float, float], list[int]]] = []
-    for number, (across, up) in enumerate(places, start=1):
-        near = next((g for g in groups if abs(g[0][0] - across) < 14 and abs(g[0][1] - up) < 14), None)
-        if near is None:
-            groups.append(((across, up), [number]))
+    lowest = min((point.accuracy for point in points), default=0.0)
+    for number, point in enumerate(points, start=1):
+        here = (point.recovery, point.accuracy)
+        for there, numbers in groups:
+            # about the height of a line, as a part of each axis
+            if abs(there[0] - here[0]) < 0.025 and abs(there[1] - here[1]) < 0.04 * (1 - lowest):
+                numbers.append(number)
+                break
         else:
-            near[1].append(number)
+            groups.append((here, [number]))
     return groups
 
 

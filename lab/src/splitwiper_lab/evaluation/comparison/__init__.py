@@ -5,16 +5,26 @@ from splitwiper_lab.evaluation.comparison.record import Phase, Record
 from splitwiper_lab.evaluation.comparison.running import compared, stage
 from splitwiper_lab.evaluation.comparison.settings import Comparison, System, read_comparison
 from splitwiper_lab.evaluation.comparison.summary import SeedSpread, SummaryRow, in_order, summary
+from splitwiper_lab.evaluation.comparison.sweeping import (
+    ComparisonMeasure,
+    check_record,
+    comparison_cells,
+    conditions,
+)
 
 __all__ = [
     "Comparison",
+    "ComparisonMeasure",
     "Exposure",
     "Phase",
     "Record",
     "SeedSpread",
     "SummaryRow",
     "System",
+    "check_record",
     "compared",
+    "comparison_cells",
+    "conditions",
     "exposures",
     "in_order",
     "read_comparison",

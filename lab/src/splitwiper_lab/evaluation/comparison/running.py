@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,25 +156,27 @@ def _away(work: Workload, absent: str) -> str:
     return absent or (others[-1] if others else "")
 
 
-def compared(at: Stage, comparison: Comparison, *, done: AbstractSet[Key] = frozenset()) -> Iterator[Record]:
-    """Run every system of a comparison with one seed, in the order of the table.
+def compared(at: Stage, comparison: Comparison, *, only: Collection[Key] | None = None) -> Iterator[Record]:
+    """Run the systems of a comparison with one seed, in the order of the table.
 
     Args:
         at: the prepared seed.
         comparison: the systems.
-        done: keys of existing results, which are not computed again.
+        only: keys of the results to compute; None computes all.
 
     Raises:
         TrainingError: some system could not be trained; raised after all others are done.
     """
-    seed, failed = at.work.config.seed, []
+    failed = []
     for system in comparison.systems:
-        todo = [way for way in system.ways if (system.name, way, seed) not in done]
+        ways = list(system.ways)
+        if only is not None:
+            ways = [way for way in ways if (system.name, way, at.work.config.seed) in only]
         try:
-            if todo:
-                yield from _results(at, system, todo)
+            if ways:
+                yield from _results(at, system, ways)
         except TrainingError as problem:
-            failed.append(f"{system.name}, seed {seed}: {problem}")
+            failed.append(f"{system.name}: {problem}")
     if failed:
         raise TrainingError(" ".join(failed))
 

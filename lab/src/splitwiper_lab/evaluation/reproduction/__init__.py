@@ -1,15 +1,14 @@
 """Reproductions of the paper's results: experiments, their cells, and the measured quantities."""
 
 from splitwiper_lab.evaluation.reproduction.cells import (
-    Cell,
-    CellResult,
     Covered,
+    about,
     cells,
     coverage,
     groups,
-    keep,
     outdated,
-    read_results,
+    read_experiment_results,
+    select,
 )
 from splitwiper_lab.evaluation.reproduction.checks import CheckVerdict, judged
 from splitwiper_lab.evaluation.reproduction.experiment import (
@@ -18,30 +17,28 @@ from splitwiper_lab.evaluation.reproduction.experiment import (
     Experiment,
     experiments,
     read_experiment,
+    results_file,
 )
-from splitwiper_lab.evaluation.reproduction.parallel import measured_at_once
-from splitwiper_lab.evaluation.reproduction.runner import measured, missing
+from splitwiper_lab.evaluation.reproduction.runner import ExperimentMeasure
 from splitwiper_lab.evaluation.reproduction.work import Bench
 
 __all__ = [
     "SCALES",
     "Bench",
-    "Cell",
-    "CellResult",
     "CheckVerdict",
     "Condition",
     "Covered",
     "Experiment",
+    "ExperimentMeasure",
+    "about",
     "cells",
     "coverage",
     "experiments",
     "groups",
     "judged",
-    "keep",
-    "measured",
-    "measured_at_once",
-    "missing",
     "outdated",
     "read_experiment",
-    "read_results",
+    "read_experiment_results",
+    "results_file",
+    "select",
 ]

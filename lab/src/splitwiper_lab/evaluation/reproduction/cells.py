@@ -1,59 +1,16 @@
-"""Cells: one system under one condition with one seed. Which are done, which are missing, and files of results."""
+"""The cells of an experiment: which there are, which are done, and their results."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from splitwiper.errors import DataError
 from splitwiper.seeding import digest
-from splitwiper_lab.evaluation.lines import append_line, is_whole
 from splitwiper_lab.evaluation.reproduction.experiment import Condition, Experiment, Subject
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One measurement.
-
-    Attributes:
-        condition: the name of the condition.
-        system: the name of the system.
-        seed: the seed.
-        settings: a digest of everything the cell depends on: a result with another digest is of another configuration.
-    """
-
-    condition: str
-    system: str
-    seed: int
-    settings: str
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """The cell's identity in a table."""
-        return self.condition, self.system, self.seed
-
-    @property
-    def title(self) -> str:
-        """The condition and system, for people."""
-        return f"{self.condition}; {self.system}"
-
-
-@dataclass(frozen=True)
-class CellResult:
-    """The result of a measured cell.
-
-    Attributes:
-        cell: the cell.
-        values: the measured values, in the form of the experiment's kind.
-        made: provenance: fingerprint, version, date, commit.
-    """
-
-    cell: Cell
-    values: Mapping[str, Any]
-    made: Mapping[str, Any]
+from splitwiper_lab.sweeps import Cell, CellResult, matches, read_results
 
 
 @dataclass(frozen=True)
@@ -101,63 +58,43 @@ def coverage(experiment: Experiment, results: Iterable[CellResult]) -> list[Cove
     return sorted(listed, key=lambda covered: order[covered.condition])
 
 
-def read_results(path: Path, experiment: Experiment) -> list[CellResult]:
-    """Read the results of an experiment in its present settings, each cell once. A truncated last line is ignored.
+def select(experiment: Experiment, *, only: Sequence[str] = (), seeds: int | None = None) -> list[Cell]:
+    """Return some cells of an experiment.
+
+    Args:
+        experiment: the experiment.
+        only: texts, one of which must be in a cell's title.
+        seeds: a limit on the number of seeds.
+    """
+    most = seeds if seeds is not None else sys.maxsize
+    return [cell for cell in cells(experiment) if cell.seed < most and matches(only, cell.title)]
+
+
+def read_experiment_results(
+    path: Path, experiment: Experiment, *, check: Callable[[CellResult], object] = lambda result: None
+) -> list[CellResult]:
+    """Read the results of an experiment in its present settings, each cell once.
+
+    Args:
+        path: the file.
+        experiment: the experiment.
+        check: called with each, to refuse those that cannot be shown.
 
     Raises:
-        DataError: a line before the last is damaged.
+        DataError: a line is damaged; the message names the file and the line.
     """
-    wanted, found = set(cells(experiment)), dict[Cell, CellResult]()
-    for line in _lines(path):
-        cell = Cell(line["condition"], line["system"], line["seed"], line["settings"])
-        if cell in wanted:
-            found.setdefault(cell, CellResult(cell, line["values"], line["made"]))
-    return list(found.values())
+    return read_results(path, wanted=set(cells(experiment)).__contains__, check=check)
 
 
 def outdated(path: Path, experiment: Experiment) -> int:
     """Count the results in a file that belong to other settings than the experiment's present ones."""
-    wanted = {cell.settings for cell in cells(experiment)}
-    return sum(line["settings"] not in wanted for line in _lines(path))
+    present = {cell.settings for cell in cells(experiment)}
+    return sum(result.cell.settings not in present for result in read_results(path))
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    for number, line in enumerate(lines):
-        try:
-            if line:
-                values = json.loads(line)
-                _check(values)
-                yield values
-        except (ValueError, KeyError, TypeError) as problem:
-            if number < len(lines) - 1 or is_whole(line):
-                raise DataError(
-                    f"{path}, line {number + 1} is no result ({problem}). Take that line away, or move the file; "
-                    "the cell is then measured again."
-                ) from problem
-
-
-def _check(values: Any) -> None:
-    for key, kind in (("condition", str), ("system", str), ("seed", int), ("settings", str), ("values", dict)):
-        if not isinstance(values[key], kind):
-            raise TypeError(f"{key} is {values[key]!r}")
-    if not isinstance(values["made"], dict):
-        raise TypeError("made is no table")
-
-
-def keep(path: Path, experiment: Experiment, result: CellResult) -> None:
-    """Append a result to a file, after removing a truncated last line."""
-    line = {
-        "experiment": experiment.measured_as,
-        "scale": experiment.scale,
-        "condition": result.cell.condition,
-        "system": result.cell.system,
-        "seed": result.cell.seed,
-        "settings": result.cell.settings,
-        "values": result.values,
-        "made": result.made,
-    }
-    append_line(path, json.dumps(line, ensure_ascii=False, allow_nan=False))
+def about(experiment: Experiment) -> dict[str, str]:
+    """Return what each line of an experiment's file says about it."""
+    return {"experiment": experiment.measured_as, "scale": experiment.scale}
 
 
 def groups(results: Sequence[CellResult]) -> dict[tuple[str, str], list[CellResult]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from splitwiper.errors import ConfigError, nearest
-from splitwiper_lab.evaluation.reproduction.cells import CellResult
 from splitwiper_lab.evaluation.reproduction.experiment import Experiment, Subject
 from splitwiper_lab.evaluation.reproduction.growth import (
     Check,
@@ -21,6 +20,7 @@ from splitwiper_lab.evaluation.reproduction.growth import (
     server_formulas,
 )
 from splitwiper_lab.evaluation.reproduction.outcomes import curves, over_seeds
+from splitwiper_lab.sweeps import CellResult
 
 
 @dataclass(frozen=True)

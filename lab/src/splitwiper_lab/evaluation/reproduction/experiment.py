@@ -162,6 +162,11 @@ def experiments(folder: Path) -> list[str]:
     return sorted(found, key=lambda one: (first.index(one) if one in first else len(first), one))
 
 
+def results_file(folder: Path, experiment: Experiment) -> Path:
+    """Return the path of an experiment's results in a folder of results."""
+    return folder / experiment.scale / f"{experiment.measured_as}.jsonl"
+
+
 def read_experiment(folder: Path, name: str, scale: str) -> Experiment:
     """Read an experiment at a scale.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from splitwiper_lab.evaluation.comparison import SeedSpread
-from splitwiper_lab.evaluation.reproduction.cells import CellResult
 from splitwiper_lab.evaluation.reproduction.experiment import Experiment, Subject
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
 from splitwiper_lab.evaluation.reproduction.power_law import exponent
+from splitwiper_lab.sweeps import CellResult
 
 Found = Mapping[tuple[str, str], Mapping[str, SeedSpread]]
 """Quantities over seeds, by condition and system."""

@@ -7,19 +7,17 @@ the mean cost of one other client.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import DataError
 from splitwiper_lab.baselines import Cost
 from splitwiper_lab.evaluation.comparison import Phase, Record, SeedSpread
 from splitwiper_lab.evaluation.comparison.settings import OURS
-from splitwiper_lab.evaluation.lines import is_whole
-from splitwiper_lab.evaluation.reproduction.cells import Cell, CellResult, groups, read_results
+from splitwiper_lab.evaluation.reproduction.cells import groups, read_experiment_results
 from splitwiper_lab.evaluation.reproduction.experiment import Experiment
+from splitwiper_lab.sweeps import CellResult
 
 BANDWIDTH = 100e6
 """Bits per second of a client's connection, as in the paper."""
@@ -99,27 +97,13 @@ def sound(path: Path, experiment: Experiment) -> list[CellResult]:
     Raises:
         DataError: a line of the file is damaged; the message names the file and the line.
     """
-    found = read_results(path, experiment)
-    for result in found:
-        try:
-            quantities(experiment.kind, result.values)
-            if experiment.kind == "converge":
-                list(zip(*(result.values[what] for what in ("accuracy", "changed")), strict=True))
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
-            raise DataError(
-                f"{path}, line {_line(path, result)} is no result ({problem!r}). Take that line away; the cell is then "
-                "measured again."
-            ) from problem
-    return found
 
+    def check(result: CellResult) -> None:
+        quantities(experiment.kind, result.values)
+        if experiment.kind == "converge" and len(result.values["accuracy"]) != len(result.values["changed"]):
+            raise ValueError("its two curves have not the same number of epochs")
 
-def _line(path: Path, result: CellResult) -> int:
-    """Return the number of a result's line; 0 if it is not in the file."""
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
-        values = json.loads(line) if line and is_whole(line) else {}
-        if values and Cell(*(values[key] for key in ("condition", "system", "seed", "settings"))) == result.cell:
-            return number
-    return 0
+    return read_experiment_results(path, experiment, check=check)
 
 
 def quiet(results: Sequence[CellResult]) -> list[CellResult]:

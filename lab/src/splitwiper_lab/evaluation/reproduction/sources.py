@@ -9,8 +9,8 @@ from typing import Any
 from splitwiper.errors import InputError
 from splitwiper.formats import count
 from splitwiper_lab.datasets.sources import PUBLISHED, inspect
-from splitwiper_lab.evaluation.reproduction.cells import Cell, CellResult
 from splitwiper_lab.evaluation.reproduction.experiment import Condition, Experiment
+from splitwiper_lab.sweeps import Cell, CellResult
 
 Rows = dict[str, list[int]]
 """Numbers of training and test rows, by data set."""

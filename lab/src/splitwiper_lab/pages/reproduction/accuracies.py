@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from splitwiper_lab.evaluation.reproduction.cells import systems_of
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
-from splitwiper_lab.pages.dots import dots
-from splitwiper_lab.pages.drawing.axes import Axis, share
-from splitwiper_lab.pages.drawing.chart import STYLES, Series, Spot, key, lines
-from splitwiper_lab.pages.drawing.markup import Markup, el
-from splitwiper_lab.pages.drawing.parts import figure
+from splitwiper_lab.pages.charts import STYLES, Axis, Series, Spot, dots, key, lines, share
+from splitwiper_lab.pages.html.markup import Markup, el
+from splitwiper_lab.pages.html.parts import figure
 from splitwiper_lab.pages.reproduction.collected import Measured
 from splitwiper_lab.pages.reproduction.parts import panels, styles
 from splitwiper_lab.pages.reproduction.quantities import reported

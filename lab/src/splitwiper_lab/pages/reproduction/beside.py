@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from splitwiper_lab.evaluation.comparison import SeedSpread, SummaryRow
-from splitwiper_lab.pages.dots import dots
-from splitwiper_lab.pages.drawing.axes import Axis, share
-from splitwiper_lab.pages.drawing.chart import Series, Spot, key
-from splitwiper_lab.pages.drawing.markup import Markup, el
-from splitwiper_lab.pages.drawing.parts import figure
+from splitwiper_lab.pages.charts import Axis, Series, Spot, dots, key, share
+from splitwiper_lab.pages.html.markup import Markup, el
+from splitwiper_lab.pages.html.parts import figure
 
 _ROOM = 188.0
 _TICKS = {0.01: "10 ms", 1.0: "1 s", 60.0: "1 min", 3600.0: "1 h", 36000.0: "10 h"}

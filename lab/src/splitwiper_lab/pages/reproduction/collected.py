@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import DataError
 from splitwiper.formats import NONE, moment
-from splitwiper_lab.evaluation.comparison import Record
-from splitwiper_lab.evaluation.lines import is_whole
+from splitwiper_lab.evaluation.comparison import Record, check_record
 from splitwiper_lab.evaluation.reproduction import (
-    CellResult,
     Covered,
     Experiment,
     coverage,
     experiments,
     read_experiment,
+    results_file,
 )
 from splitwiper_lab.evaluation.reproduction.outcomes import sound
 from splitwiper_lab.evaluation.reproduction.sources import parts
-from splitwiper_lab.evaluation.tradeoff import Point, settings
+from splitwiper_lab.evaluation.tradeoff import Point, in_table_order, settings
+from splitwiper_lab.sweeps import CellResult, machines, read_results
 
 Key = tuple[str, str]
 
@@ -111,11 +109,6 @@ def seeds_told(counts: Sequence[int]) -> str:
     return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
-def results_path(folder: Path, experiment: Experiment) -> Path:
-    """Return the path of an experiment's results, as written by `splitwiper reproduce`."""
-    return folder / experiment.scale / f"{experiment.measured_as}.jsonl"
-
-
 def read_all(folder: Path, results: Path, scale: str) -> tuple[Measured, ...]:
     """Read every experiment with its results, in order.
 
@@ -125,7 +118,7 @@ def read_all(folder: Path, results: Path, scale: str) -> tuple[Measured, ...]:
     out = []
     for name in experiments(folder):
         experiment = read_experiment(folder, name, scale)
-        out.append(Measured(experiment, sound(results_path(results, experiment), experiment)))
+        out.append(Measured(experiment, sound(results_file(results, experiment), experiment)))
     return tuple(out)
 
 
@@ -135,14 +128,13 @@ def read_tradeoff(path: Path) -> Beside | None:
     Raises:
         DataError: a line is damaged.
     """
-    found = [(line, point) for line, point in _lines(path, lambda line: Point.from_dict(line["point"]))]
-    if not found:
+    latest = _latest(path, lambda result: (Point.from_dict(result.values), machines([result])))
+    if not latest:
         return None
-    about = found[-1][0]["about"]
-    same = [(line, point) for line, point in found if line["about"] == about]
-    place = {setting.name: number for number, setting in enumerate(settings(10))}
-    same.sort(key=lambda one: place.get(one[1].setting, len(place)))
-    return Beside(_named(path), about, points=tuple(p for _, p in same), made=tuple(line for line, _ in same))
+    by_setting = {result.cell.system: result for result in latest}
+    points = in_table_order([Point.from_dict(result.values) for result in latest], settings(10))
+    made = tuple(by_setting[point.setting].made for point in points)
+    return Beside(_named(path), latest[-1].about, points=tuple(points), made=made)
 
 
 def read_comparison(path: Path) -> Beside | None:
@@ -151,34 +143,26 @@ def read_comparison(path: Path) -> Beside | None:
     Raises:
         DataError: a line is damaged.
     """
-    found = [(line, record) for line, record in _lines(path, lambda line: Record.from_dict(line["record"]))]
-    if not found:
+    latest = _latest(path, check_record)
+    if not latest:
         return None
-    about = found[-1][0]["about"]
-    once = {record.key: (line, record) for line, record in reversed(found) if line["about"] == about}
-    same = list(reversed(once.values()))
-    return Beside(_named(path), about, records=tuple(r for _, r in same), made=tuple(line for line, _ in same))
+    records = tuple(Record.from_dict(result.values) for result in latest)
+    return Beside(_named(path), latest[-1].about, records=records, made=tuple(result.made for result in latest))
+
+
+def _latest(path: Path, check: Callable[[CellResult], object]) -> list[CellResult]:
+    """Return the results under the conditions measured last, one for each system and seed."""
+    found = read_results(path, check=check)
+    once: dict[tuple[str, str, int], CellResult] = {}
+    for result in found:
+        if result.about == found[-1].about:
+            once.setdefault(result.cell.key, result)
+    return list(once.values())
 
 
 def _named(path: Path) -> str:
     """Return a file's path without the folders that are specific to this machine."""
     return "/".join(path.parts[path.parts.index("results") :]) if "results" in path.parts else path.name
-
-
-def _lines(path: Path, read: Any) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yield lines and their parsed content; a truncated last line is ignored."""
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    for number, line in enumerate(lines):
-        try:
-            if line:
-                values = json.loads(line)
-                values["about"], values["fingerprint"]["torch"]
-                yield values, read(values)
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
-            if number < len(lines) - 1 or is_whole(line):
-                raise DataError(
-                    f"{path}, line {number + 1} is no result ({problem!r}). Take that line away, or name another file."
-                ) from problem
 
 
 def made_of(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:

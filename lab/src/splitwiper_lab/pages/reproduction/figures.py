@@ -9,10 +9,8 @@ from splitwiper_lab.evaluation.reproduction import Condition
 from splitwiper_lab.evaluation.reproduction.experiment import Subject
 from splitwiper_lab.evaluation.reproduction.outcomes import curves as traced
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
-from splitwiper_lab.pages.dots import bars
-from splitwiper_lab.pages.drawing.axes import Axis, share
-from splitwiper_lab.pages.drawing.chart import Series, Spot, lines
-from splitwiper_lab.pages.drawing.markup import Markup
+from splitwiper_lab.pages.charts import Axis, Series, Spot, bars, lines, share
+from splitwiper_lab.pages.html.markup import Markup
 from splitwiper_lab.pages.reproduction.accuracies import kept, rates, sampled
 from splitwiper_lab.pages.reproduction.collected import Measured
 from splitwiper_lab.pages.reproduction.parts import panels, styles

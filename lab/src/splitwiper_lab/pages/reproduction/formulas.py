@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from splitwiper.formats import NONE
 from splitwiper_lab.evaluation.reproduction.growth import FORMULAS, client_formulas, exponents, server_formulas
-from splitwiper_lab.pages.drawing.markup import Markup, el
-from splitwiper_lab.pages.drawing.parts import row_head, scroll, table, td, th, tr
+from splitwiper_lab.pages.html.markup import Markup, el
+from splitwiper_lab.pages.html.parts import row_head, scroll, table, td, th, tr
 from splitwiper_lab.pages.reproduction.collected import Measured
 from splitwiper_lab.pages.reproduction.parts import judged_as, verdict_pill
 

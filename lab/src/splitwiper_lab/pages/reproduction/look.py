@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from splitwiper_lab.pages import tradeoff
-from splitwiper_lab.pages.drawing import chart
+from splitwiper_lab.pages import charts, tradeoff
 
 STYLE = (
-    chart.STYLE
+    charts.STYLE
     + tradeoff.STYLE
     + """
 h1 + .subtitle { margin-top: .5rem; max-width: 48rem; }

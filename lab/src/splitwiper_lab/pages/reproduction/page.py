@@ -8,9 +8,9 @@ from splitwiper.formats import NONE, plural
 from splitwiper_lab.evaluation.comparison import summary
 from splitwiper_lab.evaluation.recommend import recommendation
 from splitwiper_lab.pages import comparison, tradeoff
-from splitwiper_lab.pages.drawing.document import document
-from splitwiper_lab.pages.drawing.markup import Markup, el, join
-from splitwiper_lab.pages.drawing.parts import facts, num, row_head, scroll, section, table, td, th, tr
+from splitwiper_lab.pages.html.document import document
+from splitwiper_lab.pages.html.markup import Markup, el, join
+from splitwiper_lab.pages.html.parts import facts, num, row_head, scroll, section, table, td, th, tr
 from splitwiper_lab.pages.reproduction.beside import side_by_side
 from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim
 from splitwiper_lab.pages.reproduction.claims import claims

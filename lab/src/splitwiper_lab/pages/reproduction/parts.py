@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from splitwiper_lab.pages.drawing.chart import key
-from splitwiper_lab.pages.drawing.markup import Markup, el
-from splitwiper_lab.pages.drawing.parts import figure, num, row_head, scroll, table, td, th, tr
+from splitwiper_lab.pages.charts import key
+from splitwiper_lab.pages.html.markup import Markup, el
+from splitwiper_lab.pages.html.parts import figure, num, row_head, scroll, table, td, th, tr
 from splitwiper_lab.pages.reproduction.claim import HOLDS, NOT, OPEN, PART
 
 _TONES = {HOLDS: ("exact", "✓"), PART: ("not_comparable", "◐"), NOT: ("mismatch", "✕"), OPEN: ("plain", "–")}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from splitwiper_lab.evaluation.reproduction import CellResult, Experiment, judged
+from splitwiper_lab.evaluation.reproduction import Experiment, judged
 from splitwiper_lab.pages.reproduction.collected import Measured, how_told, made_of
 from splitwiper_lab.pages.reproduction.parts import judged_as
 from splitwiper_lab.pages.reproduction.quantities import in_words, listing, parts_of
 from splitwiper_lab.pages.reproduction.sections import command
+from splitwiper_lab.sweeps import CellResult
 
 FILE = "README.md"
 

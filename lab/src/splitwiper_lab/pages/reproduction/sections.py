@@ -5,8 +5,8 @@ from __future__ import annotations
 from splitwiper.formats import plural
 from splitwiper_lab.evaluation.reproduction import CheckVerdict, judged
 from splitwiper_lab.evaluation.reproduction.checks import CHECKS
-from splitwiper_lab.pages.drawing.markup import Markup, el
-from splitwiper_lab.pages.drawing.parts import section
+from splitwiper_lab.pages.html.markup import Markup, el
+from splitwiper_lab.pages.html.parts import section
 from splitwiper_lab.pages.reproduction.collected import Measured, made_told
 from splitwiper_lab.pages.reproduction.figures import figures
 from splitwiper_lab.pages.reproduction.formulas import formulas

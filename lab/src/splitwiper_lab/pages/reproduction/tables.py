@@ -9,8 +9,8 @@ from splitwiper_lab.evaluation.comparison import SeedSpread
 from splitwiper_lab.evaluation.reproduction import Condition, Experiment
 from splitwiper_lab.evaluation.reproduction.cells import systems_of
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
-from splitwiper_lab.pages.drawing.markup import Markup, el
-from splitwiper_lab.pages.drawing.parts import row_head, scroll, table, th, tr
+from splitwiper_lab.pages.html.markup import Markup, el
+from splitwiper_lab.pages.html.parts import row_head, scroll, table, th, tr
 from splitwiper_lab.pages.reproduction.collected import Measured
 from splitwiper_lab.pages.reproduction.parts import folded
 from splitwiper_lab.pages.reproduction.quantities import difference, reported, signed, told

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable
 
-# Control characters and lone surrogates are not text; direction overrides could make a name read as another one.
-_UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+from splitwiper.report.page import clean
 
 
 class Markup(str):
     """Text that is already HTML or SVG and is passed on unchanged."""
 
     __slots__ = ()
-
-
-def clean(text: str) -> str:
-    r"""Replace characters that no document can or should contain by a visible mark.
-
-    >>> clean("a\x00b") == "a\ufffdb"
-    True
-    """
-    return _UNFIT.sub("\ufffd", text)
 
 
 def escape(text: str) -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from splitwiper_lab.pages.drawing.markup import Markup, el, join
+from splitwiper_lab.pages.html.markup import Markup, el, join
 
 
 def section(number: int, title: str, *body: str) -> Markup:

@@ -1,0 +1,259 @@
+"""The three kinds of charts: lines over a number, dots for names, bars for groups, and their legend."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis as Ruler
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from splitwiper.report.page import clean
+from splitwiper_lab.pages.charts.series import STYLES, Axis, Series, Spot
+from splitwiper_lab.pages.charts.style import CARD, DASHES, INK, MARKERS, SERIES, SOFT, figure
+from splitwiper_lab.pages.charts.svg import svg, tip
+from splitwiper_lab.pages.html.markup import Markup, el
+
+WIDTH, HEIGHT = 380.0, 262.0
+"""Fits a phone, and half the width of a full page."""
+_PITCH = 25.0
+"""The height of a name's line."""
+_LETTER = 6.0
+"""The width of a letter of a name, at the least."""
+
+
+def lines(
+    series: Sequence[Series],
+    *,
+    label: str,
+    x: Axis,
+    y: Axis,
+    bands: bool = False,
+    reference: float | None = None,
+) -> Markup:
+    """Draw lines over a number.
+
+    Args:
+        series: at most `STYLES` can be distinguished.
+        label: describes the chart for readers who cannot see it.
+        x: the horizontal axis.
+        y: the vertical axis.
+        bands: show deviations as bands, for many points; whiskers otherwise.
+        reference: a value to draw a line at.
+    """
+    drawing, axes = figure(WIDTH, HEIGHT)
+    if reference is not None:
+        axes.axhline(reference, color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
+    for one in series:
+        colour, dash = SERIES[one.style % STYLES], DASHES[one.style % STYLES]
+        for run in one.runs():
+            axes.plot([s.x for s in run], [s.value for s in run], color=colour, linestyle=dash, linewidth=1.8)
+        if bands:
+            _band(axes, one.there, colour)
+    for one in series:  # markers lie above all lines
+        there = one.there
+        for place, spot in enumerate(there):
+            if not bands:
+                _whisker(axes, spot, one.style)
+            if len(there) <= 16 or place == len(there) - 1:  # else the last marker alone names the line
+                where = (x.marks or {}).get(spot.x) or x.show(spot.x)
+                _marker(axes, spot.x, spot.value, one.style, f"{one.name}, {where}: {_told(y, spot)}")
+    _rule(axes.xaxis, x, [spot.x for one in series for spot in one.there])
+    _rule(axes.yaxis, y, _extent(series) + ([] if reference is None else [reference]))
+    axes.set_xlabel(x.title)
+    axes.set_title(y.title, loc="left", fontsize=12, color=SOFT)
+    return svg(drawing, label)
+
+
+def dots(
+    names: Sequence[str],
+    series: Sequence[Series],
+    *,
+    label: str,
+    x: Axis,
+    reference: float | None = None,
+    joined: bool = False,
+    hollow: Sequence[str] = (),
+    room: float = 116.0,
+) -> Markup:
+    """Draw a line for each name, with a dot of each series on it and its deviation over seeds.
+
+    Args:
+        names: the names, from top to bottom.
+        series: the series; a spot's ``x`` is the index of its name.
+        label: a description of the chart.
+        x: the axis of values.
+        reference: a value to draw a line at.
+        joined: connect the dots of a name by a bar, so that a difference appears as a length; spots with ``joined``
+            False are left out.
+        hollow: names of series whose dots are not filled.
+        room: the width for names; longer ones take a second line.
+    """
+    drawing, axes = figure(WIDTH, 52 + _PITCH * max(1, len(names)))
+    if reference is not None:
+        axes.axvline(reference, color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
+    if joined:
+        for place in range(len(names)):
+            ends = [s.value for one in series for s in one.there if s.x == place and s.joined]
+            if len(ends) > 1:
+                axes.plot([min(ends), max(ends)], [place, place], color=SOFT, linewidth=2)
+    for one in series:
+        for spot in one.there:
+            if spot.around:
+                colour = SERIES[one.style % STYLES]
+                _deviation(axes, spot.value, spot.x, colour, xerr=spot.around)
+            text = f"{names[int(spot.x)]}, {one.name}: {_told(x, spot)}"
+            _marker(axes, spot.value, spot.x, one.style, text, hollow=one.name in hollow)
+    _rule(axes.xaxis, x, _extent(series) + ([] if reference is None else [reference]))
+    axes.set_xlabel(x.title)
+    axes.set_ylim(max(1, len(names)) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", pad=9)  # a marker at the end of the axis reaches beyond it
+    axes.set_yticks(range(len(names)), [_wrapped(name, room) for name in names], color=INK, linespacing=0.95)
+    return svg(drawing, label)
+
+
+def bars(
+    names: Sequence[str],
+    series: Sequence[Series],
+    *,
+    label: str,
+    x: str,
+    y: Axis,
+    goals: Mapping[str, float] | None = None,
+) -> Markup:
+    """Draw groups of bars, one group for each name and one bar for each series, with its marker on top.
+
+    A missing value has no bar; a value of zero has its marker on the axis.
+
+    Args:
+        names: the groups, from the left.
+        series: the series; a spot's ``x`` is the index of its group.
+        label: a description of the chart.
+        x: the title of the groups' axis.
+        y: the vertical axis.
+        goals: by group, a value to draw a line at.
+    """
+    drawing, axes = figure(WIDTH, HEIGHT)
+    wide = min(0.16, 0.8 / max(1, len(series)))
+    for number, one in enumerate(series):
+        aside = wide * (number - (len(series) - 1) / 2)
+        for spot in one.there:
+            middle = Spot(spot.x + aside, spot.y, spot.around)
+            axes.bar(middle.x, middle.value, 0.76 * wide, color=SERIES[one.style % STYLES], alpha=0.4)
+            _whisker(axes, middle, one.style)
+            _marker(axes, middle.x, middle.value, one.style, f"{names[int(spot.x)]}, {one.name}: {_told(y, spot)}")
+    reached = [goal for name, goal in (goals or {}).items() if name in names]
+    for name, goal in (goals or {}).items():
+        if name in names:
+            at = names.index(name)
+            axes.plot([at - 0.45, at + 0.45], [goal, goal], color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
+    _rule(axes.yaxis, y, [0.0, *_extent(series), *reached])
+    axes.grid(visible=False, axis="x")
+    axes.set_xlim(-0.5, max(1, len(names)) - 0.5)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlabel(x)
+    axes.set_title(y.title, loc="left", fontsize=12, color=SOFT)
+    return svg(drawing, label)
+
+
+def key(names: Mapping[str, int], *, hollow: Iterable[str] = (), lines: bool = True) -> Markup:
+    """Build a legend: a sample of each style, and its name."""
+    bare = set(hollow)
+    items = []
+    for name, style in names.items():
+        items.append(el("li", _sample(style % STYLES, name in bare, lines, name), name))
+    return el("ul", *items, class_="legend")
+
+
+@cache
+def _sample(style: int, hollow: bool, with_line: bool, name: str) -> Markup:
+    drawing, axes = figure(36, 14)
+    axes.set_axis_off()
+    axes.set(xlim=(0, 36), ylim=(0, 14))
+    if with_line:
+        axes.plot([1, 35], [7, 7], color=SERIES[style], linestyle=DASHES[style], linewidth=1.8)
+    _marker(axes, 18, 7, style, "", hollow=hollow)
+    return svg(drawing, f"sample of {name}")
+
+
+def _marker(axes: Axes, x: float, y: float, style: int, text: str, *, hollow: bool = False) -> None:
+    hollow = hollow or style % STYLES >= 6
+    colour, size = SERIES[style % STYLES], 7.0 if hollow else 6.5
+    (marker,) = axes.plot(x, y, marker=MARKERS[style % STYLES], markersize=size, linestyle="none", zorder=3)
+    marker.set_markerfacecolor(CARD if hollow else colour)
+    marker.set_markeredgecolor(colour if hollow else CARD)
+    marker.set_markeredgewidth(1.6 if hollow else 0.8)
+    if text:
+        tip(marker, text)
+
+
+def _whisker(axes: Axes, spot: Spot, style: int) -> None:
+    if spot.around:
+        colour = SERIES[style % STYLES]
+        _deviation(axes, spot.x, spot.value, colour, yerr=spot.around)
+
+
+def _deviation(
+    axes: Axes, x: float, y: float, colour: str, *, xerr: float | None = None, yerr: float | None = None
+) -> None:
+    axes.errorbar(x, y, yerr, xerr, fmt="none", ecolor=colour, capsize=2.5, elinewidth=1.2, alpha=0.8)
+
+
+def _band(axes: Axes, spots: Sequence[Spot], colour: str) -> None:
+    low = [spot.value - (spot.around or 0.0) for spot in spots]
+    high = [spot.value + (spot.around or 0.0) for spot in spots]
+    axes.fill_between([spot.x for spot in spots], low, high, color=colour, alpha=0.16, linewidth=0)
+
+
+def _rule(ruler: Ruler, axis: Axis, values: Sequence[float]) -> None:
+    """Apply the settings of an axis: its scale, its ends and what is marked."""
+    found = [*values, *(axis.marks or ()), *(end for end in (axis.low, axis.high) if end is not None)]
+    positive = [value for value in found if value > 0]
+    is_x = ruler is ruler.axes.xaxis
+    limits = ruler.axes.set_xlim if is_x else ruler.axes.set_ylim
+    scale = ruler.axes.set_xscale if is_x else ruler.axes.set_yscale
+    if axis.log and positive:
+        low, high = min(positive), max(positive)
+        if len(positive) < len(found):
+            # Zero has no place on a logarithmic axis. Below the smallest value it is linear, with zero at its foot.
+            scale("symlog", linthresh=low / 2, linscale=0.4)
+            limits(-low / 10, high * 1.5)
+        else:
+            scale("log")
+            room = (high / low) ** 0.08 if high > low else 2.0
+            limits(low / room, high * room)
+    elif found:
+        low, high = min(found), max(found)
+        room = 0.05 * (high - low) or 0.5 * abs(high) or 1.0
+        # an end that was asked for is the end; only a share of the data's range is left free beyond the data
+        limits(low if low == axis.low else low - room, high + room)
+        ruler.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    if axis.marks is not None:
+        ruler.set_major_locator(FixedLocator(list(axis.marks)))
+        ruler.set_minor_locator(NullLocator())
+    names = dict(axis.marks or {})
+    ruler.set_major_formatter(FuncFormatter(lambda value, _: names.get(value) or axis.show(round(value, 12))))
+
+
+def _extent(series: Sequence[Series]) -> list[float]:
+    """Return the values of all spots, with the ends of their deviations."""
+    found = []
+    for one in series:
+        for spot in one.there:
+            low, high = spot.value - (spot.around or 0.0), spot.value + (spot.around or 0.0)
+            # a deviation below zero would push a logarithmic axis, which has no place for it, down to zero
+            found += [low if low > 0 else spot.value, spot.value, high]
+    return found
+
+
+def _told(axis: Axis, spot: Spot) -> str:
+    around = f" ± {axis.show(spot.around)}" if spot.around else ""
+    return f"{axis.show(spot.value)}{around}"
+
+
+def _wrapped(name: str, room: float) -> str:
+    """Break a long name into two lines; what does not fit into these is cut."""
+    return "\n".join(textwrap.wrap(clean(name), max(8, int(room / _LETTER)), max_lines=2, placeholder=" …"))

@@ -1,0 +1,1 @@
+"""Parts of pages: markup that is safe by construction, tables, and the frame with its style sheet."""
