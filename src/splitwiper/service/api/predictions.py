@@ -128,14 +128,13 @@ async def model(request: Request) -> Response:
     def copied(server: Server) -> Copy:
         check_serving(server, service, client)
         found = server.model(client)
-        if (made := service.handed_out.get(found.commitment)) is None:
-            told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
-            made = Copy(write_tensors(found.state, found.labels, **told))
-            service.handed_out[found.commitment] = made
-        return made
+        if (made := service.handed_out.find(found.commitment)) is not None:
+            return made
+        told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
+        return service.handed_out.add(found.commitment, write_tensors(found.state, found.labels, **told))
 
     made = await service.copies.run(copied)
-    return StreamingResponse(made.pieces(), media_type=TENSORS, headers={"Content-Length": str(len(made.data))})
+    return StreamingResponse(made.pieces(), media_type=TENSORS, headers={"Content-Length": str(made.size)})
 
 
 def check_serving(server: Server, service: Service, client: str) -> None:
