@@ -8,10 +8,11 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 import httpx
@@ -120,6 +121,27 @@ def restless_requests(attacker: Attacker) -> Iterator[None]:
         attacker.link.upload(attacker.name, attacker.shard(), attacker.statement(tickets=(ticket,)))
 
     with attacker.meanwhile(1, again):
+        yield
+
+
+@_harm
+def everything_at_once(attacker: Attacker) -> Iterator[None]:
+    """Ask, send shards and withdraw them in any order, from three threads, each call beside the others."""
+    asked: list[str] = []
+
+    def some(_: httpx.Client) -> None:
+        tickets = tuple(asked[-1:])
+        what = secrets.choice(("ask", "learn", "answer", "withdraw"))
+        if what == "ask":
+            asked.append(attacker.ask())
+        elif what == "withdraw":
+            attacker.link.withdraw(attacker.name, attacker.statement(tickets=tickets))
+        else:
+            told = attacker.statement(tickets=tickets if what == "answer" else ())
+            attacker.link.upload(attacker.name, attacker.shard(rows=secrets.choice((1, 8, 500))), told)
+
+    attacker.register()
+    with attacker.meanwhile(3, some):
         yield
 
 
@@ -391,6 +413,50 @@ def calls_behind_calls(attacker: Attacker) -> Iterator[None]:
     """Send ten thousand calls at once on each of 24 connections, and wait for no answer."""
     calls = b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000
     with attacker.meanwhile(24, lambda _: attacker.pour(b"", calls, most=len(calls))):
+        yield
+
+
+@_harm
+def calls_broken_off(attacker: Attacker) -> Iterator[None]:
+    """Begin calls of every kind on twelve connections at a time, and leave in the middle."""
+    head = b" HTTP/1.1\r\nHost: x\r\n"
+    begun = (
+        b"GET /v1/requests" + head + b"\r\n",
+        b"GET /v1/model" + head + b"\r\n",
+        b"POST /v1/requests" + head + b"Content-Length: 100\r\n\r\n{",
+        b"POST /v1/requests" + head + b"Expect: 100-continue\r\nContent-Length: 100\r\n\r\n",
+        b"POST /v1/predict" + head + b"Content-Length: 1000\r\n\r\nx",
+        b"PATCH /v1/uploads/0" + head + b"Upload-Offset: 0\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx",
+        b"GET /v1/requests" + head + b"Connection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+    )
+
+    def leave(_: httpx.Client) -> None:
+        with attacker.connections(1, say=secrets.choice(begun)):
+            time.sleep(0.05)
+
+    attacker.register()
+    with attacker.meanwhile(12, leave):
+        yield
+
+
+@_harm
+def calls_on_many_connections(attacker: Attacker) -> Iterator[None]:
+    """Keep four calls waiting on each of 30 connections, whatever is answered."""
+    calls = b"GET /v1/requests HTTP/1.1\r\nHost: x\r\n\r\n" * 4
+
+    def call(_: httpx.Client) -> None:
+        opened = attacker.connection()
+        with suppress(OSError), closing(opened or socket.socket()) as one:
+            for _ in range(20):
+                one.sendall(calls)
+                answered = 0
+                while answered < 4:
+                    said = one.recv(1 << 20)
+                    if not said:
+                        return
+                    answered += said.count(b"HTTP/1.1 ")
+
+    with attacker.meanwhile(30, call):
         yield
 
 

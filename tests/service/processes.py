@@ -106,8 +106,8 @@ class Running:
         self.process.wait(20)
         self.process.stdout.close()
 
-    def kill_worker(self) -> bool:
-        """The worker alone."""
+    def worker(self) -> int | None:
+        """The worker's process id."""
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 parent = re.search(r"^PPid:\s(\d+)$", (entry / "status").read_text(), re.MULTILINE)
@@ -117,9 +117,14 @@ class Running:
                 continue
             ours = parent is not None and int(parent[1]) == self.process.pid
             if ours and (name == warm.WORKER or b"splitwiper.service" in command):
-                os.kill(int(entry.name), signal.SIGKILL)
-                return True
-        return False
+                return int(entry.name)
+        return None
+
+    def kill_worker(self) -> bool:
+        """The worker alone."""
+        if (found := self.worker()) is not None:
+            os.kill(found, signal.SIGKILL)
+        return found is not None
 
     def stop(self) -> int:
         self.process.terminate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,9 +21,10 @@ from federation.runs import FEATURES, halves, settings, three
 from service.conftest import announced, shard
 from service.serving import link_of, service_over
 from splitwiper import Federation, split
-from splitwiper.errors import IdentityError
+from splitwiper.errors import IdentityError, WithdrawnError
 from splitwiper.server import Server
 from splitwiper.service.api import predictions
+from splitwiper.service.api.copies import Copies, Copy
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.turns import Turns
 from splitwiper.store import ServerStore
@@ -124,6 +126,28 @@ def test_only_who_has_joined_gets_labels_and_the_model(learned, serve, certs: Pa
     own = link_of(url, certs, "south", signer=OwnKey(tmp_path, link.federation()["run"]))
     own.register("south")
     assert own.predict("south", rows).labels and own.model("south").labels
+
+
+def test_slow_downloads_of_old_models_are_broken_off() -> None:
+    """Each would keep a whole model in memory, for as long as the reader likes."""
+    copies = Copies()
+    tracemalloc.start()
+    copy = copies.add("first", b"x" * (64 << 20))
+    pieces = copy.pieces()
+    size = len(asyncio.run(anext(pieces)))
+    assert 0 < size < copy.size and copies.find("first") is copy
+    assert tracemalloc.get_traced_memory()[0] > copy.size
+    newer = [copies.add(f"model {number}", b"y" * (3 << 20)) for number in range(3)]
+    with pytest.raises(WithdrawnError, match="newer models"):
+        asyncio.run(anext(pieces))
+    assert copies.find("first") is None and tracemalloc.get_traced_memory()[0] < copy.size
+    tracemalloc.stop()
+    for one in newer:
+        assert b"".join(asyncio.run(collected(one))) == b"y" * one.size
+
+
+async def collected(copy: Copy) -> list[bytes]:
+    return [piece async for piece in copy.pieces()]
 
 
 @pytest.fixture

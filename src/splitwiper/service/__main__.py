@@ -14,12 +14,14 @@ from splitwiper.service.storing import open_store, read_server
 from splitwiper.service.worker import on_signals, work
 
 
-def _outlived(parent: int, stop: threading.Event) -> None:
-    """Set ``stop`` once the service that started this worker is gone, however it ended."""
-    while not stop.is_set():
-        if os.getppid() != parent:
-            stop.set()
+def _end_with(parent: int) -> None:
+    """End this process at once when the service that started it is gone, however it ended.
+
+    A training that went on would hold the store's lease, so that a service that is started again could not train.
+    """
+    while os.getppid() == parent:
         time.sleep(0.5)
+    os._exit(0)
 
 
 def main() -> None:
@@ -28,7 +30,7 @@ def main() -> None:
     settings = read_server(config)
     to_stderr()
     stop = on_signals()
-    own(threading.Thread(target=_outlived, args=(parent, stop), daemon=True)).start()
+    own(threading.Thread(target=_end_with, args=(parent,), daemon=True)).start()
     work(root, open_store(root, settings).server, settings.service, stop=stop)
 
 

@@ -7,7 +7,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -31,9 +30,9 @@ from splitwiper.service.api import (
     requests,
     uploads,
 )
+from splitwiper.service.api.copies import Copies
 from splitwiper.service.api.middleware import AccessMiddleware, answer
 from splitwiper.service.api.openapi import PROBLEMS, Described
-from splitwiper.service.api.predictions import Copy
 from splitwiper.service.attestations import Attestations
 from splitwiper.service.database import service_database
 from splitwiper.service.heads import Heads
@@ -89,8 +88,7 @@ class Service:
         self.turns = Turns()
         """Round-robin turns of clients at the inference thread."""
 
-        self.handed_out: WeakValueDictionary[str, Copy] = WeakValueDictionary()
-        """Copies of the model that are being sent, by commitment: one copy, however many clients download it."""
+        self.handed_out = Copies()
         self._busy: set[str] = set()
         self.uploads.is_busy = self._busy.__contains__
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from splitwiper.formats import counted
 from splitwiper.server import Server
 from splitwiper.service.access import Reservation
 from splitwiper.service.api.call import ApiCall
+from splitwiper.service.api.copies import Copy
 from splitwiper.service.api.openapi import BINARY
 from splitwiper.service.api.receiving import received
 from splitwiper.service.api.shapes import ProblemShape
@@ -111,18 +111,6 @@ def _file(scores: Scores, output: Tensor, probabilities: bool) -> Response:
     return Response(told, media_type=TENSORS)
 
 
-class Copy:
-    """The model's file in memory, shared by any number of slow readers."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the file in pieces, so that no connection buffers more than one."""
-        for start in range(0, len(self.data), _CHUNK):
-            yield self.data[start : start + _CHUNK]
-
-
 @router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
 async def model(call: ApiCall) -> Response:
     """Return the current server half as a safetensors file, for clients that predict locally.
@@ -136,14 +124,13 @@ async def model(call: ApiCall) -> Response:
     def copied(server: Server) -> Copy:
         check_serving(server, service, client)
         found = server.model(client)
-        if (made := service.handed_out.get(found.commitment)) is None:
-            told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
-            made = Copy(write_tensors(found.state, found.labels, **told))
-            service.handed_out[found.commitment] = made
-        return made
+        if (made := service.handed_out.find(found.commitment)) is not None:
+            return made
+        told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
+        return service.handed_out.add(found.commitment, write_tensors(found.state, found.labels, **told))
 
     made = await service.copies.run(copied)
-    return StreamingResponse(made.pieces(), media_type=TENSORS, headers={"Content-Length": str(len(made.data))})
+    return StreamingResponse(made.pieces(), media_type=TENSORS, headers={"Content-Length": str(made.size)})
 
 
 def check_serving(server: Server, service: Service, client: str) -> None:
