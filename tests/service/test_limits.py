@@ -91,6 +91,13 @@ def test_labels_of_a_client_and_of_all_are_limited(serve, certs: Path, tmp_path:
         south.upload("south", labelled(tmp_path / "s", [Label("task", "x" * 17)]), said())
 
 
+def test_rows_of_a_client_are_limited(serve, certs: Path, tmp_path: Path) -> None:
+    north = link_of(serve(shard_rows=3), certs, "north", tries=1)
+    with pytest.raises(DataError, match=r"'north' has 4 rows, and 3 of one client.*raise 'shard_rows'"):
+        north.upload("north", labelled(tmp_path / "s", numbered(0, 1, 2, 3)), said())
+    north.upload("north", labelled(tmp_path / "s", numbered(0, 1, 2)), said())
+
+
 def test_codes_are_limited_before_anything_is_sent(serve, http, tmp_path: Path) -> None:
     north, path = http(serve(outputs=100)), shard(tmp_path / "s")
     plain = announced(path)["statement"]

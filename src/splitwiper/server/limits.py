@@ -20,6 +20,7 @@ class ShardLimits:
         outputs: outputs of the model: labels over all shards, or codes if labels are hidden.
         labels: labels of one client.
         label_length: characters of a label's task and name together.
+        shard_rows: rows of one client: training keeps their order in memory, whatever a row's size.
         shards: how many shards one client may send while others wait for the model.
     """
 
@@ -28,6 +29,7 @@ class ShardLimits:
     labels: int = 1 << 20
     label_length: int = 2000
     shards: int = 1 << 62
+    shard_rows: int = 1 << 62
 
     def check_statement(self, client: str, statement: Statement) -> None:
         """Refuse more codes than the model may have outputs.
@@ -39,6 +41,18 @@ class ShardLimits:
             raise DataError(
                 f"client {client!r} has a codebook of {statement.outputs} codes, and a model has at most "
                 f"{self.outputs} outputs here: agree on fewer codes, or have the operator raise 'outputs'."
+            )
+
+    def check_rows(self, client: str, shard: Shard) -> None:
+        """Refuse more rows than a client may have.
+
+        Raises:
+            DataError: the limit is exceeded; the message names it.
+        """
+        if shard.rows > self.shard_rows:
+            raise DataError(
+                f"client {client!r} has {shard.rows:,} rows, and {self.shard_rows:,} of one client are accepted here: "
+                "leave some out, or have the operator raise 'shard_rows'."
             )
 
     def check_labels(self, client: str, shard: Shard, others: Sequence[ShardRecord]) -> None:

@@ -135,6 +135,7 @@ class Server:
         with self.store.staging(shard) as staged:
             opened = open_shard(staged)
             check_shard(opened, self.columns, self.codec, client=client, largest=self.limits.largest_value)
+            self.limits.check_rows(client, opened)
             self._check_codes(client, opened, statement)
             known = digest if staged.samefile(shard) else None  # the digest is not of a copy
             record = self.store.accept(

@@ -65,6 +65,8 @@ class ServiceConfig:
     """Seconds that a TLS handshake may take."""
     largest: int = 64 << 30
     """The largest shard, in bytes."""
+    shard_rows: int = 10_000_000
+    """The largest number of rows of one client. Training keeps their order in memory, however small a row is."""
     rows: int = 4096
     """The largest number of rows in one prediction."""
     queued: int = 16
@@ -104,7 +106,7 @@ class ServiceConfig:
             bounded(self, name, 0, strict=name == "rate", high=1e6)
         for name in ("deadline", "patience", "lapse", "handshake"):
             bounded(self, name, 0, strict=True, high=1e4)
-        for name in ("requests", "burst", "largest", "rows", "queued", "unfinished", "shards", "uploads"):
+        for name in ("requests", "burst", "largest", "shard_rows", "rows", "queued", "unfinished", "shards", "uploads"):
             bounded(self, name, 1, high=1 << 50)
         for name in ("connections", "connections_each", "handshakes"):
             bounded(self, name, 1, high=1 << 20)
@@ -123,4 +125,6 @@ class ServiceConfig:
     @property
     def limits(self) -> ShardLimits:
         """The limits that shards must keep."""
-        return ShardLimits(self.largest_value, self.outputs, self.labels, self.label_length, self.shards)
+        return ShardLimits(
+            self.largest_value, self.outputs, self.labels, self.label_length, self.shards, self.shard_rows
+        )
