@@ -33,6 +33,7 @@ from splitwiper.errors import (
 )
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.sources import Reader, Source
+from splitwiper.numerics import isolated_call
 from splitwiper.progress import Progress
 from splitwiper.seeding import digest
 from splitwiper.service.calls.guard import LedgerGuard
@@ -164,6 +165,7 @@ class Site:
 
     # --- learning and forgetting ---------------------------------------------------------------------------
 
+    @isolated_call()
     def learn(
         self,
         data: Source,
@@ -230,6 +232,7 @@ class Site:
         choice = client.choose(classes=classes, samples=samples, everything=everything)
         return client.forget(choice).ticket
 
+    @isolated_call()
     def settle(self, *, patience: float = 600.0, told: Callable[[str], None] | None = None) -> None:
         """Submit requests and send the shard without the forgotten rows, retrying until the server has it.
 
@@ -256,6 +259,7 @@ class Site:
             time.sleep(0.2)
         return self.link.receipt(ticket)
 
+    @isolated_call()
     def certificate(self, ticket: str) -> Certified:
         """Fetch the certificate of a settled request, check it in every way this site can, and store it.
 
@@ -449,6 +453,7 @@ class Site:
         self.labels = scores.labels
         return scoring.predicted(scores, self.config.task, scores.labels)
 
+    @isolated_call()
     def _scores(self, client: str, x: Any, local: bool) -> Scores:
         if client != self.config.name:
             raise NotFoundError(f"this is the site of {self.config.name!r}, not of {client!r}.")
