@@ -6,6 +6,7 @@ What cannot be switched at any time (environment variables, hooks for all module
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -194,9 +195,16 @@ def _no_saved_tensor_hooks() -> Iterator[None]:
 
 @contextmanager
 def _denormals_kept() -> Iterator[None]:
-    flushed = not float(torch.tensor([1e-40]) / 2)
-    torch.set_flush_denormal(False)
+    flushed = _flushes()
+    if flushed:
+        torch.set_flush_denormal(False)
     try:
         yield
     finally:
-        torch.set_flush_denormal(flushed)
+        if _flushes() != flushed:
+            torch.set_flush_denormal(flushed)
+
+
+def _flushes() -> bool:
+    """Whether this thread makes denormal numbers zero; found without torch, which is asked before it may compute."""
+    return sys.float_info.min / 2 == 0

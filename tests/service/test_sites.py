@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.settings import NOT_COMPARABLE, SETTINGS
 
 from service.processes import MODEL, Running, answers, data, settled, weights
 from service.scene import Scene
@@ -48,6 +49,27 @@ def test_learn_forget_and_prove_it(server: Running, tmp_path: Path) -> None:
     never = Federation(tmp_path / "never", config=config)
     never.learn({**rows, "north": (x[y != "bird"], y[y != "bird"])})
     assert weights(settled(store).root) == weights(tmp_path / "never" / "server")
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_what_a_program_sets_does_not_reach_its_site(server: Running, tmp_path: Path) -> None:
+    x, y = data()["north"]
+    x[:, 0] = 1e-40  # zero, for who flushes denormal numbers
+    with closing(server.site("north")) as north, ExitStack() as stack:
+        for name, setting in SETTINGS.items():
+            if name not in NOT_COMPARABLE:
+                stack.enter_context(setting())
+        assert north.learn((x, y)).new == 30
+        settled(tmp_path / "store")
+        assert len(answers(north, x)) == 30
+        ticket = north.forget(classes=["bird"])
+        north.settle()
+        assert north.await_receipt(ticket, patience=60).exact
+        assert north.certificate(ticket).checked.outcome == "holds"
+        stack.close()
+        assert verify_site(north).outcome == "exact"
+        added = north.learn((x, y))
+        assert (added.new, added.held, added.refused) == (0, 20, 10)
 
 
 def test_rows_are_suppressed_even_if_the_server_is_down(server: Running, tmp_path: Path) -> None:

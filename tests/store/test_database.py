@@ -41,6 +41,38 @@ def put(database: Database, name: str) -> None:
         db.execute("INSERT INTO things VALUES (?)", (name,))
 
 
+def test_threads_that_share_a_database_change_it_in_turn(database: Database) -> None:
+    other, seen = threading.Thread(target=put, args=(database, "other")), list[str]()
+    reader = threading.Thread(target=lambda: seen.extend(names(database)))
+    with database.change() as db:
+        db.execute("INSERT INTO things VALUES ('half')")
+        other.start(), reader.start()
+        other.join(0.2)
+        assert not seen
+        db.execute("DELETE FROM things")
+        db.execute("INSERT INTO things VALUES ('whole')")
+    other.join(), reader.join()
+    assert names(database) == ["other", "whole"] and "half" not in seen
+
+
+def test_a_lease_is_one_threads(database: Database) -> None:
+    refused: list[str] = []
+
+    def work() -> None:
+        try:
+            with database.lease("forgetting"):
+                refused.append("no")
+        except BusyError as problem:
+            refused.append(str(problem))
+
+    with database.lease("learning"), database.lease("nested"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    work()
+    assert "(learning). Wait for it" in refused[0] and refused[1:] == ["no"]
+
+
 # --- making and opening -------------------------------------------------------------------------------------
 
 

@@ -108,6 +108,7 @@ class Database:
         self._schema = sealed_schema(f"{_LEASE} {schema}") if key else f"{_LEASE} {schema}"
         self._hold: weakref.ref[Hold] | None = None
         self._db: sqlite3.Connection | None = None
+        self._alone = threading.RLock()  # threads share the connection, and with it a transaction
         self._inode: tuple[int, int] | None = None
 
     def create(self, meta: Mapping[str, str]) -> None:
@@ -219,7 +220,8 @@ class Database:
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Return all rows of a query."""
         try:
-            return self.db.execute(sql, values).fetchall()
+            with self._alone:
+                return self.db.execute(sql, values).fetchall()
         except (sqlite3.DatabaseError, UnicodeError, OverflowError) as problem:
             raise _explained(self.path, problem) from problem
 
@@ -252,12 +254,16 @@ class Database:
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
-        """Make one atomic change. Under a lease it commits only while the lease is still ours.
+        """Make one atomic change. Under a lease it commits only while the lease is still ours. Other threads wait.
 
         Raises:
             FencedError: another process took the lease over.
             DiskFullError: the disk is full; nothing changed.
         """
+        with self._alone:
+            yield from self._changing()
+
+    def _changing(self) -> Iterator[sqlite3.Connection]:
         db = self.db
         if self._seal:
             self._seal.begin()
@@ -285,12 +291,14 @@ class Database:
 
     @contextmanager
     def lease(self, purpose: str) -> Iterator[None]:
-        """Hold the store for a piece of work; a second process does not wait but gets `BusyError`.
+        """Hold the store for a piece of work; another process or thread does not wait but gets `BusyError`.
 
-        A lease whose process is dead, or that expired, is taken over. Leases nest within one process. On a read-only
+        A lease whose process is dead, or that expired, is taken over. Leases nest within one thread. On a read-only
         store there is nothing to protect, and no lease is taken.
         """
-        if self._token is not None or not self.is_writable():
+        hold = self._hold() if self._hold else None
+        nested = hold is not None and not hold.is_over and hold.thread == threading.get_ident()
+        if nested or not self.is_writable():
             yield
             return
         me = Process.current()

@@ -25,6 +25,7 @@ class Hold:
 
     def __init__(self, database: Path, token: int) -> None:
         self.token = token
+        self.thread = threading.get_ident()
         self.stop = threading.Event()
         _holds[database, token] = self
 

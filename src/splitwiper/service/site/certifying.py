@@ -10,6 +10,7 @@ from typing import Any
 from splitwiper.errors import (
     MismatchError,
 )
+from splitwiper.numerics import isolated_call
 from splitwiper.seeding import digest
 from splitwiper.service.certificate import Attestation, Checked, PublicKey, TreeHead, check, read_public
 from splitwiper.service.certificate.issuing import to_bytes
@@ -38,6 +39,7 @@ class Certified:
 class CertifiedSite(SiteParts):
     """A site that holds certificates."""
 
+    @isolated_call()
     def certificate(self, ticket: str) -> Certified:
         """Fetch the certificate of a settled request, check it in every way this site can, and store it.
 

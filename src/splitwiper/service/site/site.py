@@ -26,6 +26,7 @@ from splitwiper.errors import (
     TrainingError,
     UnreachableError,
 )
+from splitwiper.numerics import isolated_call
 from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate.restoring import Restored
 from splitwiper.service.site.certifying import CertifiedSite
@@ -43,6 +44,7 @@ class Site(CertifiedSite):
 
     # --- learning and forgetting ---------------------------------------------------------------------------
 
+    @isolated_call()
     def learn(
         self,
         data: Source,
@@ -98,6 +100,7 @@ class Site(CertifiedSite):
         choice = self.client.choose(classes=classes, samples=samples, everything=everything)
         return self.client.forget(choice).ticket
 
+    @isolated_call()
     def settle(self, *, patience: float = 600.0, told: Callable[[str], None] | None = None) -> None:
         """Submit requests and send the shard without the forgotten rows, retrying until the server has it.
 
@@ -122,7 +125,6 @@ class Site(CertifiedSite):
             if time.monotonic() > end:
                 raise BusyError(f"ticket {ticket} is {stands.state} and not settled yet: ask again later.")
             time.sleep(0.2)
-        return self.client.receipt(ticket)
 
     def restored(self) -> Restored:
         """Return the restored backup that the server asks sites to accept; see `accept_restore`.
@@ -139,6 +141,7 @@ class Site(CertifiedSite):
             raise
         raise NotFoundError("there is nothing to accept: the server's ledger is the one that this site knows.")
 
+    @isolated_call()
     def accept_restore(self, restored: Restored) -> Path:
         """Continue with a server that was restored from a backup: pin its ledger, and repeat requests that it has lost.
 
@@ -164,6 +167,7 @@ class Site(CertifiedSite):
 
     # --- prediction ----------------------------------------------------------------------------------------
 
+    @isolated_call()
     def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
         """Return the most likely label of the client's own task for each input.
 
@@ -182,6 +186,7 @@ class Site(CertifiedSite):
         """
         return self.predict_both(client, x, local=local).probabilities
 
+    @isolated_call()
     def predict_both(self, client: str, x: Any, *, local: bool = False) -> Predicted:
         """Return labels and probabilities from one answer; `predict` and `predict_proba` would ask twice.
 

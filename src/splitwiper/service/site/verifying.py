@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from splitwiper.errors import FormatError
 from splitwiper.federation import Verification
 from splitwiper.federation.verify import Check, guarded, verify_client, verify_gone, verify_record
+from splitwiper.numerics import isolated_call
 from splitwiper.service.certificate import Envelope
 from splitwiper.service.certificate.structure import parse
 from splitwiper.service.site.site import Site
@@ -14,6 +15,7 @@ from splitwiper.store import undisturbed
 from splitwiper.wire import Receipt, Request
 
 
+@isolated_call()
 def verify_site(site: Site, receipt: Receipt | None = None) -> Verification:
     """Recompute a site's half and shard from its surviving rows, and check that forgotten rows are gone.
 
