@@ -1,11 +1,11 @@
 """Count the stops on a row's way in, from the command line to the trained model, and record them in results/tree.md.
 
-    python scripts/stops.py [--record REVISION] [--list]
+    python scripts/stops.py [--list] [--record REVISION]
 
-A row's way has landmarks: functions that every row passes, such as where its HMAC is computed or where its activations are
-written. Whoever reads the way follows the calls from the command to each landmark. A *stop* is a function of the product
-on one of these paths: whatever is on the stack when a landmark is reached for the first time, with the landmark. Lambdas
-and comprehensions belong to the function that they are in. For `join`, the server's threads count as well.
+A row's way has landmarks: functions that every row passes, such as where its HMAC is computed or where its shard is
+written. Whoever reads the way follows the calls from the command to each landmark. A *stop* is a function of the
+product on one of these paths: whatever is on the stack when a landmark is called, the landmark included. Lambdas and
+comprehensions belong to the function that they are in. For `join`, the threads of a server in this process count too.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Walk:
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 def data(path: Path, seed: int) -> None:
@@ -110,7 +110,7 @@ def learn() -> Walk:
 
 def join() -> Walk:
     """Follow rows through `splitwiper join`, and through a server in this process."""
-    from splitwiper import Config, Federation, ServerConfig
+    from splitwiper import Config, Federation
     from splitwiper.cli.join import join as command
     from splitwiper.config import from_dict
     from splitwiper.service.access import Authenticator
@@ -159,7 +159,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--record", metavar="REVISION", default="")
     parser.add_argument("--list", action="store_true")
-    asked, out, cells = parser.parse_args(), sys.stdout, []
+    asked, cells = parser.parse_args(), list[str]()
     for name, follow in (("learn", learn), ("join", join)):
         with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder, chdir(folder):
             walk = follow()
@@ -169,7 +169,6 @@ def main() -> None:
         sys.stderr.write(f"{name}: {cells[-2]} stops in {cells[-1]} files\n")
         for file, stop in walk.stops if asked.list else ():
             sys.stderr.write(f"  {file}: {stop}\n")
-    out.flush()
     if asked.record:
         record(f"| {asked.record} | {' | '.join(cells)} |\n")
 
@@ -179,8 +178,8 @@ def record(line: str) -> None:
     text = OUT.read_text(encoding="utf-8")
     if TITLE not in text:
         text += (
-            f"\n{TITLE}\n\nFunctions that a reader follows from the command to the model, and the files that they are in, by\n"
-            "`python scripts/stops.py`, which says what counts.\n\n"
+            f"\n{TITLE}\n\nFunctions that a reader follows from the command to the model, and the files that they are "
+            "in, by\n`python scripts/stops.py`, which says what counts.\n\n"
             "| revision | learn: stops | files | join: stops | files |\n|---|---:|---:|---:|---:|\n"
         )
     OUT.write_text(text + line, encoding="utf-8")

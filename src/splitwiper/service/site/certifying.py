@@ -86,7 +86,7 @@ class CertifiedSite(SiteParts):
     def kept_certificate(self, ticket: str) -> Path:
         """Return where this site stores the certificate of a request."""
         name = ticket if ticket.isalnum() else digest("certificate", ticket)  # a ticket could look like a path
-        return self.folder / self.config.name / "certificates" / f"{name}.json"
+        return self.path / self.config.name / "certificates" / f"{name}.json"
 
     def certificates(self, *, missing: bool = False) -> dict[str, Certified]:
         """Fetch and check the certificates of all settled requests, or only those that are not stored yet."""
@@ -127,4 +127,4 @@ class CertifiedSite(SiteParts):
     def attesters(self) -> tuple[PublicKey, ...]:
         """Return the keys whose attestations count here: this site's own, and those that its settings name."""
         folder = self.config.attesters
-        return (self.own_key.public, *(read_public(self.folder / folder) if folder else ()))
+        return (self.own_key.public, *(read_public(self.path / folder) if folder else ()))
