@@ -49,7 +49,8 @@ class CertifiedSite(SiteParts):
             ForkError: the server shows another ledger than before.
             InputError: it signs with a key that this client does not know.
         """
-        self.client.heed()  # the shard that answered the request may have been set aside since
+        client = self.client
+        client.heed()  # the shard that answered the request may have been set aside since
         envelope, receipt = self.link.certificate(ticket), self.link.receipt(ticket)
         opening = self.link.opening(ticket)
         found = check(
@@ -73,7 +74,7 @@ class CertifiedSite(SiteParts):
                 self.watch.certified(said["after"]["model"], said["ledger"]["entry"]["seq"])
             more = [
                 model_finding(said, opening, self.watch.fetched),
-                prediction_finding(said, self.client, self.watch, self.link.scores),
+                prediction_finding(said, client, self.watch, self.link.scores),
             ]
             found = Checked((*found.checks, *more), said, found.standing)
         path = self.kept_certificate(ticket)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from pathlib import Path
 
 from splitwiper.client import Client
@@ -58,9 +57,9 @@ class SiteParts:
         self._progress = progress
         self.labels: tuple[Label, ...] = ()
 
-    @cached_property
+    @property
     def client(self) -> Client:
-        """The site's client."""
+        """The site's client, opened anew: one that stays open would keep erased files on the disk."""
         return Client(self._store(), self.halves.client, self.columns(), self.link, self._progress)
 
     def _store(self) -> ClientStore:

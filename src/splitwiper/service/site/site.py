@@ -95,8 +95,8 @@ class Site(CertifiedSite):
 
         The server need not be reachable: suppressed rows are never used again.
         """
-        choice = self.client.choose(classes=classes, samples=samples, everything=everything)
-        return self.client.forget(choice).ticket
+        client = self.client
+        return client.forget(client.choose(classes=classes, samples=samples, everything=everything)).ticket
 
     def settle(self, *, patience: float = 600.0, told: Callable[[str], None] | None = None) -> None:
         """Submit requests and send the shard without the forgotten rows, retrying until the server has it.
