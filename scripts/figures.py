@@ -126,5 +126,7 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     text = table(sys.argv[1:])
-    OUT.write_text(f"# The source in figures\n\nWritten by `python scripts/figures.py`.\n\n{text}", encoding="utf-8")
+    others = "".join(OUT.read_text(encoding="utf-8").partition("\n## ")[1:])  # tables of other scripts
+    page = f"# The source in figures\n\nWritten by `python scripts/figures.py`.\n\n{text}{others}"
+    OUT.write_text(page, encoding="utf-8")
     sys.stdout.write(text)

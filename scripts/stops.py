@@ -1,11 +1,11 @@
 """Count the stops on a row's way in, from the command line to the trained model, and record them in results/tree.md.
 
-    python scripts/stops.py [--record REVISION] [--list]
+    python scripts/stops.py [--list] [--record REVISION]
 
-A row's way has landmarks: functions that every row passes, such as where its HMAC is computed or where its activations are
-written. Whoever reads the way follows the calls from the command to each landmark. A *stop* is a function of the product
-on one of these paths: whatever is on the stack when a landmark is reached for the first time, with the landmark. Lambdas
-and comprehensions belong to the function that they are in. For `join`, the server's threads count as well.
+A row's way has landmarks: functions that every row passes, such as where its HMAC is computed or where its shard is
+written. Whoever reads the way follows the calls from the command to each landmark. A *stop* is a function of the
+product on one of these paths: whatever is on the stack when a landmark is called, the landmark included. Lambdas and
+comprehensions belong to the function that they are in. For `join`, the threads of a server in this process count too.
 """
 
 from __future__ import annotations
@@ -38,8 +38,13 @@ LANDMARKS = (
     "ServerStore.accept",  # it is in the manifest
     "ServerStore.publish",  # the model that has seen it
 )
-ROUTES = "service/api/uploads.py"
-"""A file whose functions are landmarks of `join`, unless they are about keys: they receive a row's bytes."""
+ON_THE_NETWORK = (
+    ("site/link.py", "HttpsLink.upload"),  # the shard is sent
+    ("api/uploads.py", "begin"),  # the routes that receive it
+    ("api/uploads.py", "send"),
+    ("api/uploads.py", "finish"),
+)
+"""Landmarks of `join`: the end of a file's path, and a name in it."""
 CLASSES = "abc"
 COMMON = """
 seed = 1
@@ -78,7 +83,7 @@ class Walk:
         if name in LANDMARKS:
             self.reached.add(name)
             return True
-        return file.endswith(ROUTES) and not name.startswith("<") and "key" not in name
+        return any(file.endswith(place) and name == known for place, known in ON_THE_NETWORK)
 
     def __enter__(self) -> Walk:
         threading.setprofile(self)
@@ -87,7 +92,7 @@ class Walk:
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
 
 def data(path: Path, seed: int) -> None:
@@ -159,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--record", metavar="REVISION", default="")
     parser.add_argument("--list", action="store_true")
-    asked, out, cells = parser.parse_args(), sys.stdout, []
+    asked, cells = parser.parse_args(), list[str]()
     for name, follow in (("learn", learn), ("join", join)):
         with tempfile.TemporaryDirectory(prefix="splitwiper-") as folder, chdir(folder):
             walk = follow()
@@ -169,7 +174,6 @@ def main() -> None:
         sys.stderr.write(f"{name}: {cells[-2]} stops in {cells[-1]} files\n")
         for file, stop in walk.stops if asked.list else ():
             sys.stderr.write(f"  {file}: {stop}\n")
-    out.flush()
     if asked.record:
         record(f"| {asked.record} | {' | '.join(cells)} |\n")
 
@@ -179,8 +183,8 @@ def record(line: str) -> None:
     text = OUT.read_text(encoding="utf-8")
     if TITLE not in text:
         text += (
-            f"\n{TITLE}\n\nFunctions that a reader follows from the command to the model, and the files that they are in, by\n"
-            "`python scripts/stops.py`, which says what counts.\n\n"
+            f"\n{TITLE}\n\nFunctions that a reader follows from the command to the model, and the files that they are "
+            "in, by\n`python scripts/stops.py`, which says what counts.\n\n"
             "| revision | learn: stops | files | join: stops | files |\n|---|---:|---:|---:|---:|\n"
         )
     OUT.write_text(text + line, encoding="utf-8")

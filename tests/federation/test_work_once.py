@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from splitwiper.client import row_store as holdings_module
 from splitwiper.client.embed import BATCH
 from splitwiper.config import Masking
 from splitwiper.data.rows import as_rows
-from splitwiper.errors import CorruptError, DataError
+from splitwiper.errors import CorruptError, DataError, NotFoundError
 from splitwiper.federation import reconcile as reconcile_module
 from splitwiper.federation.registry import ClientRegistry
 from splitwiper.store import files
@@ -130,6 +131,20 @@ def test_a_shard_is_planned_once(tmp_path: Path, codec: str, monkeypatch: pytest
     assert len(planned) == 1  # nothing is sent
     fed.unlearn("north", classes=["bird"])
     assert len(planned) == 2
+
+
+def test_no_client_stays_open_after_a_call(tmp_path: Path) -> None:
+    """What is open would keep files on the disk that another process erases."""
+    fed = Federation(tmp_path / "run", halves(), settings())
+    fed.learn(three())
+    fed.predict("north", three()["north"][0])
+    Federation(tmp_path / "run", halves()).unlearn("north", classes=["bird"])
+    gc.collect()
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8") if Path("/proc/self/maps").exists() else ""
+    assert not [line for line in maps.splitlines() if str(tmp_path) in line and "clients" in line]
+    with pytest.raises(NotFoundError, match="no client"):
+        fed.unlearn("nobody", classes=["bird"])
+    assert fed.unlearn("north", classes=["cat"]).exact
 
 
 def test_a_client_is_opened_and_agrees_once_in_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,9 +116,9 @@ def test_operators_evict_and_admit(scene: Scene, http) -> None:
     with pytest.raises(ForbiddenError, match="evicted client 'south'"):
         south.link.upload("south", shard(scene.folder / "s"), said())
     assert south.certificate(waiting).checked.holds
-    told = call("forget", south.folder, "--class", "cat", code=0)  # it may still ask
+    told = call("forget", south.path, "--class", "cat", code=0)  # it may still ask
     assert "certifies that it held nothing of this site" in told and "Certificate: holds" in told
-    assert call_json("forget", south.folder)["trouble"].startswith("an operator of the server has evicted 'south'")
+    assert call_json("forget", south.path)["trouble"].startswith("an operator of the server has evicted 'south'")
     audited = scene.audit().checked
     assert verify_store(scene.store).exact and audited.outcome == "exact"
     assert "south (operator)" in next(one.detail for one in audited.checks if one.what == "removed shards")

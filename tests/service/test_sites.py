@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from benchmarks.settings import NOT_COMPARABLE, SETTINGS
 from service.processes import MODEL, Running, answers, data, settled, weights
 from service.scene import Scene
 from splitwiper import Config, Federation, ServerConfig
+from splitwiper.client.context import ClientContext
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import BusyError, ConfigError, DataError, ForkError, InputError, UnreachableError
-from splitwiper.service.site import Site, SiteConfig, join
+from splitwiper.service.site import Site, SiteConfig, join, resuming
 from splitwiper.service.site.verifying import verify_site
 
 
@@ -70,6 +73,31 @@ def test_what_a_program_sets_does_not_reach_its_site(server: Running, tmp_path: 
         assert verify_site(north).outcome == "exact"
         added = north.learn((x, y))
         assert (added.new, added.held, added.refused) == (0, 20, 10)
+
+
+def test_a_site_opens_its_client_once_in_a_call(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, begin, rows = list[str](), ClientContext.__init__, data()
+
+    def counted(self: ClientContext, *arguments: Any, **more: Any) -> None:
+        begin(self, *arguments, **more)
+        opened.append(self.name)
+
+    monkeypatch.setattr(ClientContext, "__init__", counted)
+    with closing(server.site("north")) as north:
+        calls: dict[str, Callable[[], object]] = {
+            "learn": lambda: north.learn(rows["north"]),
+            "forget": lambda: resuming.forget(north, classes=["bird"]),
+            "settle": lambda: north.settle(patience=30),
+            "certificate": lambda: north.certificate(north.requests()[0].id),
+            "predict": lambda: north.predict("north", rows["north"][0]),
+        }
+        for name, call in calls.items():
+            opened.clear()
+            if name == "certificate":
+                north.await_receipt(north.requests()[0].id, patience=60)
+                opened.clear()
+            call()
+            assert opened == ["north"], name
 
 
 def test_rows_are_suppressed_even_if_the_server_is_down(server: Running, tmp_path: Path) -> None:

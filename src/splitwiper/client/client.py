@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -37,19 +37,8 @@ from splitwiper.store.relay import version_of
 from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label, Receipt, Request, Scores
 
-_T = TypeVar("_T")
-
-
-class Attempt(Protocol):
-    """Does one step of some work, perhaps several times over."""
-
-    def __call__(self, step: Callable[[], _T], /) -> _T:
-        """Return the step's result."""
-        ...
-
-
-def _once(step: Callable[[], _T], /) -> _T:
-    return step()
+Attempt = Callable[[Callable[[], Any]], Any]
+"""Does one step of some work, perhaps several times over, and returns its result."""
 
 
 class Client(Syncing):
@@ -57,13 +46,13 @@ class Client(Syncing):
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    def learn(self, data: Source, *, gathering: Gathering | None = None, attempt: Attempt = _once) -> Added:
+    def learn(self, data: Source, *, gathering: Gathering | None = None, attempt: Attempt | None = None) -> Added:
         """Add rows, pre-train, and send the shard; if labels are hidden, agree on them with the others first.
 
         Args:
             data: the rows, or a function that returns them; it is called twice.
             gathering: whom to agree with, and how long to wait for them; not needed once there is a codebook.
-            attempt: does each step, and may repeat one that fails.
+            attempt: does each step, and may repeat one that fails; once by default.
 
         Raises:
             AbsentClientError: the others did not join. The rows are kept; learn them again to resume.
@@ -73,8 +62,9 @@ class Client(Syncing):
         rows = reader.rows()
         if reader.lazy:
             reader.rows()  # compares them: forgotten rows that a function changes at random would not be recognised
+        attempt = attempt or (lambda step: step())
         attempt(lambda: self.check(rows, self.agreed()))
-        added = attempt(lambda: self.add(rows))
+        added: Added = attempt(lambda: self.add(rows))
         attempt(lambda: self.agree(gathering or Gathering()))
         attempt(self.sync)
         return added

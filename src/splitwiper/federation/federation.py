@@ -267,7 +267,7 @@ class Federation:
 
     # --- unlearning ----------------------------------------------------------------------------------------
 
-    @isolated_call()
+    @unchanged
     def unlearn(
         self,
         client: str,
@@ -278,7 +278,7 @@ class Federation:
     ) -> Receipt:
         """Forget a client's classes, samples or everything, now: `submit` and `settle` in one call."""
         check_devices(self.config)
-        ticket = self.submit(client, classes=classes, samples=samples, everything=everything)
+        ticket = self._submit(client, classes=classes, samples=samples, everything=everything)
         try:
             self._finished(reconcile(self._members), named={client})
         except FencedError:
@@ -302,6 +302,16 @@ class Federation:
         Raises:
             RequestError: nothing, or more than one thing, was named, or the client does not hold it.
         """
+        return self._submit(client, classes=classes, samples=samples, everything=everything)
+
+    def _submit(
+        self,
+        client: str,
+        *,
+        classes: Sequence[str | int] | None,
+        samples: Sequence[int] | None,
+        everything: bool,
+    ) -> Ticket:
         try:
             asking = self._members.client(client)
         except AbsentClientError:
@@ -456,7 +466,7 @@ class Federation:
         if not self.config.client.noise.is_on:
             return tuple(receipts)
         here = set(self._members.here())
-        return tuple(self._members.client(r.client).with_privacy(r) if r.client in here else r for r in receipts)
+        return tuple(self._members.open(r.client).with_privacy(r) if r.client in here else r for r in receipts)
 
     def head(self) -> Head:
         """Return the ledger's present head. Kept outside the run, it later shows whether the ledger only grew."""

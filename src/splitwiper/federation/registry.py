@@ -90,7 +90,6 @@ class ClientRegistry:
                 "now. Nothing of it was changed."
             )
         self._identities.clear()
-        self._opened.clear()
         for half, kept, side in (
             (self._halves.client, "architecture", "client"),
             (self._halves.server, "model", "server"),
@@ -144,6 +143,10 @@ class ClientRegistry:
         if len(self._opened) > _OPEN:
             self._opened.pop(next(iter(self._opened)))
         return client
+
+    def close(self) -> None:
+        """Close the clients that a call has opened."""
+        self._opened.clear()
 
     def open(self, name: str) -> Client:
         """Open an existing client.

@@ -51,7 +51,8 @@ class CertifiedSite(SiteParts):
             ForkError: the server shows another ledger than before.
             InputError: it signs with a key that this client does not know.
         """
-        self.client.heed()  # the shard that answered the request may have been set aside since
+        client = self.client
+        client.heed()  # the shard that answered the request may have been set aside since
         envelope, receipt = self.link.certificate(ticket), self.link.receipt(ticket)
         opening = self.link.opening(ticket)
         found = check(
@@ -75,7 +76,7 @@ class CertifiedSite(SiteParts):
                 self.watch.certified(said["after"]["model"], said["ledger"]["entry"]["seq"])
             more = [
                 model_finding(said, opening, self.watch.fetched),
-                prediction_finding(said, self.client, self.watch, self.link.scores),
+                prediction_finding(said, client, self.watch, self.link.scores),
             ]
             found = Checked((*found.checks, *more), said, found.standing)
         path = self.kept_certificate(ticket)
@@ -88,7 +89,7 @@ class CertifiedSite(SiteParts):
     def kept_certificate(self, ticket: str) -> Path:
         """Return where this site stores the certificate of a request."""
         name = ticket if ticket.isalnum() else digest("certificate", ticket)  # a ticket could look like a path
-        return self.folder / self.config.name / "certificates" / f"{name}.json"
+        return self.path / self.config.name / "certificates" / f"{name}.json"
 
     def certificates(self, *, missing: bool = False) -> dict[str, Certified]:
         """Fetch and check the certificates of all settled requests, or only those that are not stored yet."""
@@ -129,4 +130,4 @@ class CertifiedSite(SiteParts):
     def attesters(self) -> tuple[PublicKey, ...]:
         """Return the keys whose attestations count here: this site's own, and those that its settings name."""
         folder = self.config.attesters
-        return (self.own_key.public, *(read_public(self.folder / folder) if folder else ()))
+        return (self.own_key.public, *(read_public(self.path / folder) if folder else ()))

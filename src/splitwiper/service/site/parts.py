@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from pathlib import Path
 
 from splitwiper.client import Client
@@ -32,7 +31,7 @@ class SiteParts:
     """
 
     def __init__(self, folder: Path, progress: Progress | None = None) -> None:
-        self.folder = folder
+        self.path = folder
         self.config = read_site(folder)
         client = from_dict(ClientConfig, read_toml(folder / self.config.name / "config.toml"))
         self.halves = build_halves(Config(seed=self.config.seed, model=self.config.model, client=client))
@@ -45,37 +44,31 @@ class SiteParts:
         self.own_key = OwnKey(own, federation, lambda *kept: self._store().keep_signed(*kept))
         self.guard = LedgerGuard(own, federation, folder)
         self.link = connect(folder, self.config, self.own_key, self.guard, transfer=client.transfer)
-        self.watch = self._watching()
-        self.link.watch = self.watch
+        self.watch = self.link.watch = ModelWatch(
+            self.link,
+            AcceptedModel(self._store()),
+            self._compare,
+            self.halves.server,
+            self.columns(),
+            codec=prepare(client.encoding),
+            share=self.config.spot_check,
+        )
         self.witnessing = Witnessing(own, self.config.name, self.guard, self.link, self.own_key)
         self._progress = progress
         self.labels: tuple[Label, ...] = ()
 
     @property
-    def path(self) -> Path:
-        """The site's folder."""
-        return self.folder
-
-    @cached_property
     def client(self) -> Client:
-        """The site's client."""
+        """The site's client, opened anew: one that stays open would keep erased files on the disk."""
         return Client(self._store(), self.halves.client, self.columns(), self.link, self._progress)
 
     def _store(self) -> ClientStore:
-        return ClientStore(self.folder / self.config.name)
+        return ClientStore(self.path / self.config.name)
 
     def columns(self) -> list[Column]:
         """Return the columns that cross the cut."""
         kept = json.loads(self._store().database.meta("columns") or "[]")
         return [Column(name, dtype, tuple(shape)) for name, dtype, shape in kept]
-
-    def _watching(self) -> ModelWatch:
-        """Return the check of which model the server answers with."""
-        codec = prepare(from_dict(ClientConfig, read_toml(self._store().root / "config.toml")).encoding)
-        half, share = self.halves.server, self.config.spot_check
-        return ModelWatch(
-            self.link, AcceptedModel(self._store()), self._compare, half, self.columns(), codec=codec, share=share
-        )
 
     def register(self, *, again: bool = False) -> None:
         """Register the key that this site signs with.
@@ -87,7 +80,7 @@ class SiteParts:
             ConfigError: the certificate is another client's.
             ForbiddenError: another key is registered in its name.
         """
-        check_name(self.folder, self.config)  # the certificate may have been replaced since the site joined
+        check_name(self.path, self.config)  # the certificate may have been replaced since the site joined
         store, key = self._store(), self.own_key.public.id
         if again or store.database.meta("registered") != key:
             self.pin()  # send nothing to a server whose ledger has changed
@@ -104,9 +97,8 @@ class SiteParts:
         Raises:
             NotFoundError: the server does not know it.
         """
-        for one in self.link.tickets(self.config.name):
-            if one.id == ticket:
-                return one
+        if found := [one for one in self.requests() if one.id == ticket]:
+            return found[0]
         raise NotFoundError(
             f"the server knows no ticket {ticket!r}, though this site has asked. The rows stay suppressed here; settle "
             "('splitwiper forget SITE') asks again. Ask the operator if that does not help."

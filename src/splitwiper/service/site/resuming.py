@@ -34,10 +34,11 @@ def forget(
     Raises:
         RequestError: the site does not hold what was named, and no interrupted call named the same.
     """
-    store = site.client.store
+    client = site.client
+    store = client.store
     asked = json.dumps([sorted(map(str, classes or ())), sorted(samples or ()), everything])
     try:
-        choice = site.client.choose(classes=classes, samples=samples, everything=everything)
+        choice = client.choose(classes=classes, samples=samples, everything=everything)
     except RequestError:
         if (ticket := _interrupted(store, asked)) is None:
             raise
@@ -45,7 +46,7 @@ def forget(
     salt = secrets.token_hex(16)
     made = len(store.requests("open", "sent", "done"))
     store.remember(**{_KEY: json.dumps([salt, _digest(salt, asked), made])})
-    return site.client.forget(choice).ticket
+    return client.forget(choice).ticket
 
 
 def finish(site: Site) -> None:

@@ -97,8 +97,8 @@ class Site(CertifiedSite):
 
         The server need not be reachable: suppressed rows are never used again.
         """
-        choice = self.client.choose(classes=classes, samples=samples, everything=everything)
-        return self.client.forget(choice).ticket
+        client = self.client
+        return client.forget(client.choose(classes=classes, samples=samples, everything=everything)).ticket
 
     @isolated_call()
     def settle(self, *, patience: float = 600.0, told: Callable[[str], None] | None = None) -> None:
@@ -125,6 +125,7 @@ class Site(CertifiedSite):
             if time.monotonic() > end:
                 raise BusyError(f"ticket {ticket} is {stands.state} and not settled yet: ask again later.")
             time.sleep(0.2)
+        return self.link.receipt(ticket)
 
     def restored(self) -> Restored:
         """Return the restored backup that the server asks sites to accept; see `accept_restore`.
