@@ -47,7 +47,7 @@ def signing(
     --from entries. If it is the present key, a fresh one takes its place. The
     present key signs that, and it becomes an entry of the ledger. Sites follow by
     themselves; certificates that are handed out again get a signature by the
-    present key. Give outsiders the file that is named, beside the public keys.
+    present key. Give outsiders the file that is named, with the public keys.
 
     Example:
       splitwiper certs signing store

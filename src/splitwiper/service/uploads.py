@@ -139,7 +139,9 @@ class Uploads:
         """
         row = self._database.one("SELECT * FROM uploads WHERE id = ? AND client = ?", (upload, client))
         if row is None:
-            raise NotFoundError(f"there is no upload {upload!r}: it was finished, cancelled or given up; begin again.")
+            raise NotFoundError(
+                f"there is no upload {upload!r}: it was finished, cancelled or has expired; begin again."
+            )
         return self._upload(dict(row))
 
     def still(self, upload: Upload) -> None:
@@ -163,7 +165,7 @@ class Uploads:
     def _room(self, size: int, spared: int) -> int:
         """Return how many bytes an upload of this size may take: the free ones, less the disk's reserve.
 
-        One that may use the reserve leaves half of what is free, so that no client takes all of it from the others,
+        One that may use the reserve leaves half of what is free, so that no client takes it all from the others,
         however slowly it sends.
         """
         free = os.statvfs(self._folder)
@@ -221,7 +223,7 @@ class Uploads:
         """
         here = upload.offset
         if offset != here:
-            raise DataError(f"the upload is at {here}, not at {offset}: go on from there.")
+            raise DataError(f"the upload is at {here}, not at {offset}: continue from there.")
         passing = self._passing.setdefault(upload.id, Passing())
         travelled = self._travelled.pop(upload.id, None if here else 0)
 

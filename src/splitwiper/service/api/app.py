@@ -127,7 +127,7 @@ class Service:
             try:
                 await self.queries.run(self._tidy)
             except (SplitWiperError, OSError) as problem:  # for example a full disk: retried in the next round
-                _log.warning("what is over could not be erased: %s", problem)
+                _log.warning("expired uploads and negotiations could not be erased: %s", problem)
             await asyncio.sleep(max(1.0, min(_HOUR, self.config.patience * _HOUR / 4)))
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ async def _problem(_: Request, problem: SplitWiperError) -> JSONResponse:
 
 
 async def _gone(_: Request, __: ClientDisconnect) -> Response:
-    """Answer 499: the client disconnected; what has arrived is kept."""
+    """Answer 499: the client disconnected; the bytes that arrived are kept."""
     return Response(status_code=499)
 
 

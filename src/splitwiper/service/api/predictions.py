@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/v1", tags=["predictions"])
 TENSORS = "application/vnd.safetensors"
 PIECE = 128
-"""Rows computed in one turn. Pieces are cut by position in the request alone, never by load, because the result's bits
+"""Rows computed in one turn. Pieces are cut only by position in the request, never by load, because the result's bits
 depend on the batch."""
 _CHUNK = 1 << 20
 """Bytes of the model's file that are sent in one piece."""

@@ -157,7 +157,7 @@ def _changed(said: Mapping[str, Any]) -> str:
     """Check that shard and model changed: a site salts each answer to a request afresh, and models are retrained."""
     before, after = said["before"], said["after"]
     if before["shard"] is None and after["shard"] is None:
-        return f"the server held no shard of {said['client']}, so there was nothing to erase and nothing to train anew"
+        return f"the server held no shard of {said['client']}, so there was nothing to erase and nothing to retrain"
     # without this, a server that did nothing at all could certify that
     same = [name for name in ("shard", "model") if before[name] is not None and before[name] == after[name]]
     if same:

@@ -75,7 +75,7 @@ class Envelope:
         Raises:
             FormatError: it is not an envelope.
         """
-        wrong = FormatError("this is no certificate: a DSSE envelope has payload, payloadType and signatures.")
+        wrong = FormatError("this is not a certificate: a DSSE envelope has payload, payloadType and signatures.")
         if not isinstance(values, Mapping) or not isinstance(values.get("payloadType"), str):
             raise wrong
         listed = values.get("signatures")
@@ -134,5 +134,5 @@ def _decoded(text: Any, what: str) -> bytes:
         if base64.b64encode(out).decode() != plain:
             raise ValueError
     except (ValueError, binascii.Error) as problem:
-        raise FormatError(f"this is no certificate: its {what} is not base64.") from problem
+        raise FormatError(f"this is not a certificate: its {what} is not base64.") from problem
     return out

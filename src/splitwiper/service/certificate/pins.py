@@ -141,7 +141,7 @@ class Pins:
             if path.name.startswith(files.TEMPORARY) or path.name == _RETIRED or path.is_dir():
                 continue
             if not _NAME.fullmatch(path.name):
-                raise CorruptError(f"{path} is no pinned head, or was altered: restore it from a backup.")
+                raise CorruptError(f"{path} is not a pinned head, or was altered: restore it from a backup.")
             out.append(path.name)
         return out
 
@@ -171,7 +171,7 @@ class Pins:
             found: dict[str, Any] = loads(text, "pinned head")
             if SignedHead.read(found["signed"]).head == head == TreeHead(found["size"], found["root"]):
                 return found
-        raise CorruptError(f"{self.folder / name} is no pinned head, or was altered: restore it from a backup.")
+        raise CorruptError(f"{self.folder / name} is not a pinned head, or was altered: restore it from a backup.")
 
     def compare(self, head: TreeHead, consistency: Consistency) -> None:
         """Compare a head of any age, such as a certificate's, with the newest pinned one, which continues all others.

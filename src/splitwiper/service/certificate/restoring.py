@@ -96,7 +96,7 @@ def read_restored(told: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restor
     if place != (ENTRY, found.size + 1, found.size, found.root):
         raise FormatError("the entry does not say what was signed about the restored backup.")
     if not keys.signed(made):
-        raise FormatError("what is said about a restored backup is not signed by a key of the server in good standing.")
+        raise FormatError("no key of the server in good standing signed the statement about a restored backup.")
     if not shows(shown):
         raise FormatError("the entry about a restored backup is not in the ledger that is shown.")
     return found

@@ -44,7 +44,7 @@ class Keyring:
         if not self._private.exists():
             if self._listed():
                 raise StoreError(
-                    f"{self._private} is gone, though keys are listed beside it: restore it from a backup, or rotate "
+                    f"{self._private} is gone, though keys are listed next to it: restore it from a backup, or rotate "
                     "the ring and give verifiers the new public key."
                 )
             files.make_folder(self.folder)

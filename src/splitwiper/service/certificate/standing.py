@@ -75,7 +75,7 @@ class Revocation(SignedMessage):
     @classmethod
     def of_disputed(cls, key: PublicKey) -> Revocation:
         """Return a stand-in revocation for a key that named two successors: no other key could sign a real one."""
-        reason = "used by two owners: it named two successors, and no key that is known here tells which one is right"
+        reason = "used by two owners: it named two successors, and no key that is known here says which one is right"
         return cls("", key.raw.hex(), key.raw.hex(), LARGEST, "", reason)
 
     def __str__(self) -> str:

@@ -134,7 +134,7 @@ class Authority:
             kind: the kind of identity, if the name is ambiguous.
             hosts: the server's hosts, if they change.
             days: the validity of the new certificate, in days.
-            overlap: for how long the old one is still accepted; by default it is revoked at once.
+            overlap: for how long the old one is still accepted; by default it is revoked immediately.
 
         Raises:
             NotFoundError: there is no such identity.
@@ -145,7 +145,7 @@ class Authority:
         named = None if hosts is None else check_hosts(hosts)
         span = check_days(days)
         with self._changing() as (journal, signers):
-            found = journal.find(which, kind)[0]  # all that are found are of one identity
+            found = journal.find(which, kind)[0]  # the others are of the same identity
             kind, name = found.kind, found.name
             if named is not None and kind != "server":
                 raise InputError(f"hosts are for the server; {kind} {name!r} has none.")

@@ -101,7 +101,7 @@ def _plain(protocol: int, folder: Path) -> ssl.SSLContext:
         context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password=_no_prompt)
     except (ssl.SSLError, ValueError) as problem:
         raise CorruptError(
-            f"{folder / CERTIFICATE} and {KEY} beside it cannot be used together ({problem}): copy the folder again."
+            f"{folder / CERTIFICATE} and {KEY} next to it cannot be used together ({problem}): copy the folder again."
         ) from problem
     return context
 
