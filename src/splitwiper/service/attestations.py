@@ -48,8 +48,10 @@ class Attestations:
         """
         told = read_signed(Attestation, signed)
         role = {"client": "site", "auditor": "auditor"}.get(caller.kind)
+        # the caller's own identity decides: nobody attests in another's name
         if (told.federation, told.role, told.name) != (federation, role, caller.name):
             raise DataError(f"this attestation is that of {told.role} {told.name!r}, for another store or not yours.")
+        # an auditor's key is known only to those who trust the auditor, so the server does not check it
         if role == "site":
             keys.check(told.name, told.key)
         with self._database.change() as db:

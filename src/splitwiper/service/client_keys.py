@@ -66,6 +66,7 @@ class ClientKeys:
         _check_place(store, client, made.federation, made.client)
         if self.key(client) is not None:
             self.check(client, made.key)
+        # the ledger first: a key that signs must be on record before anything signed with it
         store.register_key(client, made.key)
         self.keep(made, signed)
 
@@ -147,6 +148,7 @@ class ClientKeys:
         made = read_signed(ShardStatement, signed)
         _check_place(store, client, made.federation, made.client)
         said = (statement.codebook, statement.outputs, statement.tickets)
+        # the digest is not known to be the file's yet; the commitment ties it to the salt that the upload named
         committed = shard_commitment(bytes.fromhex(statement.salt), made.digest) if made.digest else ""
         if (made.codebook, made.outputs, made.tickets) != said or made.commitment != committed:
             raise DataError(

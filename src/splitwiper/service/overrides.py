@@ -101,6 +101,7 @@ class Overrides:
         """Return those open requests that withdraw the model."""
         waiting = list(waiting)
         made, moment = self.listed() if waiting else [], now()
+        # a ticket is kept serving for good, a client's requests until a time
         tickets = {one.ticket for one in made}
         clients = {one.client for one in made if one.client and one.until > moment}
         return [one for one in waiting if one.id not in tickets and one.client not in clients]

@@ -104,6 +104,7 @@ class Uploads:
         """
         if not 0 < size <= self._config.largest:
             raise DataError(f"a shard of {size:,} bytes is not accepted here: the limit is {self._config.largest:,}.")
+        # first: what has expired must not count against the client
         self.expire()
         said = json.dumps(asdict(statement), sort_keys=True)
         with self._database.change() as db:

@@ -88,6 +88,7 @@ async def _answered(
                 model = scores.model
                 if service.config.probabilities:
                     held.take(2 * 4 * rows * len(scores.labels))  # all logits, and the file they are sent in
+            # rows of one answer must not come from two models
             elif scores.model != model:
                 break
             outputs.append(scores.logits if service.config.probabilities else scores.logits.argmax(dim=1))
@@ -181,6 +182,7 @@ def _withdrawing(store: ServerStore) -> list[Ticket]:
 def _may_withdraw(store: ServerStore, ticket: Ticket) -> bool:
     day_before = (datetime.fromisoformat(ticket.received) - timedelta(days=1)).isoformat(timespec="seconds")
     earlier = [one for one in store.tickets(ticket.client) if day_before < one.received <= ticket.received]
+    # the first request of a day withdraws the model; a client could keep it withdrawn with one after another
     return earlier[0].id == ticket.id and not has_lapsed(store.database.db, ticket.client)
 
 

@@ -55,6 +55,7 @@ def messages(
     call.service.talks.listened(topic)
     for m in server.posted(topic, since):
         size += len(m.body)
+        # at least one message, however long: otherwise the reader would never get past it
         if out and size > _MOST:
             break
         out.append(PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()))

@@ -158,6 +158,7 @@ async def send(call: ApiCall, upload: str, offset: Offset, coding: Coding = "ide
         return found, spared
 
     async with service.sending(upload):
+        # looked up only now that no other call works on it: one may have finished or cancelled it
         found, spared = await service.queries.run(find)
         packed = coding.replace("identity", "")
         there = await service.uploads.receive(found, offset, call.request.stream(), spared=spared, coding=packed)

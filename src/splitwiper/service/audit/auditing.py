@@ -19,9 +19,8 @@ from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.progress import Progress
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig, site_keys
-from splitwiper.service.audit.drawing import forget_draw
 from splitwiper.service.audit.ledger import model_finding, play, shard_findings
-from splitwiper.service.audit.recomputing import Recomputed, recompute
+from splitwiper.service.audit.recomputing import Recomputed, forget_draw, recompute
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.calls.patience import Patience
@@ -132,6 +131,7 @@ class _Auditor:
                 done = self._recompute(work, model, findings)
         checked = Checked(tuple(findings))
         attested = _is_attested(checked, whole=model is None or bool(done.of))
+        # signed only after everything is checked; the draw of epochs stands until then
         if attested:
             self.link.attest(self._attestation(played, head, model, done, checked))
             forget_draw(self.out)

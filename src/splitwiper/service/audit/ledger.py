@@ -31,6 +31,7 @@ def play(listed: Sequence[Any], head: TreeHead) -> Replay:
     played = Replay()
     try:
         first = listed[: head.size]
+        # only entries whose leaves give the head's root are those that the server committed to
         leaves = [leaf_of(one["entry"], bytes.fromhex(one["blind"])) for one in first]
         if len(leaves) != head.size or merkle.root(leaves).hex() != head.root:
             raise MismatchError("the entries that the server shows are not those of its ledger's head.")

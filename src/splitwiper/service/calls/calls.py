@@ -148,6 +148,7 @@ class Calls:
                         f"{self.url} answered {method} {place} with more than {self.most} bytes: no SplitWiper server "
                         "does. Nothing of it is used."
                     )
+        # the body is already decompressed, so this header would have it decompressed again
         headers = [(name, value) for name, value in answer.headers.multi_items() if name != "content-encoding"]
         return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request)
 

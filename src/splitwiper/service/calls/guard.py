@@ -73,6 +73,7 @@ class LedgerGuard:
         text = answer.headers.get(HEAD)
         if text is None:
             self._missing(answer)
+        # the same head as in the last answer, with the same pin: nothing to verify, and no signature to check again
         if (text, newest) == self._last:
             self.met = True
             return
@@ -82,6 +83,7 @@ class LedgerGuard:
         if shown.head == newest:
             self._same_model(shown)
         else:
+            # pinned before the answer is used: a crash in between must not let the server take this head back
             self.pins.keep(shown.head, shown)
             self._meanwhile(newest, shown, ask)
         self._last, self.met, self.model = (text, shown.head), True, shown.model
@@ -115,6 +117,7 @@ class LedgerGuard:
             ForkError: no such key did.
         """
         keys = self.server_keys.read()
+        # the server may have rotated its key since: its statements show whether the new one follows from a known one
         if not (counts := keys.signed(shown.envelope)):
             keys = self.server_keys.refresh(ask)
             counts = keys.signed(shown.envelope)
@@ -184,6 +187,7 @@ class LedgerGuard:
             if kept is not None and other.head.size > pinned.size:  # only heads of equal size prove it
                 other = SignedHead.read(ask("/v1/ledger/head", size=pinned.size)["signed"])
                 self.signed(other, ask)
+        # without two signed heads of one size there is a contradiction, but nothing that would convince others
         if kept is None or other.head.size != pinned.size or other.head == pinned:
             return ""
         path = write_evidence(self.site, kept, other, story=told)
@@ -211,6 +215,7 @@ class LedgerGuard:
             ForkError: the server no longer shows that entry, or shows a ledger that the entry does not explain.
         """
         told, shown = self._restorations(ask)
+        # a person read and accepted one particular entry: the server must not exchange it meanwhile
         if self._explained(told, shown, ask) != restored:
             raise ForkError(
                 f"the server no longer shows the ledger that was restored from a backup on {restored.time}. {ADVICE}"

@@ -36,6 +36,7 @@ class ServerKeys:
         known = self.read()
         told = ask("/v1/keys/succession")
         try:
+            # trust on first use: from then on, only keys that follow from these count
             first = known.keys or tuple(PublicKey.from_pem(text.encode()) for text in ask("/v1/keys"))
         except (FormatError, AttributeError, TypeError) as problem:
             raise UnreachableError("the server's signing keys cannot be read: tell its operator.") from problem
@@ -49,6 +50,7 @@ class ServerKeys:
             if key not in known.keys:
                 files.write_bytes(self.folder / f"{key.id[:16]}.pem", key.pem())
         text = dumps(statements)
+        # a server that invents statements must not fill the disk, nor make the file unreadable for this site
         if statements != before and len(text) < LIMIT:
             files.write_bytes(self.folder / STATEMENTS, text)
         return found

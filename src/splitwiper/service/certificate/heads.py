@@ -80,6 +80,7 @@ class SignedHead:
         """
         made = envelope if isinstance(envelope, Envelope) else Envelope.from_dict(envelope)
         said = _Message.unpack(made)
+        # a head of absurd size would be pinned as the newest, and every later one refused as a rollback
         if not 0 < said.size <= LARGEST:
             raise FormatError("this is not a ledger head: its size is not a number of entries.")
         if not _ROOT.fullmatch(said.root):

@@ -95,6 +95,7 @@ class Log:
         salt = store.database.meta(LEDGER_SALT)
         if salt is None:
             raise NotFoundError(f"{store.root} has never shown its ledger, nor made a certificate.")
+        # a server shows its ledger with every answer; hashing all entries each time would make that quadratic
         before = _seen.get(store)
         entries = ledger.entries(store.database, known=before.entries if before else ())
         if before and (before._salt != bytes.fromhex(salt) or not _begins(entries, before.entries)):
@@ -145,6 +146,7 @@ class Log:
         """Return an entry in the form of its leaf."""
         entry = {key: value for key, value in self.entries[seq - 1].items() if key != "hash"}
         if entry.get("kind") == "settled":
+            # the receipt's plain digest would let anybody test guesses at the receipt
             entry["receipt"] = receipt_mark(self.receipt_key(seq), entry["receipt"])
         return entry
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import CorruptError, ForkError, FormatError
-from splitwiper.service.certificate.canonical import LIMIT, dumps, loads
+from splitwiper.errors import CorruptError, ForkError, FormatError, NotFoundError
+from splitwiper.service.certificate.canonical import dumps, loads
+from splitwiper.service.certificate.envelope import read_limited
 from splitwiper.service.certificate.heads import SignedHead
 from splitwiper.service.certificate.log import TreeHead, follows
 from splitwiper.store import files
@@ -131,6 +132,7 @@ class Pins:
     def _names(self) -> list[str]:
         """Return the file names of heads that count, smallest head first."""
         retired = self._retired()
+        # by size first: names of heads above 10**12 entries have more digits, and would sort wrongly as texts
         return sorted(
             (name for name in self._listed() if name not in retired), key=lambda name: (_head(name).size, name)
         )
@@ -160,9 +162,8 @@ class Pins:
     def _read(self, name: str) -> dict[str, Any] | None:
         """Return the contents of a head's file; None if it has just been deleted."""
         try:
-            with (self.folder / name).open("rb") as file:
-                text = file.read(LIMIT)
-        except FileNotFoundError:
+            text = read_limited(self.folder / name)
+        except NotFoundError:
             return None
         head = _head(name)
         if text == dumps(head.to_dict()):

@@ -61,6 +61,7 @@ def _store(server_store: ServerStore, said: Mapping[str, Any]) -> str:
                 f"the ledger has {len(log.entries)} entries and had {told['size']} when the certificate was made: it "
                 "was truncated, or rolled back to a backup"
             )
+        # the ledger may have grown since, so the present head is no use: the head of that size must be the same
         if (now := log.head(told["size"])) != TreeHead(told["size"], told["root"]):
             raise CheckFailed(f"the ledger is another one: its first {now}, not root {told['root'][:16]}…")
         due = said["deadline"]["due"] if said["deadline"] else None

@@ -66,6 +66,7 @@ class Keyring:
             folder = self.folder / "succession"
             files.make_folder(folder)
             files.write_bytes(folder / f"{new.public.id}.json", dumps(succeed(old, new.public)), replace=False)
+        # the succession is on disk before the old key is gone: otherwise clients could never follow
         files.write_bytes(self._private, new.pem())
         return self.key()
 
@@ -81,6 +82,7 @@ class Keyring:
             reason: the reason, which everybody can read.
             size: the last ledger size that counts, by default the present one; smaller if the key was stolen earlier.
         """
+        # a revoked key must not sign its own revocation, nor anything after it
         if self._private.exists() and self.key().public == key:
             self.rotate()
         present, log = self.key(), Log.begin(store)
@@ -99,6 +101,7 @@ class Keyring:
         made = Envelope.from_bytes(path.read_bytes())
         said = Revocation(**loads(made.payload, "revocation of a key"))
         with store.database.change() as db:
+            # the file may be from a call that was killed before it wrote the entry
             if not any(e.get("kind") == ENTRY and e.get("key") == key.id for e in ledger.entries(store.database)):
                 told = {"kind": ENTRY, "key": key.id, "size": said.size, "time": said.time, "reason": said.reason}
                 ledger.append(db, {**told, "statement": hashlib.sha256(made.payload).hexdigest()})

@@ -79,6 +79,7 @@ class Revocation(SignedMessage):
         return cls("", key.raw.hex(), key.raw.hex(), LARGEST, "", reason)
 
     def __str__(self) -> str:
+        # a stand-in made by `of_disputed`: no key signed it
         if self.by == self.revoked:
             return self.reason
         return f"revoked at {self.time} for ledgers of more than {self.size} entries ({self.reason})"
@@ -143,6 +144,7 @@ class Keys:
         Such a signature may be the server's own or a thief's. Only a head signed by a key in good standing, with a
         proof that both are of one ledger, can tell.
         """
+        # only sizes before the revocation are doubtful; after it, the signature is worth nothing
         for key in envelope.signers(key for key in self.keys if key.id in self.revoked):
             if size <= self.revoked[key.id].size:
                 return self.revoked[key.id]

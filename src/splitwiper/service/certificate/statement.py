@@ -70,6 +70,7 @@ def describe(
     Raises:
         NotFoundError: there is no such ticket, or it is not settled.
     """
+    # no time of issue: the same state and key give the same bytes
     receipt, seq = server_store.receipt(ticket), log.settled(ticket)
     return {
         "federation": server_store.federation,

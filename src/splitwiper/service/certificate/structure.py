@@ -98,6 +98,7 @@ def parse(payload: bytes) -> dict[str, Any]:
     found: dict[str, Any] = loads_canonical(payload, "certificate")
     _fit(found, _STATEMENT, "the statement")
     predicate: dict[str, Any] = found["predicate"]
+    # what follows from other fields is computed again: a signer cannot make a certificate contradict itself
     if found["subject"] != subjects(predicate):
         raise FormatError("the certificate's subject is not what its predicate is about.")
     if predicate["says"] != says(predicate["exact"]):
@@ -119,6 +120,7 @@ def _fit(value: Any, form: Any, where: str) -> None:
     elif isinstance(form, Mapping):
         if not isinstance(value, dict):
             raise FormatError(f"this is not a certificate: {where} is not an object.")
+        # a field that this version does not know may change what the others mean, so it is refused, not ignored
         if odd := sorted(value.keys() ^ form.keys()):
             missing = "is missing from" if odd[0] in form else "is unknown in"
             raise FormatError(f"this is not a certificate of a version known here: {odd[0][:60]!r} {missing} {where}.")
