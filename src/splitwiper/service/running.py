@@ -66,8 +66,8 @@ def _limits(config: ServiceConfig) -> ConnectionLimits:
     wanted = ConnectionLimits(config.connections, config.connections_each, config.handshakes, config.handshake)
     kept = wanted.within(descriptors())
     if kept != wanted:
-        told = {"connections": kept.connections, "handshakes": kept.handshakes}
-        _log.warning("this process may open %d files, so fewer connections are taken", descriptors(), extra=told)
+        limits = {"connections": kept.connections, "handshakes": kept.handshakes}
+        _log.warning("this process may open %d files, so fewer connections are taken", descriptors(), extra=limits)
     return kept
 
 

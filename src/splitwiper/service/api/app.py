@@ -74,14 +74,14 @@ class Service:
         self.keys = self.requests.keys
         self.attestations = Attestations(self.database)
         self.uploads = Uploads(root / "uploads", self.database, config)
-        self.talks = Negotiations(self.database, ServerStore(root), config.patience)
+        self.negotiations = Negotiations(self.database, ServerStore(root), config.patience)
         self.witnesses = Witnesses(self.database)
         self.heads = Heads(root)
 
         def server() -> Server:
             return Server(ServerStore(root), half, shared=True, limits=config.limits)
 
-        names = ("office", "oracle", "copies", "dock")
+        names = ("queries", "inference", "copies", "ingest")
         self.queries, self.inference, self.copies, self.ingest = (ServerThread(server, name) for name in names)
         """Threads for short queries, predictions, copies of the model, and accepting shards."""
         self.predicting = Places(2, config.queued, "predictions")
@@ -119,7 +119,7 @@ class Service:
 
     def _tidy(self, server: Server) -> None:
         self.uploads.expire()
-        self.talks.expire(server.store)
+        self.negotiations.expire(server.store)
 
     async def tidying(self) -> None:
         """Erase expired uploads and negotiations, now and periodically. Starts only once this process has the lease."""
@@ -132,8 +132,8 @@ class Service:
 
     def close(self) -> None:
         """Finish pending work and close."""
-        for desk in (self.ingest, self.copies, self.inference, self.queries):
-            desk.close()
+        for thread in (self.ingest, self.copies, self.inference, self.queries):
+            thread.close()
         self.heads.close()
         self.database.close()
 
@@ -186,14 +186,14 @@ async def _gone(_: Request, __: ClientDisconnect) -> Response:
 
 async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
     """Answer a call to an unknown path or method."""
-    told = f"there is no {request.method} of this path: /openapi.json lists all calls."
-    return JSONResponse({"kind": "NotFoundError", "message": told}, problem.status_code, problem.headers)
+    message = f"there is no {request.method} of this path: /openapi.json lists all calls."
+    return JSONResponse({"kind": "NotFoundError", "message": message}, problem.status_code, problem.headers)
 
 
 async def _invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
     """Say which fields are invalid, without repeating their values."""
-    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
+    problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
     kind = request.headers.get("content-type", "nothing")
     json = kind.startswith("application/json") or all(one["loc"] != ("body",) for one in problem.errors())
     hint = "" if json else " Send JSON, with 'Content-Type: application/json'."
-    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {told}.{hint}"}, 422)
+    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {problems}.{hint}"}, 422)

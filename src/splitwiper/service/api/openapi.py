@@ -52,7 +52,7 @@ class Described(FastAPI):
     def __init__(self, **given: Any) -> None:
         super().__init__(
             description=_ABOUT,
-            openapi_tags=[{"name": name, "description": told} for name, told in _TAGS.items()],
+            openapi_tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
             generate_unique_id_function=_name,
             openapi_url=None,  # FastAPI's own route would serialise the document for every call
             docs_url=None,  # these pages would run third-party scripts in the browser

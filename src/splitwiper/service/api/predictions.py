@@ -108,8 +108,8 @@ async def _computed(service: Service, client: str, piece: dict[str, Tensor]) -> 
 
 def _file(scores: Scores, output: Tensor, probabilities: bool) -> Response:
     tensors = {"logits": output} if probabilities else {"best": output.to(torch.int32)}
-    told = write_tensors(tensors, scores.labels, codebook=scores.codebook, model=scores.model)
-    return Response(told, media_type=TENSORS)
+    body = write_tensors(tensors, scores.labels, codebook=scores.codebook, model=scores.model)
+    return Response(body, media_type=TENSORS)
 
 
 class Copy:
@@ -138,8 +138,8 @@ async def model(call: ApiCall) -> Response:
         check_serving(server, service, client)
         found = server.model(client)
         if (made := service.handed_out.get(found.commitment)) is None:
-            told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
-            made = Copy(write_tensors(found.state, found.labels, **told))
+            metadata = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
+            made = Copy(write_tensors(found.state, found.labels, **metadata))
             service.handed_out[found.commitment] = made
         return made
 

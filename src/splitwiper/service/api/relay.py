@@ -52,7 +52,7 @@ def messages(
     An erased message has an empty body.
     """
     out, size = list[PostedShape](), 0
-    call.service.talks.listened(topic)
+    call.service.negotiations.listened(topic)
     for m in server.posted(topic, since):
         size += len(m.body)
         # at least one message, however long: otherwise the reader would never get past it
@@ -73,7 +73,7 @@ def post(
     except (binascii.Error, ValueError) as problem:
         raise DataError("the message is not in base64.") from problem
     server.post(call.client, topic, place, sealed)
-    call.service.talks.spoken(topic)
+    call.service.negotiations.spoken(topic)
 
 
 @router.post("/end", status_code=204)
@@ -85,6 +85,6 @@ def end(server: Server, call: ApiCall, body: End) -> None:
     nobody ends is erased after a long silence.
     """
     if server.posted(body.topic):
-        call.service.talks.ended(body.topic)
+        call.service.negotiations.ended(body.topic)
         if body.proof:
             server.store.erase_talk(body.topic, lock_of(bytes.fromhex(body.proof)))

@@ -265,8 +265,8 @@ def _check(upload: Upload) -> None:
     try:
         open_shard(upload.path)
     except StoreError as problem:
-        told = str(problem).replace(str(upload.path), "what was sent")
-        raise DataError(f"{told} This server cannot read it as a shard.") from problem
+        problem_text = str(problem).replace(str(upload.path), "what was sent")
+        raise DataError(f"{problem_text} This server cannot read it as a shard.") from problem
 
 
 def _begun(upload: Upload) -> Begun:

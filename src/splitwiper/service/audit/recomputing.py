@@ -89,8 +89,8 @@ def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
         return Recomputed([Finding(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
     rows = sum(record.rows for record in server.store.shards())
     of = counted(len(server.store.shards()), "signed shard")
-    told = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
-    return Recomputed([Finding(_WHAT, "exact", f"{told}: equal, bit for bit")], every)
+    detail = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
+    return Recomputed([Finding(_WHAT, "exact", f"{detail}: equal, bit for bit")], every)
 
 
 def _computed(server: Server) -> tuple[tuple[Label, ...], str]:
@@ -102,12 +102,12 @@ def _computed(server: Server) -> tuple[tuple[Label, ...], str]:
 def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
     if not model.transcript:
         return Recomputed([Finding("transcript", "mismatch", "the settings promise one, and the model has none")])
-    transcript, server = Transcript(tuple(work.told.epochs)), work.server
+    transcript, server = Transcript(tuple(work.manifest.epochs)), work.server
     if not transcript.digests or transcript.root != model.transcript:
         return Recomputed([Finding("transcript", "mismatch", "it is not the one that the ledger commits to")])
     if transcript.epochs != server.config.epochs:
-        told = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
-        return Recomputed([Finding("transcript", "mismatch", told)])
+        detail = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
+        return Recomputed([Finding("transcript", "mismatch", detail)])
     inputs = server.inputs(server.store.shards())
     chosen = draw_epochs(work.place.parent, model_commitment(model.salt, model.digest), transcript.epochs, count)
     most = _STATES * sum(tensor.nbytes for tensor in first_state(inputs).values()) + HEADER
@@ -127,8 +127,10 @@ def _summary(checks: Sequence[EpochCheck], chosen: tuple[int, ...], transcript: 
         where = f"epoch {wrong[0].epoch}"
         return Finding(_WHAT, "mismatch", f"{where}: {wrong[0].reason}")
     chance = detection(transcript.epochs, len(chosen))
-    told = f"{len(chosen)} of {transcript.epochs} epochs recomputed ({', '.join(map(str, chosen))}), equal bit for bit"
-    return Finding(RECOMPUTED, "holds", f"{told}; a single forged epoch is found with probability {chance:.2f}")
+    detail = (
+        f"{len(chosen)} of {transcript.epochs} epochs recomputed ({', '.join(map(str, chosen))}), equal bit for bit"
+    )
+    return Finding(RECOMPUTED, "holds", f"{detail}; a single forged epoch is found with probability {chance:.2f}")
 
 
 def draw_epochs(folder: Path, model: str, of: int, count: int) -> tuple[int, ...]:

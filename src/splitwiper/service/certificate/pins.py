@@ -46,8 +46,7 @@ class Pins:
         Raises:
             CorruptError: a pin was altered.
         """
-        with_names = ((name, self._read(name)) for name in self._names())
-        return tuple(sorted(_head(name) for name, found in with_names if found is not None))
+        return tuple(sorted(_head(name) for name in self._names() if self._read(name) is not None))
 
     def newest(self) -> TreeHead | None:
         """Return the newest pinned head, which continues all others.
@@ -89,16 +88,17 @@ class Pins:
             return
         if known:
             require(known, head, consistency)
-        before = set(self._names())
+        before = {*self._names(), _name(head)}
         self.keep(head, signed)
-        meanwhile = [_head(name) for name in self._names() if name not in before and name != _name(head)]
-        compare(meanwhile, head, consistency)  # another process may have pinned a head in between
+        for name in self._names():
+            if name not in before:  # another process pinned it in between
+                compare([_head(name)], head, consistency)
 
     def keep(self, head: TreeHead, signed: SignedHead | None = None) -> None:
         """Write a head without comparing it with others, and delete all but the newest few."""
         files.make_folder(self.folder)
-        told = head.to_dict() if signed is None else {**head.to_dict(), "signed": signed.envelope.to_dict()}
-        files.write_bytes(self.folder / _name(head), dumps(told), replace=False)
+        content = head.to_dict() if signed is None else {**head.to_dict(), "signed": signed.envelope.to_dict()}
+        files.write_bytes(self.folder / _name(head), dumps(content), replace=False)
         for name in self._names()[:-_KEPT]:
             (self.folder / name).unlink(missing_ok=True)
 
@@ -123,8 +123,9 @@ class Pins:
             shutil.copy2(self.folder / name, aside / name)
         files.sync_folder(aside)
         self.keep(head, signed)
-        said = {"heads": sorted({*self._retired(), *old}), "accepted": sorted({*self.accepted(), *accepted})}
-        files.write_bytes(self.folder / _RETIRED, dumps(said))  # the commit point: from here on, the new head counts
+        replaced = {"heads": sorted({*self._retired(), *old}), "accepted": sorted({*self.accepted(), *accepted})}
+        # the commit point: from here on, the new head counts
+        files.write_bytes(self.folder / _RETIRED, dumps(replaced))
         for name in old:
             files.erase(self.folder / name)
         return aside
@@ -133,9 +134,8 @@ class Pins:
         """Return the file names of heads that count, smallest head first."""
         retired = self._retired()
         # by size first: names of heads above 10**12 entries have more digits, and would sort wrongly as texts
-        return sorted(
-            (name for name in self._listed() if name not in retired), key=lambda name: (_head(name).size, name)
-        )
+        counting = [name for name in self._listed() if name not in retired]
+        return sorted(counting, key=lambda name: (_head(name).size, name))
 
     def _listed(self) -> list[str]:
         out = []

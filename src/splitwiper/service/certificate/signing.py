@@ -89,7 +89,7 @@ class Keyring:
         path = self.folder / "revoked" / f"{key.id}.json"
         files.make_folder(path.parent)
         if not path.exists():
-            said = Revocation(
+            revocation = Revocation(
                 federation=store.federation,
                 revoked=key.raw.hex(),
                 by=present.public.raw.hex(),
@@ -97,20 +97,24 @@ class Keyring:
                 time=now(),
                 reason=reason,
             )
-            files.write_bytes(path, dumps(said.sign(present)), replace=False)
+            files.write_bytes(path, dumps(revocation.sign(present)), replace=False)
         made = Envelope.from_bytes(path.read_bytes())
-        said = Revocation(**loads(made.payload, "revocation of a key"))
+        revocation = Revocation(**loads(made.payload, "revocation of a key"))
         with store.database.change() as db:
             # the file may be from a call that was killed before it wrote the entry
             if not any(e.get("kind") == ENTRY and e.get("key") == key.id for e in ledger.entries(store.database)):
-                told = {"kind": ENTRY, "key": key.id, "size": said.size, "time": said.time, "reason": said.reason}
-                ledger.append(db, {**told, "statement": hashlib.sha256(made.payload).hexdigest()})
-        return said
+                entry = {"kind": ENTRY, "key": key.id, "size": revocation.size, "time": revocation.time}
+                statement = hashlib.sha256(made.payload).hexdigest()
+                ledger.append(db, {**entry, "reason": revocation.reason, "statement": statement})
+        return revocation
 
     def statements(self) -> list[dict[str, Any]]:
         """Return statements by keys about each other: on their successors, and on revoked keys."""
-        listed = [path for name in ("succession", "revoked") for path in sorted((self.folder / name).glob("*.json"))]
-        return [loads(path.read_bytes(), "statement about keys") for path in listed]
+        found = []
+        for name in ("succession", "revoked"):
+            for path in sorted((self.folder / name).glob("*.json")):
+                found.append(loads(path.read_bytes(), "statement about keys"))
+        return found
 
     def keys(self) -> Keys:
         """Return the public halves of all keys that ever signed, with revocations."""

@@ -106,15 +106,16 @@ class Keys:
         revoked: dict[str, Revocation] = {}
         for statement in statements:
             try:
-                said = Revocation.read(statement)
+                revocation = Revocation.read(statement)
             except FormatError:  # it is a succession, or not correctly signed
                 continue
             # only a successor may revoke: otherwise a thief of an old key could revoke the keys after it
-            if said.revoked not in by_raw or said.by not in _after(said.revoked, steps, by_raw.keys()):
+            revoked_key = by_raw.get(revocation.revoked)
+            if revoked_key is None or revocation.by not in _after(revocation.revoked, steps, by_raw):
                 continue
-            name = by_raw[said.revoked].id
-            if name not in revoked or said.size < revoked[name].size:  # of several, the strictest counts
-                revoked[name] = said
+            earlier = revoked.get(revoked_key.id)
+            if earlier is None or revocation.size < earlier.size:  # of several, the strictest counts
+                revoked[revoked_key.id] = revocation
         for raw, key in by_raw.items():
             successors = steps.get(raw, set())
             # more than one party has used a key that named several successors, unless a known one settles it; one of
@@ -160,10 +161,12 @@ def read_keys(paths: Iterable[Path]) -> Keys:
     """
     known, statements = list[PublicKey](), list[Mapping[str, Any]]()
     for path in paths:
-        told = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
-        statements += [one for file in told for one in read_statements(file)]
-        if path.is_dir() or not told:
-            known += read_public(path)
+        if path.suffix == ".json" and not path.is_dir():
+            statements += read_statements(path)
+            continue
+        for file in sorted(path.glob("*.json")):  # none if it is a file
+            statements += read_statements(file)
+        known += read_public(path)
     return Keys.of(known, statements)
 
 

@@ -104,10 +104,10 @@ def parse(payload: bytes) -> dict[str, Any]:
     if predicate["says"] != says(predicate["exact"]):
         raise FormatError("what the certificate proves and does not prove is not stated in the words of its version.")
     try:
-        told = predicate["deadline"] and deadline(predicate["deadline"]["due"], predicate["settled"])
+        expected = predicate["deadline"] and deadline(predicate["deadline"]["due"], predicate["settled"])
     except InputError as problem:
         raise FormatError(str(problem)) from problem
-    if told != predicate["deadline"]:
+    if expected != predicate["deadline"]:
         raise FormatError("whether the deadline was met does not follow from the times in the certificate.")
     return predicate
 
