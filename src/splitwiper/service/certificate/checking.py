@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from splitwiper.errors import ForkError, FormatError
@@ -17,7 +18,7 @@ from splitwiper.service.certificate.log import TreeHead, receipt_mark, shows
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
 from splitwiper.service.certificate.site import SignedRequest
-from splitwiper.service.certificate.standing import Keys, Revocation
+from splitwiper.service.certificate.standing import Keys
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import merkle
 from splitwiper.store.tickets import receipt_digest
@@ -66,9 +67,8 @@ def check(
     except FormatError as problem:
         return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
     checks = [signature, Finding("statement", "holds", f"a certificate of ticket {certificate['ticket']}")]
-    checks.append(found("ledger entry", lambda: _entry(certificate)))
-    checks.append(found("manifest", lambda: _manifest(certificate)))
-    checks.append(found("changed", lambda: _changed(certificate)))
+    for what, rule in (("ledger entry", _entry), ("manifest", _manifest), ("changed", _changed)):
+        checks.append(found(what, partial(rule, certificate)))
     if certificate["request"] is not None or client_key is not None:
         checks.append(found("request", lambda: _request(certificate, client_key)))
     if opening is not None and (opening.salt or certificate["after"]["shard"] is not None):
@@ -80,8 +80,7 @@ def check(
         checks.append(found("pinned heads", lambda: _heads(certificate, pinned, head, consistency)))
     if signature.outcome == "holds" and not keys.signed(made):
         online = consistency is not None and bool(pinned or head)
-        revocation = keys.doubtful(made, certificate["ledger"]["size"])
-        checks.append(found("signing key", lambda: _revoked(certificate, revocation, online)))
+        checks.append(found("signing key", lambda: _revoked(certificate, made, keys, online)))
     # the server's own keys do not count as attesters: nobody attests to itself
     checks += attested(certificate, attestations, [key for key in attesters if key not in keys.keys])
     return Checked(tuple(checks), certificate)
@@ -98,9 +97,10 @@ def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any
 # Each check returns an explanation if it holds, and raises otherwise; see `found`.
 
 
-def _revoked(certificate: Mapping[str, Any], revocation: Revocation | None, online: bool) -> str:
+def _revoked(certificate: Mapping[str, Any], made: Envelope, keys: Keys, online: bool) -> str:
     """Check a certificate that only revoked keys signed."""
     size = certificate["ledger"]["size"]
+    revocation = keys.doubtful(made, size)
     if revocation is None:
         raise CheckFailed(f"the key that signed it was revoked before the ledger had {size} entries")
     if online:  # a key in good standing signed the pinned or current head
