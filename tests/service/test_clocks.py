@@ -89,7 +89,7 @@ def test_an_upload_ends_by_the_clock_that_nobody_sets(uploads, jump) -> None:
         assert here.find("north", first).id == first
     uploads.now = 1024.1
     here.expire()
-    with pytest.raises(NotFoundError, match="given up"):
+    with pytest.raises(NotFoundError, match="has expired"):
         here.find("north", first)
 
 
@@ -105,7 +105,7 @@ def test_what_an_earlier_process_left_ends_by_the_clock_on_the_wall_as_it_was_th
     assert here.find("north", upload).id == upload
     uploads.now = 9.1
     here.expire()
-    with pytest.raises(NotFoundError, match="given up"):
+    with pytest.raises(NotFoundError, match="has expired"):
         here.find("north", upload)
 
 
@@ -113,7 +113,7 @@ def test_what_an_earlier_process_left_is_not_kept_for_ever(uploads, jump) -> Non
     old, new = uploads(), begun(uploads())
     jump(25 * 3600.0)
     uploads().expire()  # a day later
-    with pytest.raises(NotFoundError, match="given up"):
+    with pytest.raises(NotFoundError, match="has expired"):
         old.find("north", new)
     jump(YEAR)
     late = begun(uploads())
@@ -122,7 +122,7 @@ def test_what_an_earlier_process_left_is_not_kept_for_ever(uploads, jump) -> Non
     here.expire()  # the clock was set back: a year is not waited for
     uploads.now += 24.1
     here.expire()
-    with pytest.raises(NotFoundError, match="given up"):
+    with pytest.raises(NotFoundError, match="has expired"):
         here.find("north", late)
 
 

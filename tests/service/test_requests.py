@@ -87,7 +87,7 @@ def test_what_is_not_signed_is_refused_unless_settings_allow_it(cases: RequestRe
     ],
 )
 def test_what_is_signed_must_be_what_is_asked(cases: RequestRecords, other: dict[str, str]) -> None:
-    with pytest.raises(DataError, match="is not this request"):
+    with pytest.raises(DataError, match="signed request is another one"):
         receive(cases, signed(**other))
     assert cases.find("t1") is None
 
@@ -158,7 +158,7 @@ def test_over_the_network_a_request_must_be_signed(serve, certs: Path, tmp_path:
         link_of(url, certs, "north", tries=1, signer=OwnKey(other, federation)).submit(
             Request("t2", "north", "class", COMMITTED)
         )
-    with pytest.raises(DataError, match="is not this request"):  # signed for another store
+    with pytest.raises(DataError, match="signed request is another one"):  # signed for another store
         link_of(url, certs, "south", tries=1, signer=OwnKey(other, "elsewhere")).submit(
             Request("t3", "south", "class", COMMITTED)
         )

@@ -89,7 +89,7 @@ def test_a_signature_is_for_one_shard_and_one_statement(scene: Scene, tmp_path: 
     with pytest.raises(DataError, match="not the shard that the site signed"):
         call("POST", f"{place}/finish", json={"digest": file_digest(other)})
     for odd in ({"tickets": ["t1"]}, {"codebook": "ef" * 32}, {"salt": "cd" * 32}):
-        with pytest.raises(DataError, match="not what is said with the shard"):
+        with pytest.raises(DataError, match="differs from the one sent with the shard"):
             call("POST", "/v1/uploads", json={**begin, "statement": {**statement, **odd}})
     with pytest.raises(DataError, match="about a new shard"):
         call("POST", "/v1/withdraw", json={**statement, "signed": signed})

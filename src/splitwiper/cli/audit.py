@@ -36,12 +36,12 @@ def audit(
     ] = 600.0,
     as_json: Json = False,
 ) -> None:
-    """Audit a server with an auditor's certificate alone.
+    """Audit a server with only an auditor's certificate.
 
     The whole ledger and all shards are downloaded; each shard must carry its
     site's own signature, and be of a site that the auditor has a key of: a server
     could make one up, which shows only with keys that the sites themselves gave
-    (without 'sites', that is told to be unchecked). The server half is recomputed,
+    (without 'sites', that is reported as unchecked). The server half is recomputed,
     wholly or in a random choice of epochs, and compared bit for bit. What came out
     is signed with the auditor's key and sent to the server, whose certificates
     carry it from then on. Exit codes are those of 'splitwiper verify'.

@@ -132,8 +132,8 @@ def certificate(
 ) -> None:
     """Fetch and check a certificate of this site again; or list its tickets.
 
-    A certificate is fetched anew, so that attestations by those who recomputed
-    it meanwhile are beside it, and compared with all that this site knows. The
+    A certificate is fetched again, so that it comes with the attestations made
+    meanwhile, and compared with everything that this site knows. The
     exit code is that of 'splitwiper verify'.
 
     Example:
@@ -228,7 +228,7 @@ def leave(proofs: Iterable[Certified]) -> None:
 
 
 def _values(data: bytes) -> dict[str, Any]:
-    """A file's JSON object, to tell what kind of file it is; empty where it is not one."""
+    """Return a file's JSON object, to find out what kind of file it is; empty if it is not JSON."""
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):

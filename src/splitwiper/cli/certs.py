@@ -1,4 +1,4 @@
-"""``splitwiper certs``: who may speak to a server, by certificates and tokens."""
+"""``splitwiper certs``: certificates and tokens that let people and sites call a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ certs = typer.Typer(
     name="certs",
     no_args_is_help=True,
     rich_markup_mode="rich",
-    help="Certificates and tokens: who may speak to a server.",
+    help="Certificates and tokens: who may call a server.",
 )
 Place = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the CA.", show_default=False)]
 Hosts = Annotated[
@@ -134,13 +134,14 @@ def token(
     name: Name,
     kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="client, operator or auditor.")] = "client",
     days: Annotated[
-        int | None, typer.Option("--days", metavar="N", help="How long it is good; for ever unless given.")
+        int | None,
+        typer.Option("--days", metavar="N", help="Days until it expires; never if not given."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a bearer token, for use behind a proxy that ends TLS.
 
-    It is shown once: the server keeps a hash of it alone. 'certs revoke' with
+    It is shown once: the server keeps only a hash of it. 'certs revoke' with
     its id or the name ends it.
 
     Example:
@@ -184,7 +185,7 @@ def list_(folder: Place, as_json: Json = False) -> None:
 def revoke(folder: Place, which: Which, kind: KindOf = None, as_json: Json = False) -> None:
     """Refuse an identity's certificates and tokens from now on.
 
-    A serial number revokes that certificate alone, a token's id that token. A
+    A serial number revokes only that certificate, a token's id that token. A
     running server notices as soon as the files in its folder change.
 
     Example:

@@ -47,7 +47,7 @@ def signing(
     --from entries. If it is the present key, a fresh one takes its place. The
     present key signs that, and it becomes an entry of the ledger. Sites follow by
     themselves; certificates that are handed out again get a signature by the
-    present key. Give outsiders the file that is named, beside the public keys.
+    present key. Give outsiders the file that is named, with the public keys.
 
     Example:
       splitwiper certs signing store
@@ -67,25 +67,25 @@ def signing(
     elif reason or since is not None:
         raise InputError("--reason and --from go with --revoke.")
     current = (ring.rotate() if rotate else ring.key()).public
-    revoked = ring.keys().revoked
-    keys = [
-        {
-            "key": key.id,
-            "file": ring.path_of(key),
-            "signs": key == current,
-            "revoked": revoked.get(key.id),
-        }
-        for key in ring.public()
-    ]
+    keys = _keys(ring, current)
     if as_json:
         output.emit({"store": store, "keys": keys})
         return
     rows = [(str(one["key"])[:16], _state(one), str(one["file"])) for one in keys]
     output.output().print(output.table(("key", "", "public half, for outsiders"), rows))
     if revoke:
-        output.line(
-            output.output(), f"Give outsiders {store / 'signing' / 'revoked'} too: it says what no longer counts."
-        )
+        revoked = store / "signing" / "revoked"
+        output.line(output.output(), f"Give outsiders {revoked} too: it says what no longer counts.")
+
+
+def _keys(ring: Keyring, current: PublicKey) -> list[dict[str, Any]]:
+    """Return all keys that ever signed, with their files and what they are used for."""
+    revoked = ring.keys().revoked
+    keys = []
+    for key in ring.public():
+        file, signs = ring.path_of(key), key == current
+        keys.append({"key": key.id, "file": file, "signs": signs, "revoked": revoked.get(key.id)})
+    return keys
 
 
 def _state(key: dict[str, Any]) -> str:

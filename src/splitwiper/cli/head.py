@@ -1,4 +1,4 @@
-"""``splitwiper head``: what the server says its ledger is, to be compared with what other sites were told."""
+"""``splitwiper head``: the server's signed ledger head, to be compared with the heads of other sites."""
 
 from __future__ import annotations
 

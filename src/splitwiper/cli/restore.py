@@ -1,4 +1,4 @@
-"""``splitwiper restore`` at the server, and ``splitwiper accept-restore`` at each site: going on from a backup."""
+"""``splitwiper restore`` at the server, and ``splitwiper accept-restore`` at each site: continue from a backup."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ class Authenticator:
             StoreError: the server's own identity files cannot be read.
         """
         try:
+            # never both: behind a proxy, the connection's certificate is the proxy's
             return self._by_certificate(scope) if self._tokens is None else self._by_token(self._tokens, scope)
         except NotFoundError as problem:  # one of the server's own files: not the caller's fault
             raise StoreError(str(problem)) from problem

@@ -46,21 +46,25 @@ class Attestations:
             DataError: it is not an attestation, or belongs to another signer or store.
             ForbiddenError: a site signed it with a key other than its registered one.
         """
-        told = read_signed(Attestation, signed)
+        attestation = read_signed(Attestation, signed)
         role = {"client": "site", "auditor": "auditor"}.get(caller.kind)
-        if (told.federation, told.role, told.name) != (federation, role, caller.name):
-            raise DataError(f"this attestation is that of {told.role} {told.name!r}, for another store or not yours.")
+        # the caller's own identity decides: nobody attests in another's name
+        if (attestation.federation, attestation.role, attestation.name) != (federation, role, caller.name):
+            raise DataError(
+                f"this attestation is that of {attestation.role} {attestation.name!r}, for another store or not yours."
+            )
+        # an auditor's key is known only to those who trust the auditor, so the server does not check it
         if role == "site":
-            keys.check(told.name, told.key)
+            keys.check(attestation.name, attestation.key)
         with self._database.change() as db:
             db.execute(
                 "INSERT OR REPLACE INTO attestations VALUES (?, ?, ?, ?, ?, ?)",
-                (told.role, told.name, told.model, told.shard, json.dumps(signed), now()),
+                (attestation.role, attestation.name, attestation.model, attestation.shard, json.dumps(signed), now()),
             )
             db.execute(
                 "DELETE FROM attestations WHERE role = ? AND name = ? AND rowid NOT IN "
                 "(SELECT rowid FROM attestations WHERE role = ? AND name = ? ORDER BY rowid DESC LIMIT ?)",
-                (told.role, told.name, told.role, told.name, _KEPT),
+                (attestation.role, attestation.name, attestation.role, attestation.name, _KEPT),
             )
 
     def of(self, model: str, requester: str) -> list[dict[str, Any]]:

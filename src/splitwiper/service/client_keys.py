@@ -66,6 +66,7 @@ class ClientKeys:
         _check_place(store, client, made.federation, made.client)
         if self.key(client) is not None:
             self.check(client, made.key)
+        # the ledger first: a key that signs must be on record before anything signed with it
         store.register_key(client, made.key)
         self.keep(made, signed)
 
@@ -147,10 +148,11 @@ class ClientKeys:
         made = read_signed(ShardStatement, signed)
         _check_place(store, client, made.federation, made.client)
         said = (statement.codebook, statement.outputs, statement.tickets)
+        # the digest is not known to be the file's yet; the commitment ties it to the salt that the upload named
         committed = shard_commitment(bytes.fromhex(statement.salt), made.digest) if made.digest else ""
         if (made.codebook, made.outputs, made.tickets) != said or made.commitment != committed:
             raise DataError(
-                "what is signed is not what is said with the shard: codebook, tickets or commitment differ."
+                "the signed statement differs from the one sent with the shard: codebook, tickets or commitment."
             )
         self.check(client, made.key)
         self.check_serial(made)
@@ -194,7 +196,7 @@ def _check_place(store: ServerStore, client: str, federation: str, name: str) ->
     """Refuse what was signed for another store, or in another name."""
     if (federation, name) != (store.federation, client):
         raise DataError(
-            f"what is signed is for client {name!r} of store {federation[:16]!r}; this is store "
+            f"the signed message is for client {name!r} of store {federation[:16]!r}; this is store "
             f"{store.federation[:16]!r}, and the certificate or token says {client!r}. The name in the site's file "
             "must be the one in its certificate."
         )

@@ -53,6 +53,7 @@ class Heads:
 
     def _made(self, known: int) -> Headers:
         stamp = self._look()
+        # signing and reading the ledger take milliseconds, and every answer carries a head
         if stamp != self._stamp or self._signed is None or self._ledger is None:
             if self._key is None or self._stamp is None or stamp[2:] != self._stamp[2:]:
                 self._key = Keyring.of(self._store).key()  # creates the key if nothing has been signed yet

@@ -28,6 +28,7 @@ class Metrics:
     """The metrics of one service, in a registry of its own, so that several services can share a process."""
 
     def __init__(self) -> None:
+        # the package's global registry would refuse a second service in one process
         self._registry = CollectorRegistry()
         own: dict[str, Any] = {"namespace": "splitwiper", "registry": self._registry}
         self._calls = Counter("calls", "Calls by route and status.", ["method", "route", "status"], **own)

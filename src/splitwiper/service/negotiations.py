@@ -43,6 +43,7 @@ class Negotiations:
     def spoken(self, topic: str) -> None:
         """Note that a client wrote in a negotiation."""
         expires = self._terms.begin(topic) + self._rarely
+        # a database write for every message would make the negotiation as slow as the disk
         if abs(expires - self._written.get(topic, 0.0)) < self._rarely:
             return
         with self._database.change() as db:
@@ -70,10 +71,13 @@ class Negotiations:
         for topic in store.relay.topics() - known:  # the server was killed before it noted the first message
             self.spoken(topic)
         rows = self._database.read("SELECT topic, expires FROM talks WHERE NOT ended")
-        over = {row["topic"] for row in rows if self._terms.is_over(row["topic"], row["expires"])}
-        for topic in over:
-            store.relay.erase(topic)
-            with self._database.change() as db:
-                db.execute("DELETE FROM talks WHERE topic = ?", (topic,))
-        self._written = {row["topic"]: row["expires"] for row in rows if row["topic"] not in over}
+        self._written = {}
+        for row in rows:
+            topic = row["topic"]
+            if self._terms.is_over(topic, row["expires"]):
+                store.relay.erase(topic)
+                with self._database.change() as db:
+                    db.execute("DELETE FROM talks WHERE topic = ?", (topic,))
+            else:
+                self._written[topic] = row["expires"]
         self._terms.keep(set(self._written))

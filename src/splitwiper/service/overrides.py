@@ -99,8 +99,11 @@ class Overrides:
 
     def stopping(self, waiting: Iterable[Ticket]) -> list[Ticket]:
         """Return those open requests that withdraw the model."""
-        waiting = list(waiting)
-        made, moment = self.listed() if waiting else [], now()
-        tickets = {one.ticket for one in made}
-        clients = {one.client for one in made if one.client and one.until > moment}
+        waiting, moment = list(waiting), now()
+        tickets, clients = set[str](), set[str]()
+        for made in self.listed() if waiting else []:
+            if not made.client:  # about one request, for good
+                tickets.add(made.ticket)
+            elif made.until > moment:
+                clients.add(made.client)
         return [one for one in waiting if one.id not in tickets and one.client not in clients]

@@ -36,12 +36,12 @@ class Pacing:
         """
         if not self._day.has(client):
             raise QuotaError(
-                f"client {client!r} has sent {self._uploads} shards within a day, which is all that is taken: send "
+                f"client {client!r} has sent {self._uploads} shards within a day, and no more are accepted: send "
                 "rows together, and again later. Requests to forget are followed up all the same."
             )
         if self._clock() < self._audit_ends and self._meanwhile[client] >= self._shards:
             raise QuotaError(
-                f"client {client!r} has sent {self._shards} shards while an auditor reads, which is all that is taken "
+                f"client {client!r} has sent {self._shards} shards while an auditor reads, and no more are accepted "
                 "until the audit has ended: send it again then. Requests to forget are followed up all the same."
             )
 

@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
         if self._bounds.waiting:
             self.abort()
             return
-        told = f"{status.phrase}: beside its body a call has {_AROUND:,} bytes at most, and nothing follows the body."
+        told = f"{status.phrase}: besides its body a call has {_AROUND:,} bytes at most, and nothing follows the body."
         body = json.dumps({"kind": "InputError", "message": told})
         head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nConnection: close\r\n"
         self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())

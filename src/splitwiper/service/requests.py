@@ -1,7 +1,7 @@
 """Requests to forget as sites sent them: stored before the server acts on them, followed up to their certificates.
 
 A request passes these stages: received, accepted, erased, retrained, certified. If the server held no shard of the
-client, there is nothing to erase or retrain: the request is settled at once.
+client, there is nothing to erase or retrain: the request is settled immediately.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RequestRecords:
         told = (made.federation, made.client, made.ticket, made.level, made.commitment)
         if told != (federation, request.client, request.ticket, request.level, request.commitment):
             raise DataError(
-                "what is signed is not this request: store, client, ticket, level and commitment must be the same."
+                "the signed request is another one: store, client, ticket, level and commitment must be the same."
             )
         self.keys.check(made.client, made.key)
 

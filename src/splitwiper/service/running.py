@@ -48,6 +48,7 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
     sockets = listen(own.host, own.port)
     try:
         service = Service(root, halves.server, own, gate)
+        # the lease first: a second server must not start a worker on the same store
         with _alone(root) as lost, _worker(root, config):
             secured = None if tokens else lambda: server_context(certs, revoked=True)
             server = _Server(create_app(service), sockets, _limits(own), secured=secured, grace=_GRACE)
@@ -65,8 +66,8 @@ def _limits(config: ServiceConfig) -> ConnectionLimits:
     wanted = ConnectionLimits(config.connections, config.connections_each, config.handshakes, config.handshake)
     kept = wanted.within(descriptors())
     if kept != wanted:
-        told = {"connections": kept.connections, "handshakes": kept.handshakes}
-        _log.warning("this process may open %d files, so fewer connections are taken", descriptors(), extra=told)
+        limits = {"connections": kept.connections, "handshakes": kept.handshakes}
+        _log.warning("this process may open %d files, so fewer connections are taken", descriptors(), extra=limits)
     return kept
 
 
@@ -141,6 +142,7 @@ def _worker(root: Path, config: Path) -> Iterator[None]:
             if not stop.is_set():
                 _log.warning("the worker ended with %s; another one is started", code)
                 stop.wait(wait)
+                # a worker that cannot start at all must not be started in a tight loop
                 wait = min(2 * wait, 10.0)
 
     keeper = threading.Thread(target=keep, name="worker-keeper", daemon=True)

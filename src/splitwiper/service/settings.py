@@ -81,7 +81,7 @@ class ServiceConfig:
     """The largest number of characters in a label, including its task."""
     shards: int = 3
     """Shards that a client may send while others wait for the model: each makes training start over. If one more shard
-    answers a request, the previous one is erased at once, and the new one is accepted when the model is trained."""
+    answers a request, the previous one is erased immediately, and the new one is accepted when the model is trained."""
     uploads: int = 200
     """Shards that a client may send in a day, besides those that answer a request: each stays in the ledger."""
     largest_value: float = 65504.0
@@ -89,7 +89,7 @@ class ServiceConfig:
     scaled inputs; larger values make training fail."""
     reserve: float = 0.05
     """The fraction of the store's disk that uploads leave free, so that forgetting always has room. A shard that
-    answers a request, and is no larger than the one it replaces, may take up to half of what is then free."""
+    answers a request, and is not larger than the one it replaces, may take up to half of what is then free."""
     lapse: float = 4.0
     """Hours after which a client's shard is erased if the client asked to forget and then sent nothing more. This
     settles its requests; it can send its surviving rows later, and its later requests withdraw the model only once they
@@ -118,7 +118,7 @@ class ServiceConfig:
         if self.identity == "tokens" and not self.behind_proxy and not is_loopback(self.host):
             raise ConfigError(
                 f"identity = 'tokens' with host = {self.host!r}: tokens would cross the network in plain HTTP. Listen "
-                "on 127.0.0.1 beside the proxy that terminates TLS, or set behind_proxy = true where only that proxy "
+                "on 127.0.0.1 next to the proxy that terminates TLS, or set behind_proxy = true where only that proxy "
                 "can reach this address."
             )
 

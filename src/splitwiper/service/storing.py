@@ -61,6 +61,7 @@ def read_server(path: Path) -> ServerSettings:
                 raise ConfigError(f"unknown key {key!r}.{hint} Clients' settings are in their own files.")
         own = {key: value for key, value in values.items() if key != "service"}
         if isinstance(serving := own.setdefault("server", {}), dict):
+            # without it, auditors could only recompute the whole training
             serving.setdefault("transcript", True)
         return ServerSettings(
             from_dict(Config, own), from_dict(ServiceConfig, values.get("service", {}), where="service."), path.parent
@@ -136,6 +137,7 @@ def restore(root: Path, reason: str) -> Restored:
     with closing(server_store.database), closing(service_database(root)) as database, ExitStack() as held:
         if database.path.exists():
             held.enter_context(database.lease("restoring"))
+        # both leases: neither a server nor a worker may write while the entry is made
         held.enter_context(server_store.database.lease("restoring"))
         made = record(server_store, reason)
         if database.path.exists():

@@ -37,7 +37,7 @@ class Places:
         """
         if self._outside[client] >= self._waiting:
             raise QuotaError(
-                f"{client!r} has {self._waiting:,} {self._what} waiting here, which is all that one client may have. "
+                f"{client!r} has {self._waiting:,} {self._what} waiting here, and may not have more. "
                 "Wait for some of the answers before asking for more."
             )
         self._outside[client] += 1

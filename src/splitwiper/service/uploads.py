@@ -104,6 +104,7 @@ class Uploads:
         """
         if not 0 < size <= self._config.largest:
             raise DataError(f"a shard of {size:,} bytes is not accepted here: the limit is {self._config.largest:,}.")
+        # first: what has expired must not count against the client
         self.expire()
         said = json.dumps(asdict(statement), sort_keys=True)
         with self._database.change() as db:
@@ -139,7 +140,9 @@ class Uploads:
         """
         row = self._database.one("SELECT * FROM uploads WHERE id = ? AND client = ?", (upload, client))
         if row is None:
-            raise NotFoundError(f"there is no upload {upload!r}: it was finished, cancelled or given up; begin again.")
+            raise NotFoundError(
+                f"there is no upload {upload!r}: it was finished, cancelled or has expired; begin again."
+            )
         return self._upload(dict(row))
 
     def still(self, upload: Upload) -> None:
@@ -163,7 +166,7 @@ class Uploads:
     def _room(self, size: int, spared: int) -> int:
         """Return how many bytes an upload of this size may take: the free ones, less the disk's reserve.
 
-        One that may use the reserve leaves half of what is free, so that no client takes all of it from the others,
+        One that may use the reserve leaves half of what is free, so that no client takes it all from the others,
         however slowly it sends.
         """
         free = os.statvfs(self._folder)
@@ -221,7 +224,7 @@ class Uploads:
         """
         here = upload.offset
         if offset != here:
-            raise DataError(f"the upload is at {here}, not at {offset}: go on from there.")
+            raise DataError(f"the upload is at {here}, not at {offset}: continue from there.")
         passing = self._passing.setdefault(upload.id, Passing())
         travelled = self._travelled.pop(upload.id, None if here else 0)
 

@@ -43,6 +43,7 @@ def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
     with undisturbed() as watch:
         watch.add(server.store.database)
         checks = [verify_record("server", server.store.database.check)]
+        # what is read below relies on records that are whole
         if checks[0].outcome == "exact":
             checks.append(verify_history(server, {}, receipt))
         if checks[-1].outcome == "exact":

@@ -73,9 +73,7 @@ class Witnesses:
         except FormatError as problem:
             raise DataError(str(problem)) from problem
         if said.site != site or (said.key != key and (must or key is not None)):
-            raise ForbiddenError(
-                f"{site!r} can countersign in its own name alone, with the key that it has registered."
-            )
+            raise ForbiddenError(f"{site!r} can countersign only in its own name, with the key that it has registered.")
         log, size = Log.begin(store), found.head.size
         ours = found.envelope.signers(Keyring.of(store).public()) and found.federation == store.federation
         if not ours or size > len(log.entries) or log.head(size) != found.head:

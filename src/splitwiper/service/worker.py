@@ -47,8 +47,10 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
     while not stop.wait(_LOOK):
         with _going_on():
             lapses.expire(server.store, server.before_set_aside)
+        # what failed is not tried again until something that training depends on has changed
         if server.store.is_current() or _state(server) == failed:
             continue
+        # several requests at about the same time are answered by one training
         if not _quiet(server, coalesce, stop):
             continue
         start = time.perf_counter()
@@ -85,6 +87,7 @@ def _catch_up(server: Server, deadline: float) -> None:
     tickets = server.store.tickets()
     known = {ticket.id for ticket in tickets}
     with closing(service_database(server.store.root)) as database:
+        # a request is stored first and accepted afterwards; a server that died in between left it here
         for case in RequestRecords(database).every():
             if case.ticket not in known:
                 with _going_on():

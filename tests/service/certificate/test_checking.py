@@ -161,7 +161,7 @@ def test_another_servers_certificate(issued, fresh) -> None:
         (lambda _: b"[" * 100_000, "no certificate"),
         (lambda _: b"\xff\xfe", "no certificate"),
         (lambda _: b"", "no certificate"),
-        (lambda _: b"[]", "no object"),
+        (lambda _: b"[]", "not an object"),
         (lambda s: dumps({**s, "_type": "https://in-toto.io/Statement/v0.1"}), "_type"),
         (lambda s: dumps({**s, "predicateType": "urn:splitwiper:certificate-of-unlearning:v3"}), "predicateType"),
     ],

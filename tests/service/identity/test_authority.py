@@ -105,7 +105,7 @@ def test_names(authority: Authority, certs: Path, name: object) -> None:
 def test_names_that_are_taken(authority: Authority) -> None:
     with pytest.raises(InputError, match=r"'north' has a certificate until .*certs rotate"):
         authority.issue_client("north")
-    with pytest.raises(InputError, match="differs from 'north' in case alone"):
+    with pytest.raises(InputError, match="differs from 'north' only in case"):
         authority.issue_client("North")
     authority.issue_operator("north")
     with pytest.raises(InputError, match=r"may mean client 'north' .*operator 'north' .*--kind"):

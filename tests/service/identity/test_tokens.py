@@ -81,7 +81,7 @@ def test_revoking(tokens: Tokens) -> None:
     with pytest.raises(IdentityError, match="is revoked"):
         running.check(first)
     assert running.check(second).name == "north"
-    with pytest.raises(InputError, match="a client or an operator"):
+    with pytest.raises(InputError, match="several owners"):
         tokens.revoke("north")
     assert len(tokens.revoke("north", kind="client")) == 2
     with pytest.raises(IdentityError, match="is revoked"):

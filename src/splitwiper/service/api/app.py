@@ -73,14 +73,14 @@ class Service:
         self.keys = self.requests.keys
         self.attestations = Attestations(self.database)
         self.uploads = Uploads(root / "uploads", self.database, config)
-        self.talks = Negotiations(self.database, ServerStore(root), config.patience)
+        self.negotiations = Negotiations(self.database, ServerStore(root), config.patience)
         self.witnesses = Witnesses(self.database)
         self.heads = Heads(root)
 
         def server() -> Server:
             return Server(ServerStore(root), half, shared=True, limits=config.limits)
 
-        names = ("office", "oracle", "copies", "dock")
+        names = ("queries", "inference", "copies", "ingest")
         self.queries, self.inference, self.copies, self.ingest = (ServerThread(server, name) for name in names)
         """Threads for short queries, predictions, copies of the model, and accepting shards."""
         self.predicting = Places(2, config.queued, "predictions")
@@ -129,7 +129,7 @@ class Service:
 
     def _tidy(self, server: Server) -> None:
         self.uploads.expire()
-        self.talks.expire(server.store)
+        self.negotiations.expire(server.store)
 
     async def tidying(self) -> None:
         """Erase expired uploads and negotiations, now and periodically. Starts only once this process has the lease."""
@@ -137,13 +137,13 @@ class Service:
             try:
                 await self.queries.run(self._tidy)
             except (SplitWiperError, OSError) as problem:  # for example a full disk: retried in the next round
-                _log.warning("what is over could not be erased: %s", problem)
+                _log.warning("expired uploads and negotiations could not be erased: %s", problem)
             await asyncio.sleep(max(1.0, min(_HOUR, self.config.patience * _HOUR / 4)))
 
     def close(self) -> None:
         """Finish pending work and close."""
-        for desk in (self.ingest, self.copies, self.inference, self.queries):
-            desk.close()
+        for thread in (self.ingest, self.copies, self.inference, self.queries):
+            thread.close()
         self.heads.close()
         self.database.close()
 
@@ -190,20 +190,20 @@ async def _problem(_: Request, problem: SplitWiperError) -> JSONResponse:
 
 
 async def _gone(_: Request, __: ClientDisconnect) -> Response:
-    """Answer 499: the client disconnected; what has arrived is kept."""
+    """Answer 499: the client disconnected; the bytes that arrived are kept."""
     return Response(status_code=499)
 
 
 async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
     """Answer a call to an unknown path or method."""
-    told = f"there is no {request.method} of this path: /openapi.json lists all calls."
-    return JSONResponse({"kind": "NotFoundError", "message": told}, problem.status_code, problem.headers)
+    message = f"there is no {request.method} of this path: /openapi.json lists all calls."
+    return JSONResponse({"kind": "NotFoundError", "message": message}, problem.status_code, problem.headers)
 
 
 async def _invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
     """Say which fields are invalid, without repeating their values."""
-    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
+    problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problem.errors()[:5])
     kind = request.headers.get("content-type", "nothing")
     json = kind.startswith("application/json") or all(one["loc"] != ("body",) for one in problem.errors())
     hint = "" if json else " Send JSON, with 'Content-Type: application/json'."
-    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {told}.{hint}"}, 422)
+    return JSONResponse({"kind": "DataError", "message": f"the call does not fit: {problems}.{hint}"}, 422)

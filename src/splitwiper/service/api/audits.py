@@ -105,6 +105,7 @@ def audit_epoch(server: Server, _: ApiCall, epoch: Annotated[int, Path(ge=0, le=
 def attest_audit(server: Server, call: ApiCall, body: SignedShape) -> None:
     """Submit the result of an audit: an attestation signed with the auditor's key. This ends the audit."""
     keep_attestation(server, call, body)
+    # from here on, clients may replace their shards as often as before
     call.service.pacing.audit_ends()
 
 

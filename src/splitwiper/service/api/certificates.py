@@ -33,6 +33,7 @@ def certificate(server: Server, call: ApiCall, ticket: str) -> dict[str, Any]:
 def opened(server: Server, call: ApiCall, ticket: str) -> dict[str, Any]:
     """Open the commitments in the certificate of one of the caller's requests, for as long as the server can."""
     call.check_ticket(server, ticket)
+    # a store that has never shown its ledger has no salt yet
     Log.begin(server.store)
     return opening(server.store, ticket).to_dict()
 

@@ -76,6 +76,7 @@ async def ready(call: ApiCall, response: Response) -> Ready | ProblemShape:
 
     try:
         return await service.queries.run(look)
+    # a probe gets no details: it needs no identity, so anybody may ask
     except SplitWiperError as problem:
         _log.error("not ready: %s", problem)
         response.status_code = 503

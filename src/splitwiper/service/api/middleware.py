@@ -58,11 +58,11 @@ _ANSWERS: tuple[tuple[type[SplitWiperError], int], ...] = (
 )
 _RETRY = {429: 1, 503: 1, 507: 30}
 _NO_ROOM = (
-    "the server has no room left on its disk; its operator was told. Nothing acknowledged was lost: make the same call "
-    "again when there is room."
+    "the server has no room left on its disk; its operator has been informed. Nothing acknowledged was lost: make the "
+    "same call again when there is room."
 )
 _BROKEN = (
-    "the server cannot do this just now; what is wrong is in its log, for its operator. Nothing acknowledged was lost: "
+    "the server cannot do this just now; its operator finds the reason in the log. Nothing acknowledged was lost: "
     "make the same call again later."
 )
 _EVERYBODY = ("/v1/federation", "/v1/initial")

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from splitwiper.service.api.shapes import ProblemShape
 
 _ABOUT = """Every call but the probes needs an identity: a client's, operator's or auditor's certificate (mutual TLS),
-or, where a proxy terminates TLS, a token. What goes wrong is told in one shape: a kind, and a message that says what to
+or, where a proxy terminates TLS, a token. Errors have one shape: a kind, and a message that says what to
 do. Every call may be made again: repeating one changes nothing. Wherever there is GET, HEAD answers the same without a
 body."""
 _SCHEMES = {
@@ -35,7 +35,7 @@ _OFTEN = {
     413: "More was sent than one call takes.",
     422: "What was sent does not fit.",
     429: "Too often, or too much: wait as long as Retry-After says.",
-    507: "The server's disk is full. Nothing acknowledged was lost; its operator was told.",
+    507: "The server's disk is full. Nothing acknowledged was lost; its operator has been informed.",
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": ProblemShape, "description": why} for code, why in _OFTEN.items()
@@ -52,7 +52,7 @@ class Described(FastAPI):
     def __init__(self, **given: Any) -> None:
         super().__init__(
             description=_ABOUT,
-            openapi_tags=[{"name": name, "description": told} for name, told in _TAGS.items()],
+            openapi_tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
             generate_unique_id_function=_name,
             openapi_url=None,  # FastAPI's own route would serialise the document for every call
             docs_url=None,  # these pages would run third-party scripts in the browser

@@ -67,8 +67,8 @@ def keep_serving(server: Server, call: ApiCall, body: Keep) -> Kept:
         made = overrides.add_client(body.client, operator, body.reason, hours=body.hours)
     else:
         raise NotFoundError(f"there is no client {body.client!r}.")
-    told = {"operator": operator, "ticket": body.ticket, "client": body.client}
-    _log.warning("an operator lets the model answer on", extra=told)
+    about = {"operator": operator, "ticket": body.ticket, "client": body.client}
+    _log.warning("an operator lets the model answer on", extra=about)
     return Kept(**asdict(made))
 
 

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/v1", tags=["predictions"])
 TENSORS = "application/vnd.safetensors"
 PIECE = 128
-"""Rows computed in one turn. Pieces are cut by position in the request alone, never by load, because the result's bits
+"""Rows computed in one turn. Pieces are cut only by position in the request, never by load, because the result's bits
 depend on the batch."""
-_CHUNK = 1 << 20
 """Bytes of the model's file that are sent in one piece."""
 _MOST = 1 << 30
 """Bytes of one prediction's activations: half of the common limit, so that a single client can reach it."""
@@ -88,6 +87,7 @@ async def _answered(
                 model = scores.model
                 if service.config.probabilities:
                     held.take(2 * 4 * rows * len(scores.labels))  # all logits, and the file they are sent in
+            # rows of one answer must not come from two models
             elif scores.model != model:
                 break
             outputs.append(scores.logits if service.config.probabilities else scores.logits.argmax(dim=1))
@@ -107,8 +107,8 @@ async def _computed(service: Service, client: str, piece: dict[str, Tensor]) -> 
 
 def _file(scores: Scores, output: Tensor, probabilities: bool) -> Response:
     tensors = {"logits": output} if probabilities else {"best": output.to(torch.int32)}
-    told = write_tensors(tensors, scores.labels, codebook=scores.codebook, model=scores.model)
-    return Response(told, media_type=TENSORS)
+    body = write_tensors(tensors, scores.labels, codebook=scores.codebook, model=scores.model)
+    return Response(body, media_type=TENSORS)
 
 
 @router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
@@ -126,8 +126,8 @@ async def model(call: ApiCall) -> Response:
         found = server.model(client)
         if (made := service.handed_out.find(found.commitment)) is not None:
             return made
-        told = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
-        return service.handed_out.add(found.commitment, write_tensors(found.state, found.labels, **told))
+        metadata = {"codebook": found.codebook, "model": found.commitment, "salt": found.salt}
+        return service.handed_out.add(found.commitment, write_tensors(found.state, found.labels, **metadata))
 
     made = await service.copies.run(copied)
     return StreamingResponse(made.pieces(), media_type=TENSORS, headers={"Content-Length": str(made.size)})
@@ -164,6 +164,7 @@ def _withdrawing(store: ServerStore) -> list[Ticket]:
 def _may_withdraw(store: ServerStore, ticket: Ticket) -> bool:
     day_before = (datetime.fromisoformat(ticket.received) - timedelta(days=1)).isoformat(timespec="seconds")
     earlier = [one for one in store.tickets(ticket.client) if day_before < one.received <= ticket.received]
+    # the first request of a day withdraws the model; a client could keep it withdrawn with one after another
     return earlier[0].id == ticket.id and not has_lapsed(store.database.db, ticket.client)
 
 

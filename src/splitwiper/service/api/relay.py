@@ -54,9 +54,10 @@ def messages(
     """
     call.service.check_joined(call.client)
     out, size = list[PostedShape](), 0
-    call.service.talks.listened(topic)
+    call.service.negotiations.listened(topic)
     for m in server.posted(topic, since):
         size += len(m.body)
+        # at least one message, however long: otherwise the reader would never get past it
         if out and size > _MOST:
             break
         out.append(PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()))
@@ -75,7 +76,7 @@ def post(
         raise DataError("the message is not in base64.") from problem
     call.service.check_joined(call.client)
     server.post(call.client, topic, place, sealed)
-    call.service.talks.spoken(topic)
+    call.service.negotiations.spoken(topic)
 
 
 @router.post("/end", status_code=204)
@@ -88,6 +89,6 @@ def end(server: Server, call: ApiCall, body: End) -> None:
     """
     call.service.check_joined(call.client)
     if server.posted(body.topic):
-        call.service.talks.ended(body.topic)
+        call.service.negotiations.ended(body.topic)
         if body.proof:
             server.store.relay.erase(body.topic, lock_of(bytes.fromhex(body.proof)))

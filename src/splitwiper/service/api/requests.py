@@ -47,6 +47,7 @@ def ask(server: Server, call: ApiCall, body: Ask) -> TicketShape:
     """Submit a request to forget. Submitting it again returns the same ticket."""
     service, client = call.service, call.client
     call.note(ticket=body.ticket)
+    # refused before anything is stored
     _check_new(server, call, body.ticket)
     asked = Request(body.ticket, client, body.level, body.commitment)
     signed = body.signed.model_dump() if body.signed else None

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/v1", tags=["shards"])
 _BYTES = "application/octet-stream"
 _SENT: dict[str, Any] = {
-    "description": "The shard's bytes from Upload-Offset on: all that are left, or as many as you like.",
+    "description": "The shard's bytes from Upload-Offset on: all remaining ones, or any number of them.",
     "required": True,
     "content": {_BYTES: BINARY, "application/offset+octet-stream": BINARY},
 }
 _UPLOAD: dict[int | str, dict[str, Any]] = {
-    404: {"model": ProblemShape, "description": "No such upload of yours: it was finished, cancelled or given up."}
+    404: {"model": ProblemShape, "description": "No such upload of yours: it was finished, cancelled or has expired."}
 }
 _ALONE: dict[int | str, dict[str, Any]] = {
     **_UPLOAD,
@@ -51,7 +51,7 @@ _ALONE: dict[int | str, dict[str, Any]] = {
         "description": "Another call is at this upload: wait for it, and look where it stands.",
     },
 }
-_WHERE = "How many bytes are here, as the server said last: what is sent goes behind them."
+_WHERE = "How many bytes the server has, according to its last answer: the body is appended to them."
 _HOW = "How the body is compressed, if it is: 'codings' of an upload lists what is read here."
 Coding = Annotated[str, Header(alias="Content-Encoding", description=_HOW)]
 Offset = Annotated[int, Header(ge=0, le=1 << 50, alias="Upload-Offset", description=_WHERE)]
@@ -158,6 +158,7 @@ async def send(call: ApiCall, upload: str, offset: Offset, coding: Coding = "ide
         return found, spared
 
     async with service.sending(upload):
+        # looked up only now that no other call works on it: one may have finished or cancelled it
         found, spared = await service.queries.run(find)
         packed = coding.replace("identity", "")
         there = await service.uploads.receive(found, offset, call.request.stream(), spared=spared, coding=packed)
@@ -270,8 +271,8 @@ def _check(upload: Upload) -> None:
     try:
         open_shard(upload.path)
     except StoreError as problem:
-        told = str(problem).replace(str(upload.path), "what was sent")
-        raise DataError(f"{told} It is no shard that this server reads.") from problem
+        problem_text = str(problem).replace(str(upload.path), "what was sent")
+        raise DataError(f"{problem_text} This server cannot read it as a shard.") from problem
 
 
 def _begun(upload: Upload) -> Begun:

@@ -19,9 +19,8 @@ from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.progress import Progress
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig, site_keys
-from splitwiper.service.audit.drawing import forget_draw
 from splitwiper.service.audit.ledger import model_finding, play, shard_findings
-from splitwiper.service.audit.recomputing import Recomputed, recompute
+from splitwiper.service.audit.recomputing import Recomputed, forget_draw, recompute
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.calls.patience import Patience
@@ -116,21 +115,22 @@ class _Auditor:
 
     def audit(self, *, keep: bool) -> Audited:
         """Make one attempt at the audit, and submit the attestation."""
-        told = self.link.manifest()
-        head = TreeHead(told.head.size, told.head.root)
+        manifest = self.link.manifest()
+        head = TreeHead(manifest.head.size, manifest.head.root)
         self.link.compare(head)
         played = play(self.link.ledger(head.size), head)
-        model = told.model.record() if told.model else None
+        model = manifest.model.record() if manifest.model else None
         findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
-        findings += shard_findings(told.shards, played, self.known)
+        findings += shard_findings(manifest.shards, played, self.known)
         findings.append(model_finding(model, played, self.link.signed_model(head)))
         done = Recomputed()
         if not _is_wrong(findings):
             with _downloads(self.out / "downloads", keep=keep) as place:
-                work = Workplace(self.config, self.link, told, played, place, self.progress)
+                work = Workplace(self.config, self.link, manifest, played, place, self.progress)
                 done = self._recompute(work, model, findings)
         checked = Checked(tuple(findings))
         attested = _is_attested(checked, whole=model is None or bool(done.of))
+        # signed only after everything is checked; the draw of epochs stands until then
         if attested:
             self.link.attest(self._attestation(played, head, model, done, checked))
             forget_draw(self.out)

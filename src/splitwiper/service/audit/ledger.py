@@ -31,6 +31,7 @@ def play(listed: Sequence[Any], head: TreeHead) -> Replay:
     played = Replay()
     try:
         first = listed[: head.size]
+        # only entries whose leaves give the head's root are those that the server committed to
         leaves = [leaf_of(one["entry"], bytes.fromhex(one["blind"])) for one in first]
         if len(leaves) != head.size or merkle.root(leaves).hex() != head.root:
             raise MismatchError("the entries that the server shows are not those of its ledger's head.")
@@ -97,10 +98,10 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
         other = f"the key that signed it, {entry.key[:16]}, is not the one that the auditor has of this site"
         raise CheckFailed(other)
     whose = "its site's key" if known is not None else "the key that the ledger has of its site,"
-    told = f"{counted(shard.rows, 'row')}, signed with {whose} {entry.key[:16]}"
+    detail = f"{counted(shard.rows, 'row')}, signed with {whose} {entry.key[:16]}"
     if known is None and (number := played.dropped.get(shard.client)):
-        told += f"; the operator dropped the key before it (entry {number}): ask the site whether this is its own"
-    return told
+        detail += f"; the operator dropped the key before it (entry {number}): ask the site whether this is its own"
+    return detail
 
 
 def model_finding(model: ModelRecord | None, played: Replay, signed: str | None) -> Finding:
@@ -124,7 +125,7 @@ def _model(model: ModelRecord | None, played: Replay, signed: str | None) -> str
             raise CheckFailed("the ledger has a model, and the server shows none")
         return "nobody holds rows: there is no model"
     root = mac(model.salt, "transcript", model.transcript).hex() if model.transcript else None
-    told = (model_commitment(model.salt, model.digest), mac(model.salt, "record", model.described()).hex(), root)
-    if told != tuple(entry.get(name) for name in ("model", "record", "transcript")):
+    shown = (model_commitment(model.salt, model.digest), mac(model.salt, "record", model.described()).hex(), root)
+    if shown != tuple(entry.get(name) for name in ("model", "record", "transcript")):
         raise CheckFailed("the model that the server shows is not the newest of its ledger")
     return f"it is the newest of the ledger, entry {entry['seq']}"

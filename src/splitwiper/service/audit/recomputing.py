@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from torch import Tensor
 
 from splitwiper.certainty import reproduced
-from splitwiper.errors import ConfigError, DataError, TrainingError
+from splitwiper.errors import ConfigError, DataError, InputError, TrainingError
 from splitwiper.federation.verify import differing
 from splitwiper.formats import counted
 from splitwiper.numerics import pick_device, reproducible
@@ -22,15 +24,17 @@ from splitwiper.server.transcript import (
     check_first,
     detection,
     recompute_epoch,
+    sample_epochs,
 )
-from splitwiper.service.audit.drawing import draw_epochs
 from splitwiper.service.audit.workplace import HEADER, Workplace
 from splitwiper.service.certificate.findings import RECOMPUTED, Finding
-from splitwiper.store import ModelRecord
+from splitwiper.store import ModelRecord, files
 from splitwiper.wire import Label
 from splitwiper.wire.commitments import model_commitment
 
 _WHAT = "server half"
+_DRAWN = "drawn.json"
+"""File in the auditor's own folder: the epochs drawn for an audit that has not ended."""
 _STATES = 4
 """Largest number of tensors in a state per weight: optimisers keep up to two moments, and a counter."""
 
@@ -85,8 +89,8 @@ def _whole(work: Workplace, model: ModelRecord) -> Recomputed:
         return Recomputed([Finding(_WHAT, "mismatch", "recomputed from the shards, and it is another one")], every)
     rows = sum(record.rows for record in server.store.shards())
     of = counted(len(server.store.shards()), "signed shard")
-    told = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
-    return Recomputed([Finding(_WHAT, "exact", f"{told}: equal, bit for bit")], every)
+    detail = f"recomputed from {counted(rows, 'row')} of {of}, all {counted(len(every), 'epoch')}"
+    return Recomputed([Finding(_WHAT, "exact", f"{detail}: equal, bit for bit")], every)
 
 
 def _computed(server: Server) -> tuple[tuple[Label, ...], str]:
@@ -98,12 +102,12 @@ def _computed(server: Server) -> tuple[tuple[Label, ...], str]:
 def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
     if not model.transcript:
         return Recomputed([Finding("transcript", "mismatch", "the settings promise one, and the model has none")])
-    transcript, server = Transcript(tuple(work.told.epochs)), work.server
+    transcript, server = Transcript(tuple(work.manifest.epochs)), work.server
     if not transcript.digests or transcript.root != model.transcript:
         return Recomputed([Finding("transcript", "mismatch", "it is not the one that the ledger commits to")])
     if transcript.epochs != server.config.epochs:
-        told = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
-        return Recomputed([Finding("transcript", "mismatch", told)])
+        detail = f"it has {transcript.epochs} epochs, and the settings say {server.config.epochs}"
+        return Recomputed([Finding("transcript", "mismatch", detail)])
     inputs = server.inputs(server.store.shards())
     chosen = draw_epochs(work.place.parent, model_commitment(model.salt, model.digest), transcript.epochs, count)
     most = _STATES * sum(tensor.nbytes for tensor in first_state(inputs).values()) + HEADER
@@ -123,5 +127,46 @@ def _summary(checks: Sequence[EpochCheck], chosen: tuple[int, ...], transcript: 
         where = f"epoch {wrong[0].epoch}"
         return Finding(_WHAT, "mismatch", f"{where}: {wrong[0].reason}")
     chance = detection(transcript.epochs, len(chosen))
-    told = f"{len(chosen)} of {transcript.epochs} epochs recomputed ({', '.join(map(str, chosen))}), equal bit for bit"
-    return Finding(RECOMPUTED, "holds", f"{told}; a single forged epoch is found with probability {chance:.2f}")
+    detail = (
+        f"{len(chosen)} of {transcript.epochs} epochs recomputed ({', '.join(map(str, chosen))}), equal bit for bit"
+    )
+    return Finding(RECOMPUTED, "holds", f"{detail}; a single forged epoch is found with probability {chance:.2f}")
+
+
+def draw_epochs(folder: Path, model: str, of: int, count: int) -> tuple[int, ...]:
+    """Choose epochs at random, and record them before the server is asked for anything: they stand until an audit ends.
+
+    The server learns which epochs were drawn when the auditor asks for their states. If breaking off led to a new draw,
+    a cheating server could simply break off whenever it would be caught.
+
+    Args:
+        folder: the auditor's own folder.
+        model: the commitment to the model that is audited.
+        of: the number of epochs of the training.
+        count: how many to choose. The epochs of an interrupted audit of this model are always included, so there may
+            be more.
+
+    Raises:
+        InputError: ``count`` is not between 1 and ``of``.
+    """
+    if not 1 <= count <= of:
+        raise InputError(f"{count} different epochs cannot be drawn from {of}: give a number up to {of}.")
+    pending = [epoch for epoch in _pending(folder, model) if 1 <= epoch <= of]
+    others = [epoch for epoch in range(1, of + 1) if epoch not in pending]
+    fresh = sample_epochs(len(others), count - len(pending)) if count > len(pending) else ()
+    chosen = tuple(sorted([*pending, *(others[place - 1] for place in fresh)]))
+    files.write_bytes(folder / _DRAWN, json.dumps({"model": model, "epochs": chosen}).encode())
+    return chosen
+
+
+def forget_draw(folder: Path) -> None:
+    """Let the next audit draw new epochs, because this one has ended."""
+    (folder / _DRAWN).unlink(missing_ok=True)
+
+
+def _pending(folder: Path, model: str) -> list[int]:
+    try:
+        kept = json.loads((folder / _DRAWN).read_bytes())
+        return [int(epoch) for epoch in kept["epochs"]] if kept["model"] == model else []
+    except (OSError, ValueError, KeyError, TypeError):  # missing or unreadable
+        return []

@@ -102,6 +102,7 @@ class AuditLink(Calls):
         return target
 
     def _fetch(self, place: str, target: Path, most: int) -> None:
+        # an interrupted download continues where it broke off
         here = target.stat().st_size if target.exists() else 0
         newest, headers = self._guard.before() if self._guard else (None, {})
         headers |= {"Range": f"bytes={here}-"} if here else {}

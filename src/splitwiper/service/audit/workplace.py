@@ -51,7 +51,7 @@ class Workplace:
     Args:
         config: the auditor's settings.
         link: the connection to the server.
-        told: the server's manifest of its model and shards.
+        manifest: the server's manifest of its model and shards.
         played: the server's ledger, replayed.
         place: the folder to work in.
         progress: called with the progress of long work.
@@ -61,12 +61,12 @@ class Workplace:
         self,
         config: AuditConfig,
         link: AuditLink,
-        told: ManifestShape,
+        manifest: ManifestShape,
         played: Replay,
         place: Path,
         progress: Progress | None,
     ) -> None:
-        self._config, self._link, self.told, self.place, self._progress = config, link, told, place, progress
+        self._config, self._link, self.manifest, self.place, self._progress = config, link, manifest, place, progress
         self._made = played.made
         self.store = ServerStore(place / "store")
         self._server: Server | None = None
@@ -156,25 +156,26 @@ class Workplace:
 
     def _take(self) -> Iterator[Finding]:
         """Download shards one by one; each must have the digest that its site signed."""
-        need, room = sum(shard.size for shard in self.told.shards), shutil.disk_usage(self.place).free
+        need, room = sum(shard.size for shard in self.manifest.shards), shutil.disk_usage(self.place).free
         if need > room:
             lacking = f"the shards take {size(need)}, and {self.place} has room for {size(room)}"
             raise DiskFullError(errno.ENOSPC, f"{lacking}: give --out a folder with more room")
-        for number, told in enumerate(self.told.shards):
+        for number, shard in enumerate(self.manifest.shards):
             if self._progress:
-                self._progress("downloading shards", number, len(self.told.shards))
-            what, path = f"shard of {told.client}", self.place / files.random_name("shard")
-            self._download(f"/v1/audit/shards/{told.client}", path, told.size)
-            if files.file_digest(path) != told.digest:
+                self._progress("downloading shards", number, len(self.manifest.shards))
+            what, path = f"shard of {shard.client}", self.place / files.random_name("shard")
+            self._download(f"/v1/audit/shards/{shard.client}", path, shard.size)
+            # not yet a mismatch: the site may have replaced its shard during the audit
+            if files.file_digest(path) != shard.digest:
                 self.check_not_replaced()
                 yield Finding(what, "mismatch", "what the server hands out is not what its site signed")
                 continue
-            said = Statement("", "", "", {}, salt=told.salt, codebook=told.codebook, outputs=told.outputs)
+            said = Statement("", "", "", {}, salt=shard.salt, codebook=shard.codebook, outputs=shard.outputs)
             try:
                 with self.store.staging(path) as staged:
                     opened = open_shard(staged)
                     check_shard(opened, self.store.columns(), str(self._made["codec"]))
-                    self.store.accept(told.client, staged, opened, said)
+                    self.store.accept(shard.client, staged, opened, said)
             except (CorruptError, DataError, FormatError) as problem:
                 yield Finding(what, "mismatch", f"it cannot be trained on: {problem}".removesuffix("."))
             path.unlink(missing_ok=True)
@@ -215,7 +216,7 @@ class Workplace:
         Raises:
             BusyError: a site replaced its shard, or training is running.
         """
-        if not self._link.manifest().is_same(self.told):
+        if not self._link.manifest().is_same(self.manifest):
             raise BusyError("a shard or the model was replaced during the audit: nothing was signed. Run it again.")
 
 

@@ -148,6 +148,7 @@ class Calls:
                         f"{self.url} answered {method} {place} with more than {self.most} bytes: no SplitWiper server "
                         "does. Nothing of it is used."
                     )
+        # the body is already decompressed, so this header would have it decompressed again
         headers = [(name, value) for name, value in answer.headers.multi_items() if name != "content-encoding"]
         return httpx.Response(answer.status_code, headers=headers, content=bytes(body), request=answer.request)
 
@@ -162,8 +163,8 @@ def _is_refused(problem: Exception) -> bool:
 def _problem(answer: httpx.Response) -> SplitWiperError:
     """Return the error that the server reports, as an exception of this package."""
     try:
-        told = answer.json()
-        kind, message = str(told["kind"]), str(told["message"])
+        content = answer.json()
+        kind, message = str(content["kind"]), str(content["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return UnreachableError(f"{answer.url} answered {answer.status_code}, and not as a SplitWiper server does.")
     known: Callable[[str], SplitWiperError] | None = getattr(errors, kind, None)

@@ -33,7 +33,7 @@ class CallerConfig:
     def __post_init__(self) -> None:
         typed(self)
         if not NAME.fullmatch(self.name):
-            raise ConfigError(f"name = {self.name!r}: a name has letters, digits, '.', '_' and '-' alone.")
+            raise ConfigError(f"name = {self.name!r}: a name has only letters, digits, '.', '_' and '-'.")
         if not self.url.startswith(("https://", "http://")):
             raise ConfigError(f"url = {self.url!r} is not an address: give https://host:port.")
         host = urlsplit(self.url).hostname or ""

@@ -73,6 +73,7 @@ class LedgerGuard:
         text = answer.headers.get(HEAD)
         if text is None:
             self._missing(answer)
+        # the same head as in the last answer, with the same pin: nothing to verify, and no signature to check again
         if (text, newest) == self._last:
             self.met = True
             return
@@ -82,6 +83,7 @@ class LedgerGuard:
         if shown.head == newest:
             self._same_model(shown)
         else:
+            # pinned before the answer is used: a crash in between must not let the server take this head back
             self.pins.keep(shown.head, shown)
             self._meanwhile(newest, shown, ask)
         self._last, self.met, self.model = (text, shown.head), True, shown.model
@@ -115,6 +117,7 @@ class LedgerGuard:
             ForkError: no such key did.
         """
         keys = self.server_keys.read()
+        # the server may have rotated its key since: its statements show whether the new one follows from a known one
         if not (counts := keys.signed(shown.envelope)):
             keys = self.server_keys.refresh(ask)
             counts = keys.signed(shown.envelope)
@@ -132,14 +135,14 @@ class LedgerGuard:
     def _continues(self, newest: TreeHead, shown: SignedHead, answer: httpx.Response, ask: Ask) -> None:
         """Require the ledger shown to continue the pinned one."""
         if shown.head.size < newest.size:
-            told = f"the server's ledger was rolled back: it has {shown.head}, and had {newest} when that was pinned."
-            self.contradiction(newest, shown, told, ask)
+            why = f"the server's ledger was rolled back: it has {shown.head}, and had {newest} when that was pinned."
+            self.contradiction(newest, shown, why, ask)
         proof: list[str] = []
         with suppress(FormatError):
             proof = proof_from_header(answer.headers.get(PROOF, ""))
         if not follows(newest, shown.head, proof):
-            told = f"the ledger was forked: {newest} is not the beginning of {shown.head}."
-            self.contradiction(newest, shown, told, ask)
+            why = f"the ledger was forked: {newest} is not the beginning of {shown.head}."
+            self.contradiction(newest, shown, why, ask)
 
     def _same_model(self, shown: SignedHead) -> None:
         """Require two heads of one ledger to name the same model."""
@@ -160,7 +163,7 @@ class LedgerGuard:
         if not isinstance(proof, list) or not follows(old, new, proof):
             self.contradiction(other, shown, f"the ledger was forked: {old} is not the beginning of {new}.", ask)
 
-    def contradiction(self, pinned: TreeHead, shown: SignedHead, told: str, ask: Ask) -> NoReturn:
+    def contradiction(self, pinned: TreeHead, shown: SignedHead, why: str, ask: Ask) -> NoReturn:
         """Report a contradiction as what it is: a restored backup, a provable fork, or one that cannot be proved.
 
         Raises:
@@ -174,19 +177,20 @@ class LedgerGuard:
                 f"from {restored.size} entries, and {self.site} knows {pinned}: what the server forgot in between "
                 f"may be back in it. {self._remedy}"
             )
-        proof = self.evidence(pinned, shown, told, ask)
-        raise ForkError(f"{told} {proof}{ADVICE}")
+        proof = self.evidence(pinned, shown, why, ask)
+        raise ForkError(f"{why} {proof}{ADVICE}")
 
-    def evidence(self, pinned: TreeHead, shown: SignedHead, told: str, ask: Ask) -> str:
+    def evidence(self, pinned: TreeHead, shown: SignedHead, why: str, ask: Ask) -> str:
         """Write the evidence of a fork to a file, if it can be obtained, and return a sentence that names the file."""
         kept, other = self.pins.signed(pinned), shown
         with suppress(SplitWiperError, httpx.HTTPError, KeyError, TypeError):
             if kept is not None and other.head.size > pinned.size:  # only heads of equal size prove it
                 other = SignedHead.read(ask("/v1/ledger/head", size=pinned.size)["signed"])
                 self.signed(other, ask)
+        # without two signed heads of one size there is a contradiction, but nothing that would convince others
         if kept is None or other.head.size != pinned.size or other.head == pinned:
             return ""
-        path = write_evidence(self.site, kept, other, story=told)
+        path = write_evidence(self.site, kept, other, story=why)
         return f"The server signed two ledgers of {pinned.size} entries: {path} proves it. "
 
     def restored(self, ask: Ask) -> Restored | None:
@@ -195,11 +199,13 @@ class LedgerGuard:
             return self._explained(*self._restorations(ask), ask)
         return None
 
-    def _explained(self, told: list[Restored], shown: SignedHead, ask: Ask) -> Restored | None:
+    def _explained(self, restorations: list[Restored], shown: SignedHead, ask: Ask) -> Restored | None:
         """Return the restored backup in a ledger that explains the contradiction; None if none does."""
         pins, common = [pin.size for pin in self.pins.heads()], self._common(shown.head, ask)
         unshared = [size for size in pins if size > common]
-        for found in (one for one in told if one.name not in self.pins.accepted()):
+        for found in restorations:
+            if found.name in self.pins.accepted():
+                continue
             if unshared and common <= found.size < min(unshared):  # it ends between shared and unshared pins
                 return found
         return None
@@ -210,20 +216,22 @@ class LedgerGuard:
         Raises:
             ForkError: the server no longer shows that entry, or shows a ledger that the entry does not explain.
         """
-        told, shown = self._restorations(ask)
-        if self._explained(told, shown, ask) != restored:
+        restorations, shown = self._restorations(ask)
+        # a person read and accepted one particular entry: the server must not exchange it meanwhile
+        if self._explained(restorations, shown, ask) != restored:
             raise ForkError(
                 f"the server no longer shows the ledger that was restored from a backup on {restored.time}. {ADVICE}"
             )
-        names = [one.name for one in told]
+        names = [one.name for one in restorations]
         return self.pins.retire(shown.head, shown, label=restored.time.replace(":", ""), accepted=names)
 
     def _restorations(self, ask: Ask) -> tuple[list[Restored], SignedHead]:
         """Return all restored backups proved to be in the ledger of a signed head, oldest first, and that head."""
-        told = ask("/v1/ledger/restorations")
+        restorations = ask("/v1/ledger/restorations")
         try:
-            shown = self.signed(SignedHead.read(told["signed"]), ask)
-            return [read_restored(one, shown.head, self.server_keys.read()) for one in told["restorations"]], shown
+            shown = self.signed(SignedHead.read(restorations["signed"]), ask)
+            keys = self.server_keys.read()
+            return [read_restored(one, shown.head, keys) for one in restorations["restorations"]], shown
         except (KeyError, TypeError) as problem:
             raise FormatError("what the server says about restored backups cannot be read.") from problem
 

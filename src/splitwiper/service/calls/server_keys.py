@@ -34,21 +34,23 @@ class ServerKeys:
             UnreachableError: the answer does not come from a SplitWiper server.
         """
         known = self.read()
-        told = ask("/v1/keys/succession")
+        fetched = ask("/v1/keys/succession")
         try:
+            # trust on first use: from then on, only keys that follow from these count
             first = known.keys or tuple(PublicKey.from_pem(text.encode()) for text in ask("/v1/keys"))
         except (FormatError, AttributeError, TypeError) as problem:
             raise UnreachableError("the server's signing keys cannot be read: tell its operator.") from problem
-        if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+        if not isinstance(fetched, list) or not all(isinstance(one, dict) for one in fetched):
             raise UnreachableError("what the server's signing keys said cannot be read: tell its operator.")
         before = self._statements()
-        statements = [*before, *(one for one in told if one not in before)]
+        statements = [*before, *(one for one in fetched if one not in before)]
         found = Keys.of(first, statements)
         files.make_folder(self.folder)
         for key in found:
             if key not in known.keys:
                 files.write_bytes(self.folder / f"{key.id[:16]}.pem", key.pem())
         text = dumps(statements)
+        # a server that invents statements must not fill the disk, nor make the file unreadable for this site
         if statements != before and len(text) < LIMIT:
             files.write_bytes(self.folder / STATEMENTS, text)
         return found

@@ -1,6 +1,6 @@
 """Certificates of unlearning: signed statements that third parties can check, and pinned heads that expose forks.
 
-`certify` issues one for a settled ticket, `check` checks it with a public key alone, `check_with_store` recomputes it.
+`certify` issues one for a settled ticket, `check` checks it with only a public key, `check_with_store` recomputes it.
 `SignedHead` is the server's signed claim about its ledger, `Pins` keeps a client's view of the ledger, and `Keys` says
 which signing keys count.
 """

@@ -70,10 +70,11 @@ class Attestation(SignedMessage):
     @classmethod
     def unpack(cls, made: Envelope) -> Self:
         """Return the attestation in an envelope; its epochs must be distinct and between 1 and ``of``."""
-        told = super().unpack(made)
-        if len(set(told.epochs)) != len(told.epochs) or not all(1 <= epoch <= told.of for epoch in told.epochs):
-            raise FormatError(f"this is not an attestation: its epochs are not different ones of 1 to {told.of}.")
-        return told
+        attestation = super().unpack(made)
+        epochs, of = attestation.epochs, attestation.of
+        if len(set(epochs)) != len(epochs) or not all(1 <= epoch <= of for epoch in epochs):
+            raise FormatError(f"this is not an attestation: its epochs are not different ones of 1 to {of}.")
+        return attestation
 
     @property
     def is_whole(self) -> bool:
@@ -94,11 +95,11 @@ class Attestation(SignedMessage):
         )
 
 
-def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) -> Iterator[Finding]:
+def attested(certificate: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) -> Iterator[Finding]:
     """Check a certificate's attestations, each by itself, and report what they cover together.
 
     Args:
-        said: the certificate's contents.
+        certificate: the certificate's contents.
         given: its attestations, as they are in the file.
         trusted: keys whose attestations count.
     """
@@ -106,55 +107,58 @@ def attested(said: Mapping[str, Any], given: Any, trusted: Iterable[PublicKey]) 
     counted: list[Attestation] = []
     for envelope in given[:MOST] if isinstance(given, list) else []:
         try:
-            told = Attestation.read(envelope)
+            attestation = Attestation.read(envelope)
         except FormatError as problem:
             yield Finding("attestation", "mismatch", str(problem).removesuffix("."))
             continue
-        proof = envelope.get(PROOF)
-        finding = found(f"attestation of {told.role} {told.name}", partial(_judged, said, told, keys, proof))
+        check = partial(_judged, certificate, attestation, keys, envelope.get(PROOF))
+        finding = found(f"attestation of {attestation.role} {attestation.name}", check)
         if finding.outcome == "holds":
-            counted.append(told)
+            counted.append(attestation)
         yield finding
     if counted:
-        yield _together(said, counted)
+        yield _together(certificate, counted)
 
 
-def _judged(said: Mapping[str, Any], told: Attestation, keys: set[bytes], proof: Any) -> str:
+def _judged(certificate: Mapping[str, Any], attestation: Attestation, keys: set[bytes], proof: Any) -> str:
     """Check one attestation of a certificate; see `found`."""
-    if (told.federation, told.model or None) != (said["federation"], said["after"]["model"]):
+    after, is_site = certificate["after"], attestation.role == "site"
+    if (attestation.federation, attestation.model or None) != (certificate["federation"], after["model"]):
         raise CheckFailed("it is about another federation or model, and says nothing of this one", "unchecked")
-    if told.role == "site" and (told.name, told.shard or None) != (said["client"], said["after"]["shard"]):
+    if is_site and (attestation.name, attestation.shard or None) != (certificate["client"], after["shard"]):
         raise CheckFailed("it is about the shard of another site, or about another shard", "unchecked")
-    if told.signer.raw not in keys:
-        raise CheckFailed(f"its key {told.signer.id[:16]} is not among those that are trusted here", "unchecked")
-    asker = _asker(said)
-    if asker is not None and (told.role == "site") != (told.signer == asker):
-        whose = "another key than the request" if told.role == "site" else "the requester's own key, not an auditor's"
+    if attestation.signer.raw not in keys:
+        signer = attestation.signer.id[:16]
+        raise CheckFailed(f"its key {signer} is not among those that are trusted here", "unchecked")
+    # a site signs its attestation with the key that signed the request, and an auditor must not be that site
+    asker = _asker(certificate)
+    if asker is not None and is_site != (attestation.signer == asker):
+        whose = "another key than the request" if is_site else "the requester's own key, not an auditor's"
         raise CheckFailed(f"it was signed by {whose}", "unchecked")
-    _check_ledger(said, told, proof)
-    if told.outcome == "mismatch":
-        wrong = "recomputed, and different" if told.of or told.role == "site" else "not what the ledger says"
-        raise CheckFailed(f"{wrong}: {told}")
-    if told.outcome != "exact":
-        raise CheckFailed(f"its numerics were not comparable: {told}", "unchecked")
-    return f"recomputed and equal, bit for bit: {told}"
+    _check_ledger(certificate, attestation, proof)
+    if attestation.outcome == "mismatch":
+        wrong = "recomputed, and different" if attestation.of or is_site else "not what the ledger says"
+        raise CheckFailed(f"{wrong}: {attestation}")
+    if attestation.outcome != "exact":
+        raise CheckFailed(f"its numerics were not comparable: {attestation}", "unchecked")
+    return f"recomputed and equal, bit for bit: {attestation}"
 
 
-def _asker(said: Mapping[str, Any]) -> PublicKey | None:
+def _asker(certificate: Mapping[str, Any]) -> PublicKey | None:
     """Return the key that signed the request, which is the site's own; None if the certificate shows none."""
     try:
-        return SignedRequest.read(said["request"]).signer if said["request"] else None
+        return SignedRequest.read(certificate["request"]).signer if certificate["request"] else None
     except FormatError:  # reported as a separate finding
         return None
 
 
-def _check_ledger(said: Mapping[str, Any], told: Attestation, proof: Any) -> None:
+def _check_ledger(certificate: Mapping[str, Any], attestation: Attestation, proof: Any) -> None:
     """Check that an attestation is about the certificate's ledger.
 
     A server could show an auditor another ledger, in which the request was never made, with the same model in it.
     """
-    ledger = said["ledger"]
-    own, theirs = TreeHead(ledger["size"], ledger["root"]), TreeHead(told.size, told.root)
+    ledger = certificate["ledger"]
+    own, theirs = TreeHead(ledger["size"], ledger["root"]), TreeHead(attestation.size, attestation.root)
     if theirs.size < ledger["entry"]["seq"]:
         raise CheckFailed("it was made before the request was settled", "unchecked")
     if own.size == theirs.size:
@@ -166,17 +170,17 @@ def _check_ledger(said: Mapping[str, Any], told: Attestation, proof: Any) -> Non
         raise CheckFailed(f"it was made with another ledger ({theirs}) than the certificate ({own})")
 
 
-def _together(said: Mapping[str, Any], counted: Sequence[Attestation]) -> Finding:
+def _together(certificate: Mapping[str, Any], counted: Sequence[Attestation]) -> Finding:
     """Report whether trusted parties have recomputed both halves completely."""
-    told = "; ".join(map(str, counted))
+    who = "; ".join(map(str, counted))
     lacking = []
-    if not any(one.role == "site" for one in counted):
-        lacking.append("the client half and shard, by their site")
     servers = [one for one in counted if one.role == "auditor"]
-    if said["after"]["model"] is not None and not any(one.is_whole for one in servers):
+    if len(servers) == len(counted):
+        lacking.append("the client half and shard, by their site")
+    if certificate["after"]["model"] is not None and not any(one.is_whole for one in servers):
         lacking.append("the server half wholly, by an auditor" if servers else "the server half, by an auditor")
     if lacking:
-        return Finding(RECOMPUTED, "holds", f"recomputed: {told}; not recomputed yet: {' and '.join(lacking)}")
-    if not said["exact"]:
+        return Finding(RECOMPUTED, "holds", f"recomputed: {who}; not recomputed yet: {' and '.join(lacking)}")
+    if not certificate["exact"]:
         return Finding(RECOMPUTED, "mismatch", "the certificate says that the server started warm, attestations not")
-    return Finding(RECOMPUTED, "exact", told)
+    return Finding(RECOMPUTED, "exact", who)

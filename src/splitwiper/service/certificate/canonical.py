@@ -46,6 +46,7 @@ def loads_canonical(data: bytes, what: str) -> Any:
     """
     value = loads(data, what)
     try:
+        # spelled again and compared: a reader with other rules must not see another value in the signed bytes
         same = dumps(value) == data
     except (ValueError, RecursionError) as problem:
         raise FormatError(f"this is no {what}: {problem}.") from problem

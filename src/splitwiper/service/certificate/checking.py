@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from splitwiper.errors import ForkError, FormatError
@@ -17,7 +18,7 @@ from splitwiper.service.certificate.log import TreeHead, receipt_mark, shows
 from splitwiper.service.certificate.manifest import Opening
 from splitwiper.service.certificate.pins import Consistency, Pins, compare
 from splitwiper.service.certificate.site import SignedRequest
-from splitwiper.service.certificate.standing import Keys, Revocation
+from splitwiper.service.certificate.standing import Keys
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import merkle
 from splitwiper.store.tickets import receipt_digest
@@ -62,29 +63,27 @@ def check(
     if signature.outcome == "mismatch":
         return Checked((signature,))
     try:
-        said = parse(made.payload)
+        certificate = parse(made.payload)
     except FormatError as problem:
         return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
-    checks = [signature, Finding("statement", "holds", f"a certificate of ticket {said['ticket']}")]
-    checks.append(found("ledger entry", lambda: _entry(said)))
-    checks.append(found("manifest", lambda: _manifest(said)))
-    checks.append(found("changed", lambda: _changed(said)))
-    if said["request"] is not None or client_key is not None:
-        checks.append(found("request", lambda: _request(said, client_key)))
-    if opening is not None and (opening.salt or said["after"]["shard"] is not None):
-        checks.append(found("own shard", lambda: _own_shard(said, opening)))
+    checks = [signature, Finding("statement", "holds", f"a certificate of ticket {certificate['ticket']}")]
+    for what, rule in (("ledger entry", _entry), ("manifest", _manifest), ("changed", _changed)):
+        checks.append(found(what, partial(rule, certificate)))
+    if certificate["request"] is not None or client_key is not None:
+        checks.append(found("request", lambda: _request(certificate, client_key)))
+    if opening is not None and (opening.salt or certificate["after"]["shard"] is not None):
+        checks.append(found("own shard", lambda: _own_shard(certificate, opening)))
     if receipt is not None:
-        checks.append(found("receipt", lambda: _receipt(said, opening, receipt)))
+        checks.append(found("receipt", lambda: _receipt(certificate, opening, receipt)))
     pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # the last one continues all others
     if pinned or head is not None:
-        checks.append(found("pinned heads", lambda: _heads(said, pinned, head, consistency)))
+        checks.append(found("pinned heads", lambda: _heads(certificate, pinned, head, consistency)))
     if signature.outcome == "holds" and not keys.signed(made):
         online = consistency is not None and bool(pinned or head)
-        revocation = keys.doubtful(made, said["ledger"]["size"])
-        checks.append(found("signing key", lambda: _revoked(said, revocation, online)))
+        checks.append(found("signing key", lambda: _revoked(certificate, made, keys, online)))
     # the server's own keys do not count as attesters: nobody attests to itself
-    checks += attested(said, attestations, [key for key in attesters if key not in keys.keys])
-    return Checked(tuple(checks), said)
+    checks += attested(certificate, attestations, [key for key in attesters if key not in keys.keys])
+    return Checked(tuple(checks), certificate)
 
 
 def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any]:
@@ -98,9 +97,10 @@ def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any
 # Each check returns an explanation if it holds, and raises otherwise; see `found`.
 
 
-def _revoked(said: Mapping[str, Any], revocation: Revocation | None, online: bool) -> str:
+def _revoked(certificate: Mapping[str, Any], made: Envelope, keys: Keys, online: bool) -> str:
     """Check a certificate that only revoked keys signed."""
-    size = said["ledger"]["size"]
+    size = certificate["ledger"]["size"]
+    revocation = keys.doubtful(made, size)
     if revocation is None:
         raise CheckFailed(f"the key that signed it was revoked before the ledger had {size} entries")
     if online:  # a key in good standing signed the pinned or current head
@@ -117,6 +117,7 @@ def _signature(made: Envelope, trusted: Sequence[PublicKey]) -> str:
         raise CheckFailed(f"the payload's type is {made.payload_type[:60]!r}, not {PAYLOAD_TYPE!r}")
     if not made.signatures:
         raise CheckFailed("the certificate is not signed")
+    # hints are not signed, and are printed on terminals
     hints = ", ".join(s.keyid[:16] if s.keyid.isalnum() else "of unknown name" for s in made.signatures)
     if not trusted:
         why = f"no public key was given to check it with; get the signer's (key {hints}) on a way you trust"
@@ -127,84 +128,90 @@ def _signature(made: Envelope, trusted: Sequence[PublicKey]) -> str:
     return f"signed by key {', '.join(key.id[:16] for key in by)}"
 
 
-def _entry(said: Mapping[str, Any]) -> str:
-    told = said["ledger"]
-    entry = told["entry"]
-    if entry["ticket"] != said["ticket"]:
-        raise CheckFailed(f"the entry shown settles ticket {entry['ticket']}, not {said['ticket']}")
-    if not shows(told):
+def _entry(certificate: Mapping[str, Any]) -> str:
+    ledger = certificate["ledger"]
+    entry = ledger["entry"]
+    if entry["ticket"] != certificate["ticket"]:
+        raise CheckFailed(f"the entry shown settles ticket {entry['ticket']}, not {certificate['ticket']}")
+    if not shows(ledger):
         raise CheckFailed("the entry that settles the ticket is not in the ledger with this head")
-    return f"entry {entry['seq']} of {told['size']} settles the ticket"
+    return f"entry {entry['seq']} of {ledger['size']} settles the ticket"
 
 
-def _manifest(said: Mapping[str, Any]) -> str:
-    told, shard = said["manifest"], said["after"]["shard"]
-    if told is None:
+def _manifest(certificate: Mapping[str, Any]) -> str:
+    shown, shard = certificate["manifest"], certificate["after"]["shard"]
+    if shown is None:
         return "not shown: shard or model were replaced before the certificate was made, their salts erased"
-    leaf = told["leaf"]
-    if (leaf is None) != (shard is None) or (told["size"] == 0) != (said["after"]["model"] is None):
+    leaf = shown["leaf"]
+    if (leaf is None) != (shard is None) or (shown["size"] == 0) != (certificate["after"]["model"] is None):
         raise CheckFailed("the manifest shown is not that of the shard and model committed to")
     if leaf is None:
-        return f"{said['client']} has no shard among the {told['size']}; no proof can show absence"
-    proof, root = [bytes.fromhex(item) for item in leaf["proof"]], bytes.fromhex(told["root"])
+        return f"{certificate['client']} has no shard among the {shown['size']}; no proof can show absence"
+    proof, root = [bytes.fromhex(item) for item in leaf["proof"]], bytes.fromhex(shown["root"])
     mine = manifest.leaf_of(bytes.fromhex(leaf["blind"]), shard)
-    if not merkle.verify_inclusion(mine, leaf["index"], told["size"], proof, root):
+    if not merkle.verify_inclusion(mine, leaf["index"], shown["size"], proof, root):
         raise CheckFailed("the requester's shard is not in the manifest with this root")
-    return f"the shard of {said['client']} is one of {told['size']}"
+    return f"the shard of {certificate['client']} is one of {shown['size']}"
 
 
-def _changed(said: Mapping[str, Any]) -> str:
+def _changed(certificate: Mapping[str, Any]) -> str:
     """Check that shard and model changed: a site salts each answer to a request afresh, and models are retrained."""
-    before, after = said["before"], said["after"]
+    before, after = certificate["before"], certificate["after"]
     if before["shard"] is None and after["shard"] is None:
-        return f"the server held no shard of {said['client']}, so there was nothing to erase and nothing to train anew"
+        return (
+            f"the server held no shard of {certificate['client']}, so there was nothing to erase and nothing to retrain"
+        )
     # without this, a server that did nothing at all could certify that
     same = [name for name in ("shard", "model") if before[name] is not None and before[name] == after[name]]
     if same:
         raise CheckFailed(f"nothing was forgotten: the commitment to the {' and '.join(same)} is the one from before")
     if before["shard"] is None:
-        return f"the server held no shard of {said['client']} when it was asked"
+        return f"the server held no shard of {certificate['client']} when it was asked"
     return "shard and model are not those from before"
 
 
-def _request(said: Mapping[str, Any], client_key: PublicKey | None) -> str:
+def _request(certificate: Mapping[str, Any], client_key: PublicKey | None) -> str:
     """Check that the client itself made the request."""
-    if said["request"] is None:
+    if certificate["request"] is None:
         raise CheckFailed("the certificate does not show that the client asked")
-    made = SignedRequest.read(said["request"])
-    if any(getattr(made, name) != said[name] for name in ("federation", "ticket", "client", "level", "commitment")):
-        raise CheckFailed(f"the request shown is for ticket {made.ticket}, not for this one")
+    made = SignedRequest.read(certificate["request"])
+    for name in ("federation", "ticket", "client", "level", "commitment"):
+        if getattr(made, name) != certificate[name]:
+            raise CheckFailed(f"the request shown is for ticket {made.ticket}, not for this one")
     if client_key is not None and made.signer != client_key:
         raise CheckFailed(f"the request was signed by key {made.signer.id[:16]}, not by the client's")
     whose = "the client's key" if client_key is not None else "key"
-    return f"{said['client']} asked at {made.made}, signed by {whose} {made.signer.id[:16]}"
+    return f"{certificate['client']} asked at {made.made}, signed by {whose} {made.signer.id[:16]}"
 
 
-def _own_shard(said: Mapping[str, Any], opening: Opening) -> str:
+def _own_shard(certificate: Mapping[str, Any], opening: Opening) -> str:
     """Open the commitment to the shard, which only the requester can."""
     if not opening.salt:
         raise CheckFailed("the shard was replaced since, and its salt erased", "unchecked")
-    shard = said["after"]["shard"]
+    shard = certificate["after"]["shard"]
     if shard is None or not hmac.compare_digest(shard_commitment(bytes.fromhex(opening.salt), opening.digest), shard):
         raise CheckFailed("the commitment is not to the shard that the opening is about")
     return f"it is the shard with digest {opening.digest[:16]}…, {opening.rows} rows"
 
 
-def _receipt(said: Mapping[str, Any], opening: Opening | None, receipt: Receipt) -> str:
+def _receipt(certificate: Mapping[str, Any], opening: Opening | None, receipt: Receipt) -> str:
     values = receipt.to_dict()
-    if odd := [name for name in _COMMON if said[name] != values[name]]:
+    if odd := [name for name in _COMMON if certificate[name] != values[name]]:
         raise CheckFailed(f"the certificate says something else than the receipt: {', '.join(odd)}")
     if opening is None:
         return "it says the same; that the ledger's entry is about it takes the opening"
-    if receipt_mark(bytes.fromhex(opening.receipt_key), receipt_digest(receipt)) != said["ledger"]["entry"]["receipt"]:
+    if (
+        receipt_mark(bytes.fromhex(opening.receipt_key), receipt_digest(receipt))
+        != certificate["ledger"]["entry"]["receipt"]
+    ):
         raise CheckFailed("the receipt is not the one that the ledger's entry is about")
     return "it is the receipt that the ledger's entry is about"
 
 
 def _heads(
-    said: Mapping[str, Any], pinned: Sequence[TreeHead], head: TreeHead | None, consistency: Consistency | None
+    certificate: Mapping[str, Any], pinned: Sequence[TreeHead], head: TreeHead | None, consistency: Consistency | None
 ) -> str:
-    own = TreeHead(said["ledger"]["size"], said["ledger"]["root"])
+    own = TreeHead(certificate["ledger"]["size"], certificate["ledger"]["root"])
     known = [*pinned, *([head] if head else [])]
     if head is not None and (latest := max(*pinned, own, key=lambda old: old.size)).size > head.size:
         raise CheckFailed(f"the server's ledger was rolled back: it shows {head}, and had {latest}")

@@ -54,6 +54,7 @@ class Envelope:
         message, found = pae(self.payload_type, self.payload), dict[str, PublicKey]()
         keys = {key.id: key for key in trusted}
         for signature in self.signatures:
+            # without a hint every key is tried; a wrong hint finds nothing, because it is never ignored
             tried = [keys[signature.keyid]] if signature.keyid in keys else []
             for key in tried if signature.keyid else keys.values():
                 if key.verifies(signature.sig, message):
@@ -75,7 +76,7 @@ class Envelope:
         Raises:
             FormatError: it is not an envelope.
         """
-        wrong = FormatError("this is no certificate: a DSSE envelope has payload, payloadType and signatures.")
+        wrong = FormatError("this is not a certificate: a DSSE envelope has payload, payloadType and signatures.")
         if not isinstance(values, Mapping) or not isinstance(values.get("payloadType"), str):
             raise wrong
         listed = values.get("signatures")
@@ -129,10 +130,11 @@ def _decoded(text: Any, what: str) -> bytes:
     try:
         if not isinstance(text, str):
             raise ValueError
+        # the specification allows both alphabets; within one, only one spelling of each value is accepted
         plain = text.replace("-", "+").replace("_", "/")
         out = base64.b64decode(plain, validate=True)
         if base64.b64encode(out).decode() != plain:
             raise ValueError
     except (ValueError, binascii.Error) as problem:
-        raise FormatError(f"this is no certificate: its {what} is not base64.") from problem
+        raise FormatError(f"this is not a certificate: its {what} is not base64.") from problem
     return out

@@ -43,12 +43,12 @@ def check_evidence(values: Mapping[str, Any], keys: Keys) -> Checked:
             _check_signed(head, keys)
     except CheckFailed as problem:
         return Checked((Finding(what, problem.outcome, str(problem)),))
-    told = (
+    detail = (
         f"the server signed two ledgers of {one.head.size} entries: root {one.head.root[:16]}… at {one.time} and "
         f"{two.head.root[:16]}… at {two.time}. Either it showed different ledgers to different sites, or it was "
         "restored from a backup, which its ledger then has an entry about"
     )
-    return Checked((Finding("evidence", "mismatch", told),))
+    return Checked((Finding("evidence", "mismatch", detail),))
 
 
 def _contradicting(values: Mapping[str, Any]) -> tuple[SignedHead, SignedHead]:
@@ -58,8 +58,8 @@ def _contradicting(values: Mapping[str, Any]) -> tuple[SignedHead, SignedHead]:
     except (FormatError, KeyError, TypeError) as problem:
         raise CheckFailed(f"it proves nothing: {str(problem).removesuffix('.')}", "unverifiable") from problem
     if len(heads) != 2 or heads[0].head.size != heads[1].head.size or heads[0].head == heads[1].head:
-        told = "it proves nothing: it takes two heads of equal size with different roots"
-        raise CheckFailed(told, "unverifiable")
+        detail = "it proves nothing: it takes two heads of equal size with different roots"
+        raise CheckFailed(detail, "unverifiable")
     if heads[0].federation != heads[1].federation:
         raise CheckFailed("it proves nothing: the heads are of two servers", "unverifiable")
     return heads[0], heads[1]
@@ -68,8 +68,8 @@ def _contradicting(values: Mapping[str, Any]) -> tuple[SignedHead, SignedHead]:
 def _check_signed(head: SignedHead, keys: Keys) -> None:
     """Check that a key that counts signed a head."""
     if not keys.keys:
-        told = "no public key was given to check it with; get the server's on a way you trust"
-        raise CheckFailed(told, "unverifiable")
+        detail = "no public key was given to check it with; get the server's on a way you trust"
+        raise CheckFailed(detail, "unverifiable")
     if not keys.signed(head.envelope):
         why = keys.doubtful(head.envelope, head.head.size)
         who = f"the key that signed {head.head} was {why}: a thief may have" if why else "no key that counts has"

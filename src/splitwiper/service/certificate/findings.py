@@ -42,7 +42,7 @@ def found(what: str, check: Callable[[], str]) -> Finding:
     """Return the finding of a check.
 
     Args:
-        what: what is checked.
+        what: the name of the check.
         check: returns an explanation if it holds; otherwise raises `CheckFailed`, or `FormatError` for a mismatch.
     """
     try:

@@ -79,12 +79,13 @@ class SignedHead:
             FormatError: it is not a head.
         """
         made = envelope if isinstance(envelope, Envelope) else Envelope.from_dict(envelope)
-        said = _Message.unpack(made)
-        if not 0 < said.size <= LARGEST:
+        message = _Message.unpack(made)
+        # a head of absurd size would be pinned as the newest, and every later one refused as a rollback
+        if not 0 < message.size <= LARGEST:
             raise FormatError("this is not a ledger head: its size is not a number of entries.")
-        if not _ROOT.fullmatch(said.root):
+        if not _ROOT.fullmatch(message.root):
             raise FormatError("this is not a ledger head: its root is not 64 hexadecimal digits.")
-        return cls(said.federation, TreeHead(said.size, said.root), said.model, said.time, made)
+        return cls(message.federation, TreeHead(message.size, message.root), message.model, message.time, made)
 
     @classmethod
     def from_header(cls, text: str) -> SignedHead:
@@ -124,8 +125,8 @@ class Countersignature(SignedMessage):
 
 def countersign(head: SignedHead, site: str, key: SigningKey, time: str) -> dict[str, Any]:
     """Return a head together with a site's countersignature, both as DSSE envelopes."""
-    said = Countersignature(head.federation, site, key.public.raw.hex(), _digest(head), time)
-    return {"head": head.envelope.to_dict(), "countersignature": said.sign(key)}
+    message = Countersignature(head.federation, site, key.public.raw.hex(), _digest(head), time)
+    return {"head": head.envelope.to_dict(), "countersignature": message.sign(key)}
 
 
 def read_countersigned(
@@ -138,10 +139,10 @@ def read_countersigned(
     Raises:
         FormatError: it is not a countersigned head, or the countersignature is wrong.
     """
-    found, said = SignedHead.read(head), Countersignature.read(countersignature)
-    if (said.federation, said.head) != (found.federation, _digest(found)):
+    found, message = SignedHead.read(head), Countersignature.read(countersignature)
+    if (message.federation, message.head) != (found.federation, _digest(found)):
         raise FormatError("the countersignature is of another head.")
-    return found, said
+    return found, message
 
 
 def _digest(head: SignedHead) -> str:

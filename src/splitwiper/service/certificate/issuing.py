@@ -11,8 +11,8 @@ from typing import Any
 
 from splitwiper.errors import CorruptError, FormatError, NotFoundError
 from splitwiper.seeding import digest
-from splitwiper.service.certificate.canonical import LIMIT, dumps, loads
-from splitwiper.service.certificate.envelope import MOST_SIGNATURES, Envelope
+from splitwiper.service.certificate.canonical import dumps, loads
+from splitwiper.service.certificate.envelope import MOST_SIGNATURES, Envelope, read_limited
 from splitwiper.service.certificate.keys import SigningKey
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.manifest import Opening
@@ -54,21 +54,23 @@ def certify(
         CorruptError: the ledger's chain is broken, or the stored certificate is damaged.
     """
     store.receipt(ticket)  # reports a problem with the ticket before anything is written
+    keys = [key] if isinstance(key, SigningKey) else key
     path = kept_at(store, ticket)
     if not path.exists():
         with store.database.change() as db:  # one transaction, so one consistent state
             Log.prepare(db)
             body = dumps(statement(describe(store, Log.of(store), ticket, due=due, request=request)))
         parse(body)
-        envelope = Envelope.sign(body, [key] if isinstance(key, SigningKey) else key)
         files.make_folder(path.parent)
-        files.write_bytes(path, to_bytes(envelope.to_dict()), replace=False)
-    return _signed_again(store, path, _kept(path, ticket), [key] if isinstance(key, SigningKey) else key)
+        # not replaced: if another process was faster, its certificate is the one
+        files.write_bytes(path, to_bytes(Envelope.sign(body, keys).to_dict()), replace=False)
+    return _signed_again(store, path, _kept(path, ticket), keys)
 
 
 def _signed_again(store: ServerStore, path: Path, kept: dict[str, Any], keys: Sequence[SigningKey]) -> dict[str, Any]:
     """Add a signature of each present key to a stored certificate, unless the store itself did not sign it."""
     made, ring = Envelope.from_dict(kept), Keyring.of(store).keys()
+    # a certificate signed by a revoked key is doubtful until a key in good standing signs it, too
     fresh = [key for key in keys if key.public in ring.good and not made.signers([key.public])]
     if not fresh:
         return kept
@@ -85,8 +87,7 @@ def _signed_again(store: ServerStore, path: Path, kept: dict[str, Any], keys: Se
 
 def _kept(path: Path, ticket: str) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            found: dict[str, Any] = loads(file.read(LIMIT + 1), "certificate")
+        found: dict[str, Any] = loads(read_limited(path), "certificate")
         if parse(Envelope.from_dict(found).payload)["ticket"] != ticket:
             raise FormatError(f"it is not that of ticket {ticket!r}.")
     except FormatError as problem:
@@ -131,6 +132,7 @@ def opening(store: ServerStore, ticket: str) -> Opening:
 
 def kept_at(store: ServerStore, ticket: str) -> Path:
     """Return where a ticket's certificate is stored. Clients choose ticket ids, so an unusual one is hashed."""
+    # a ticket such as '../key' must not choose the path
     name = ticket if _PLAIN.fullmatch(ticket) else digest("certificate", ticket)
     return store.root / "certificates" / f"{name}.json"
 

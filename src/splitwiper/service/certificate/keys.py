@@ -46,6 +46,7 @@ class PublicKey:
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Return whether this key signed the message. A key of small order verifies nothing."""
+        # the sign bit does not change the order of a point, so it is masked out before the comparison
         if len(self.raw) != 32 or self.raw[:31] + bytes([self.raw[31] & 127]) in _NOBODYS:
             return False
         try:

@@ -54,12 +54,12 @@ def leaf_of(entry: Mapping[str, Any], blind: bytes) -> bytes:
     return merkle.leaf_hash(blind + dumps(dict(entry)))
 
 
-def shows(told: Mapping[str, Any]) -> bool:
+def shows(shown: Mapping[str, Any]) -> bool:
     """Return whether the result of `Log.proof` proves that its entry is in the ledger with its head."""
     try:
-        proof, entry = [bytes.fromhex(item) for item in told["proof"]], told["entry"]
-        leaf, root = leaf_of(entry, bytes.fromhex(told["blind"])), bytes.fromhex(told["root"])
-        return merkle.verify_inclusion(leaf, int(entry["seq"]) - 1, int(told["size"]), proof, root)
+        proof, entry = [bytes.fromhex(item) for item in shown["proof"]], shown["entry"]
+        leaf, root = leaf_of(entry, bytes.fromhex(shown["blind"])), bytes.fromhex(shown["root"])
+        return merkle.verify_inclusion(leaf, int(entry["seq"]) - 1, int(shown["size"]), proof, root)
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
 
@@ -95,6 +95,7 @@ class Log:
         salt = store.database.meta(LEDGER_SALT)
         if salt is None:
             raise NotFoundError(f"{store.root} has never shown its ledger, nor made a certificate.")
+        # a server shows its ledger with every answer; hashing all entries each time would make that quadratic
         before = _seen.get(store)
         entries = ledger.entries(store.database, known=before.entries if before else ())
         if before and (before._salt != bytes.fromhex(salt) or not _begins(entries, before.entries)):
@@ -130,8 +131,10 @@ class Log:
 
     def model(self, size: int | None = None) -> str:
         """Return the commitment to the newest model in the ledger of ``size`` entries; empty if there is none."""
-        found = (e["model"] for e in reversed(self.entries[: self._size(size)]) if e["kind"] == "model")
-        return next(found, None) or ""
+        for entry in reversed(self.entries[: self._size(size)]):
+            if entry["kind"] == "model":
+                return entry["model"] or ""
+        return ""
 
     def inclusion(self, seq: int, size: int | None = None) -> list[str]:
         """Return the proof that entry ``seq`` (from 1) is in the ledger of ``size`` entries."""
@@ -143,8 +146,10 @@ class Log:
 
     def shown(self, seq: int) -> dict[str, Any]:
         """Return an entry in the form of its leaf."""
-        entry = {key: value for key, value in self.entries[seq - 1].items() if key != "hash"}
+        entry = dict(self.entries[seq - 1])
+        entry.pop("hash", None)
         if entry.get("kind") == "settled":
+            # the receipt's plain digest would let anybody test guesses at the receipt
             entry["receipt"] = receipt_mark(self.receipt_key(seq), entry["receipt"])
         return entry
 

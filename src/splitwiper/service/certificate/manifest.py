@@ -81,6 +81,7 @@ def describe(store: ServerStore, client: str) -> dict[str, Any]:
     if secret is None:
         raise NotFoundError(f"{store.root} has never shown its ledger, nor made a certificate.")
 
+    # derived from a secret and from the model's salt: the same shard gets other bytes in every manifest
     def blind(record: ShardRecord) -> bytes:
         return mac(bytes.fromhex(secret), "leaf", model.salt, record.client)
 

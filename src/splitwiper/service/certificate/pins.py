@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import CorruptError, ForkError, FormatError
-from splitwiper.service.certificate.canonical import LIMIT, dumps, loads
+from splitwiper.errors import CorruptError, ForkError, FormatError, NotFoundError
+from splitwiper.service.certificate.canonical import dumps, loads
+from splitwiper.service.certificate.envelope import read_limited
 from splitwiper.service.certificate.heads import SignedHead
 from splitwiper.service.certificate.log import TreeHead, follows
 from splitwiper.store import files
@@ -45,8 +46,7 @@ class Pins:
         Raises:
             CorruptError: a pin was altered.
         """
-        with_names = ((name, self._read(name)) for name in self._names())
-        return tuple(sorted(_head(name) for name, found in with_names if found is not None))
+        return tuple(sorted(_head(name) for name in self._names() if self._read(name) is not None))
 
     def newest(self) -> TreeHead | None:
         """Return the newest pinned head, which continues all others.
@@ -88,16 +88,17 @@ class Pins:
             return
         if known:
             require(known, head, consistency)
-        before = set(self._names())
+        before = {*self._names(), _name(head)}
         self.keep(head, signed)
-        meanwhile = [_head(name) for name in self._names() if name not in before and name != _name(head)]
-        compare(meanwhile, head, consistency)  # another process may have pinned a head in between
+        for name in self._names():
+            if name not in before:  # another process pinned it in between
+                compare([_head(name)], head, consistency)
 
     def keep(self, head: TreeHead, signed: SignedHead | None = None) -> None:
         """Write a head without comparing it with others, and delete all but the newest few."""
         files.make_folder(self.folder)
-        told = head.to_dict() if signed is None else {**head.to_dict(), "signed": signed.envelope.to_dict()}
-        files.write_bytes(self.folder / _name(head), dumps(told), replace=False)
+        content = head.to_dict() if signed is None else {**head.to_dict(), "signed": signed.envelope.to_dict()}
+        files.write_bytes(self.folder / _name(head), dumps(content), replace=False)
         for name in self._names()[:-_KEPT]:
             (self.folder / name).unlink(missing_ok=True)
 
@@ -122,8 +123,9 @@ class Pins:
             shutil.copy2(self.folder / name, aside / name)
         files.sync_folder(aside)
         self.keep(head, signed)
-        said = {"heads": sorted({*self._retired(), *old}), "accepted": sorted({*self.accepted(), *accepted})}
-        files.write_bytes(self.folder / _RETIRED, dumps(said))  # the commit point: from here on, the new head counts
+        replaced = {"heads": sorted({*self._retired(), *old}), "accepted": sorted({*self.accepted(), *accepted})}
+        # the commit point: from here on, the new head counts
+        files.write_bytes(self.folder / _RETIRED, dumps(replaced))
         for name in old:
             files.erase(self.folder / name)
         return aside
@@ -131,9 +133,9 @@ class Pins:
     def _names(self) -> list[str]:
         """Return the file names of heads that count, smallest head first."""
         retired = self._retired()
-        return sorted(
-            (name for name in self._listed() if name not in retired), key=lambda name: (_head(name).size, name)
-        )
+        # by size first: names of heads above 10**12 entries have more digits, and would sort wrongly as texts
+        counting = [name for name in self._listed() if name not in retired]
+        return sorted(counting, key=lambda name: (_head(name).size, name))
 
     def _listed(self) -> list[str]:
         out = []
@@ -141,7 +143,7 @@ class Pins:
             if path.name.startswith(files.TEMPORARY) or path.name == _RETIRED or path.is_dir():
                 continue
             if not _NAME.fullmatch(path.name):
-                raise CorruptError(f"{path} is no pinned head, or was altered: restore it from a backup.")
+                raise CorruptError(f"{path} is not a pinned head, or was altered: restore it from a backup.")
             out.append(path.name)
         return out
 
@@ -160,9 +162,8 @@ class Pins:
     def _read(self, name: str) -> dict[str, Any] | None:
         """Return the contents of a head's file; None if it has just been deleted."""
         try:
-            with (self.folder / name).open("rb") as file:
-                text = file.read(LIMIT)
-        except FileNotFoundError:
+            text = read_limited(self.folder / name)
+        except NotFoundError:
             return None
         head = _head(name)
         if text == dumps(head.to_dict()):
@@ -171,7 +172,7 @@ class Pins:
             found: dict[str, Any] = loads(text, "pinned head")
             if SignedHead.read(found["signed"]).head == head == TreeHead(found["size"], found["root"]):
                 return found
-        raise CorruptError(f"{self.folder / name} is no pinned head, or was altered: restore it from a backup.")
+        raise CorruptError(f"{self.folder / name} is not a pinned head, or was altered: restore it from a backup.")
 
     def compare(self, head: TreeHead, consistency: Consistency) -> None:
         """Compare a head of any age, such as a certificate's, with the newest pinned one, which continues all others.

@@ -39,36 +39,38 @@ def check_with_store(
     offline = check(envelope, Keyring.of(server_store).keys() if trusted is None else trusted, attesters=attesters)
     if not offline.certificate or offline.outcome == "mismatch":
         return offline
-    said = offline.certificate
-    store = found("store", lambda: _store(server_store, said))
+    certificate = offline.certificate
+    store = found("store", lambda: _store(server_store, certificate))
     if store.outcome == "mismatch":
-        return Checked((*offline.checks, store), said)
-    receipt = server_store.receipt(said["ticket"])
+        return Checked((*offline.checks, store), certificate)
+    receipt = server_store.receipt(certificate["ticket"])
     standing = manifest.is_standing(server_store, receipt)
     # the store's ledger proves what the signature of a revoked key alone cannot
     checks = [check for check in offline.checks if (check.what, check.outcome) != ("signing key", "unverifiable")]
     checks.append(store)
     checks += [Finding(check.what, check.outcome, check.detail) for check in verify(receipt).checks]
-    return Checked(tuple(checks), said, "current" if standing else "superseded")
+    return Checked(tuple(checks), certificate, "current" if standing else "superseded")
 
 
-def _store(server_store: ServerStore, said: Mapping[str, Any]) -> str:
+def _store(server_store: ServerStore, certificate: Mapping[str, Any]) -> str:
     """Check that the store agrees: ledger, receipt, and the manifest if it is still the same."""
     try:
-        log, told = Log.of(server_store), said["ledger"]
-        if told["size"] > len(log.entries):
+        log, ledger = Log.of(server_store), certificate["ledger"]
+        if ledger["size"] > len(log.entries):
             raise CheckFailed(
-                f"the ledger has {len(log.entries)} entries and had {told['size']} when the certificate was made: it "
+                f"the ledger has {len(log.entries)} entries and had {ledger['size']} when the certificate was made: it "
                 "was truncated, or rolled back to a backup"
             )
-        if (now := log.head(told["size"])) != TreeHead(told["size"], told["root"]):
-            raise CheckFailed(f"the ledger is another one: its first {now}, not root {told['root'][:16]}…")
-        due = said["deadline"]["due"] if said["deadline"] else None
-        expected = describe(server_store, log, said["ticket"], size=told["size"], due=due, request=said["request"])
+        # the ledger may have grown since, so the present head is no use: the head of that size must be the same
+        if (now := log.head(ledger["size"])) != TreeHead(ledger["size"], ledger["root"]):
+            raise CheckFailed(f"the ledger is another one: its first {now}, not root {ledger['root'][:16]}…")
+        due = certificate["deadline"]["due"] if certificate["deadline"] else None
+        size, request = ledger["size"], certificate["request"]
+        expected = describe(server_store, log, certificate["ticket"], size=size, due=due, request=request)
     except (CorruptError, NotFoundError) as problem:
         raise CheckFailed(str(problem).removesuffix(".")) from problem
     if expected["manifest"] is None:  # replaced since, so the one in the certificate cannot be compared
-        expected["manifest"] = said["manifest"]
-    if odd := [name for name in expected if expected[name] != said[name]]:
+        expected["manifest"] = certificate["manifest"]
+    if odd := [name for name in expected if expected[name] != certificate[name]]:
         raise CheckFailed(f"the store says something else of this ticket: {', '.join(odd)}")
     return f"ledger and receipt say the same; the ledger has {len(log.entries)} entries now"

@@ -63,11 +63,11 @@ def record(server_store: ServerStore, reason: str) -> Restored:
     with server_store.database.change() as db:
         Log.prepare(db)
         head = Log.of(server_store).head()
-        said = Restored(server_store.federation, head.size, head.root, now(), reason)
-        entry = {"kind": ENTRY, "from": said.size, "root": said.root, "time": said.time, "statement": said.sign(key)}
-        ledger.append(db, entry)
-        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (MARK, said.time))
-    return said
+        restored = Restored(server_store.federation, head.size, head.root, now(), reason)
+        entry = {"kind": ENTRY, "from": restored.size, "root": restored.root, "time": restored.time}
+        ledger.append(db, {**entry, "statement": restored.sign(key)})
+        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (MARK, restored.time))
+    return restored
 
 
 def shown(log: Log) -> list[dict[str, Any]]:
@@ -76,11 +76,11 @@ def shown(log: Log) -> list[dict[str, Any]]:
     return [{name: one[name] for name in ("entry", "blind", "proof")} for one in proved]
 
 
-def read_restored(told: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restored:
+def read_restored(item: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restored:
     """Read one such entry, and check that it is in a ledger and signed.
 
     Args:
-        told: one item of `shown`'s result.
+        item: one item of `shown`'s result.
         head: the head of the ledger that it must be in, signed by a key in good standing.
         keys: the server's keys.
 
@@ -88,7 +88,7 @@ def read_restored(told: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restor
         FormatError: it is malformed, not in the ledger, or not signed.
     """
     try:
-        entry, shown = dict(told["entry"]), {**told, **asdict(head)}
+        entry, shown = dict(item["entry"]), {**item, **asdict(head)}
         made = Envelope.from_dict(entry["statement"])
         found, place = Restored.unpack(made), (entry["kind"], entry["seq"], entry["from"], entry["root"])
     except (KeyError, TypeError, ValueError) as problem:
@@ -96,7 +96,7 @@ def read_restored(told: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restor
     if place != (ENTRY, found.size + 1, found.size, found.root):
         raise FormatError("the entry does not say what was signed about the restored backup.")
     if not keys.signed(made):
-        raise FormatError("what is said about a restored backup is not signed by a key of the server in good standing.")
+        raise FormatError("no key of the server in good standing signed the statement about a restored backup.")
     if not shows(shown):
         raise FormatError("the entry about a restored backup is not in the ledger that is shown.")
     return found

@@ -87,6 +87,7 @@ class SignedMessage:
     @classmethod
     def _fits(cls, name: str, kind: str, value: Any) -> bool:
         """Return whether a value is valid for a field of this type."""
+        # one spelling of each key: two would be two identities for the comparisons that follow
         if name == cls.SIGNER and not is_key(value):
             return False
         if name in cls.CHOICES:

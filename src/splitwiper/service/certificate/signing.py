@@ -44,7 +44,7 @@ class Keyring:
         if not self._private.exists():
             if self._listed():
                 raise StoreError(
-                    f"{self._private} is gone, though keys are listed beside it: restore it from a backup, or rotate "
+                    f"{self._private} is gone, though keys are listed next to it: restore it from a backup, or rotate "
                     "the ring and give verifiers the new public key."
                 )
             files.make_folder(self.folder)
@@ -66,6 +66,7 @@ class Keyring:
             folder = self.folder / "succession"
             files.make_folder(folder)
             files.write_bytes(folder / f"{new.public.id}.json", dumps(succeed(old, new.public)), replace=False)
+        # the succession is on disk before the old key is gone: otherwise clients could never follow
         files.write_bytes(self._private, new.pem())
         return self.key()
 
@@ -81,13 +82,14 @@ class Keyring:
             reason: the reason, which everybody can read.
             size: the last ledger size that counts, by default the present one; smaller if the key was stolen earlier.
         """
+        # a revoked key must not sign its own revocation, nor anything after it
         if self._private.exists() and self.key().public == key:
             self.rotate()
         present, log = self.key(), Log.begin(store)
         path = self.folder / "revoked" / f"{key.id}.json"
         files.make_folder(path.parent)
         if not path.exists():
-            said = Revocation(
+            revocation = Revocation(
                 federation=store.federation,
                 revoked=key.raw.hex(),
                 by=present.public.raw.hex(),
@@ -95,19 +97,24 @@ class Keyring:
                 time=now(),
                 reason=reason,
             )
-            files.write_bytes(path, dumps(said.sign(present)), replace=False)
+            files.write_bytes(path, dumps(revocation.sign(present)), replace=False)
         made = Envelope.from_bytes(path.read_bytes())
-        said = Revocation(**loads(made.payload, "revocation of a key"))
+        revocation = Revocation(**loads(made.payload, "revocation of a key"))
         with store.database.change() as db:
+            # the file may be from a call that was killed before it wrote the entry
             if not any(e.get("kind") == ENTRY and e.get("key") == key.id for e in ledger.entries(store.database)):
-                told = {"kind": ENTRY, "key": key.id, "size": said.size, "time": said.time, "reason": said.reason}
-                ledger.append(db, {**told, "statement": hashlib.sha256(made.payload).hexdigest()})
-        return said
+                entry = {"kind": ENTRY, "key": key.id, "size": revocation.size, "time": revocation.time}
+                statement = hashlib.sha256(made.payload).hexdigest()
+                ledger.append(db, {**entry, "reason": revocation.reason, "statement": statement})
+        return revocation
 
     def statements(self) -> list[dict[str, Any]]:
         """Return statements by keys about each other: on their successors, and on revoked keys."""
-        listed = [path for name in ("succession", "revoked") for path in sorted((self.folder / name).glob("*.json"))]
-        return [loads(path.read_bytes(), "statement about keys") for path in listed]
+        found = []
+        for name in ("succession", "revoked"):
+            for path in sorted((self.folder / name).glob("*.json")):
+                found.append(loads(path.read_bytes(), "statement about keys"))
+        return found
 
     def keys(self) -> Keys:
         """Return the public halves of all keys that ever signed, with revocations."""

@@ -75,10 +75,11 @@ class Revocation(SignedMessage):
     @classmethod
     def of_disputed(cls, key: PublicKey) -> Revocation:
         """Return a stand-in revocation for a key that named two successors: no other key could sign a real one."""
-        reason = "used by two owners: it named two successors, and no key that is known here tells which one is right"
+        reason = "used by two owners: it named two successors, and no key that is known here says which one is right"
         return cls("", key.raw.hex(), key.raw.hex(), LARGEST, "", reason)
 
     def __str__(self) -> str:
+        # a stand-in made by `of_disputed`: no key signed it
         if self.by == self.revoked:
             return self.reason
         return f"revoked at {self.time} for ledgers of more than {self.size} entries ({self.reason})"
@@ -105,15 +106,16 @@ class Keys:
         revoked: dict[str, Revocation] = {}
         for statement in statements:
             try:
-                said = Revocation.read(statement)
+                revocation = Revocation.read(statement)
             except FormatError:  # it is a succession, or not correctly signed
                 continue
             # only a successor may revoke: otherwise a thief of an old key could revoke the keys after it
-            if said.revoked not in by_raw or said.by not in _after(said.revoked, steps, by_raw.keys()):
+            revoked_key = by_raw.get(revocation.revoked)
+            if revoked_key is None or revocation.by not in _after(revocation.revoked, steps, by_raw):
                 continue
-            name = by_raw[said.revoked].id
-            if name not in revoked or said.size < revoked[name].size:  # of several, the strictest counts
-                revoked[name] = said
+            earlier = revoked.get(revoked_key.id)
+            if earlier is None or revocation.size < earlier.size:  # of several, the strictest counts
+                revoked[revoked_key.id] = revocation
         for raw, key in by_raw.items():
             successors = steps.get(raw, set())
             # more than one party has used a key that named several successors, unless a known one settles it; one of
@@ -143,6 +145,7 @@ class Keys:
         Such a signature may be the server's own or a thief's. Only a head signed by a key in good standing, with a
         proof that both are of one ledger, can tell.
         """
+        # only sizes before the revocation are doubtful; after it, the signature is worth nothing
         for key in envelope.signers(key for key in self.keys if key.id in self.revoked):
             if size <= self.revoked[key.id].size:
                 return self.revoked[key.id]
@@ -158,10 +161,12 @@ def read_keys(paths: Iterable[Path]) -> Keys:
     """
     known, statements = list[PublicKey](), list[Mapping[str, Any]]()
     for path in paths:
-        told = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
-        statements += [one for file in told for one in read_statements(file)]
-        if path.is_dir() or not told:
-            known += read_public(path)
+        if path.suffix == ".json" and not path.is_dir():
+            statements += read_statements(path)
+            continue
+        for file in sorted(path.glob("*.json")):  # none if it is a file
+            statements += read_statements(file)
+        known += read_public(path)
     return Keys.of(known, statements)
 
 

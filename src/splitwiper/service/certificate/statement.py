@@ -1,4 +1,4 @@
-"""The certificate as an in-toto Statement: what was done for one ticket, what that proves, and what it does not.
+"""The certificate as an in-toto Statement: what the server did for one ticket, and what that proves or does not prove.
 
 It names only the requester. Of the others it says that they did nothing; the number of clients that hold shards shows
 in the size of the manifest's tree.
@@ -70,6 +70,7 @@ def describe(
     Raises:
         NotFoundError: there is no such ticket, or it is not settled.
     """
+    # no time of issue: the same state and key give the same bytes
     receipt, seq = server_store.receipt(ticket), log.settled(ticket)
     return {
         "federation": server_store.federation,
@@ -108,7 +109,7 @@ def deadline(due: str | datetime | None, settled: str) -> dict[str, Any] | None:
         return {"due": moment.isoformat(), "met": datetime.fromisoformat(settled) <= moment}
     except (TypeError, ValueError) as problem:
         raise InputError(
-            f"the deadline {due!r} is no time with a zone: write it as 2030-01-31T12:00:00+00:00."
+            f"the deadline {due!r} is not a time with a zone: write it as 2030-01-31T12:00:00+00:00."
         ) from problem
 
 

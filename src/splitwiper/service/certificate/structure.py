@@ -98,15 +98,16 @@ def parse(payload: bytes) -> dict[str, Any]:
     found: dict[str, Any] = loads_canonical(payload, "certificate")
     _fit(found, _STATEMENT, "the statement")
     predicate: dict[str, Any] = found["predicate"]
+    # what follows from other fields is computed again: a signer cannot make a certificate contradict itself
     if found["subject"] != subjects(predicate):
         raise FormatError("the certificate's subject is not what its predicate is about.")
     if predicate["says"] != says(predicate["exact"]):
-        raise FormatError("the certificate does not say in the words of its version what it proves and what not.")
+        raise FormatError("what the certificate proves and does not prove is not stated in the words of its version.")
     try:
-        told = predicate["deadline"] and deadline(predicate["deadline"]["due"], predicate["settled"])
+        expected = predicate["deadline"] and deadline(predicate["deadline"]["due"], predicate["settled"])
     except InputError as problem:
         raise FormatError(str(problem)) from problem
-    if told != predicate["deadline"]:
+    if expected != predicate["deadline"]:
         raise FormatError("whether the deadline was met does not follow from the times in the certificate.")
     return predicate
 
@@ -118,11 +119,12 @@ def _fit(value: Any, form: Any, where: str) -> None:
             _fit(value, form[0], where)
     elif isinstance(form, Mapping):
         if not isinstance(value, dict):
-            raise FormatError(f"this is no certificate: {where} is no object.")
+            raise FormatError(f"this is not a certificate: {where} is not an object.")
+        # a field that this version does not know may change what the others mean, so it is refused, not ignored
         if odd := sorted(value.keys() ^ form.keys()):
             missing = "is missing from" if odd[0] in form else "is unknown in"
-            raise FormatError(f"this is no certificate of a version known here: {odd[0][:60]!r} {missing} {where}.")
+            raise FormatError(f"this is not a certificate of a version known here: {odd[0][:60]!r} {missing} {where}.")
         for key, inner in form.items():
             _fit(value[key], inner, key)
     elif not form(value):
-        raise FormatError(f"this is no certificate of a version known here: {where} is {str(value)[:60]!r}.")
+        raise FormatError(f"this is not a certificate of a version known here: {where} is {str(value)[:60]!r}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -112,10 +112,8 @@ class Authority:
             InputError: it may mean several identities.
         """
         with self._changing() as (journal, signers):
-            found, now = journal.find(which, kind), self._clock()
-            events = [ending("revoked", one, now=now) for one in found if one.revoked is None]
-            if events:
-                journal.append(*events, by=signers[-1])
+            found = journal.find(which, kind)
+            journal.append(*self._revoking(found), by=signers[-1])
             return [journal.issued[one.serial] for one in found]
 
     def rotate(
@@ -134,7 +132,7 @@ class Authority:
             kind: the kind of identity, if the name is ambiguous.
             hosts: the server's hosts, if they change.
             days: the validity of the new certificate, in days.
-            overlap: for how long the old one is still accepted; by default it is revoked at once.
+            overlap: for how long the old one is still accepted; by default it is revoked immediately.
 
         Raises:
             NotFoundError: there is no such identity.
@@ -145,7 +143,7 @@ class Authority:
         named = None if hosts is None else check_hosts(hosts)
         span = check_days(days)
         with self._changing() as (journal, signers):
-            found = journal.find(which, kind)[0]  # all that are found are of one identity
+            found = journal.find(which, kind)[0]  # the others are of the same identity
             kind, name = found.kind, found.name
             if named is not None and kind != "server":
                 raise InputError(f"hosts are for the server; {kind} {name!r} has none.")
@@ -185,17 +183,16 @@ class Authority:
             serials = {one.serial for one in old}
             left = []
             for one in journal.issued.values():
-                if one.authority in serials and one.serial not in serials and one.revoked is None:
+                if one.authority in serials and one.serial not in serials:
                     left.append(one)
-            living = [one for one in left if one.state(now) != "expired"]
+            living = [one for one in left if one.state(now) not in ("expired", "revoked")]
             if living and not force:
                 raise InputError(
                     f"certificates of an old CA still hold: {', '.join(map(str, living))}. Replace each with "
                     "'splitwiper certs rotate' first, or add --force (force=True) to lock them out."
                 )
             if old:
-                events = [ending("revoked", one, now=now) for one in left]
-                events += [ending("retired", one, now=now) for one in old]
+                events = [*self._revoking(left), *(ending("retired", one, now=now) for one in old)]
                 journal.append(*events, by=signers[-1])
                 del signers[:-1]
             return [journal.issued[one.serial] for one in old]
@@ -222,9 +219,13 @@ class Authority:
             yield journal, signers
             distribution.finish(self.folder, journal)
             distribution.publish(self.folder, journal, signers, self._clock())
+            # the others are keys of retired CAs, or of one whose making was cut short by a kill
             trusted = {_key_file(self.folder, one.serial) for one in journal.authorities}
             for leftover in set((self.folder / AUTHORITY).glob("ca-*.key.pem")) - trusted:
                 erase(leftover)
+
+    def _revoking(self, found: Iterable[Issued]) -> list[Event]:
+        return [ending("revoked", one, now=self._clock()) for one in found if one.revoked is None]
 
     def _signer(self, journal: Journal, one: Issued) -> Signer:
         certificate = journal.certificate(one.serial)
@@ -261,6 +262,7 @@ class Authority:
         certificate = certificate_builder.leaf_certificate(
             by, key.public_key(), kind=kind, name=name, hosts=hosts, now=now, span=span
         )
+        # staged, then recorded, then installed by `finish`: a kill in between neither loses nor hands out anything
         distribution.stage(distribution.folder_of(self.folder, kind, name), key, certificate)
         event = issuing(certificate, kind=kind, name=name, authority=by.serial, now=self._clock(), hosts=hosts)
         journal.append(event, *also, by=by)

@@ -79,6 +79,7 @@ def leaf_certificate(
         purpose = ExtendedKeyUsageOID.SERVER_AUTH
         names = [_host(host) for host in hosts]
     more = (x509.ExtendedKeyUsage([purpose]), x509.SubjectAlternativeName(names))
+    # a certificate that outlived its CA's would fail for a reason that its own dates do not show
     until = min(now + span, end)
     return _signed(by.key, public, subject, by.certificate.subject, now - EARLIER, until, *more, authority=False)
 

@@ -78,6 +78,7 @@ class _Listening:
     def _swap(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
         """Switch to the newest context. TLS calls this on a client's hello, before anything is sent or verified."""
         with self._lock:
+            # only the times of the files: this runs for every connection
             now = stamp(*self._files)
             if now != self._stamp:
                 try:
@@ -101,13 +102,14 @@ def _plain(protocol: int, folder: Path) -> ssl.SSLContext:
         context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password=_no_prompt)
     except (ssl.SSLError, ValueError) as problem:
         raise CorruptError(
-            f"{folder / CERTIFICATE} and {KEY} beside it cannot be used together ({problem}): copy the folder again."
+            f"{folder / CERTIFICATE} and {KEY} next to it cannot be used together ({problem}): copy the folder again."
         ) from problem
     return context
 
 
 def _believe(context: ssl.SSLContext, folder: Path, *, lists: bool) -> None:
     """Trust only the CAs in a folder, strictly following RFC 5280."""
+    # without this flag, OpenSSL overlooks some certificates that break the rules
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     names = (CA, REVOKED) if lists else (CA,)
     if lists:

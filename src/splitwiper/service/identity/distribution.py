@@ -42,6 +42,7 @@ def finish(root: Path, journal: Journal) -> None:
     for folder in (root / AUTHORITY, *_handed_out(root)):
         sweep_abandoned(folder, stem=TEMPORARY)
         key, certificate = folder / f"{NEXT}{KEY}", folder / f"{NEXT}{CERTIFICATE}"
+        # the index is the commit point: what it knows takes effect, everything else never happened
         if certificate.is_file() and _is_known(certificate, journal):
             if key.is_file():
                 move(key, folder / KEY)
@@ -57,7 +58,9 @@ def publish(root: Path, journal: Journal, signers: list[Signer], now: datetime) 
     """Write the CA bundle to all folders, and the revocation lists to the server's, as the index has them."""
     own, server = root / AUTHORITY, root / SERVER
     make_folder(server)
-    bundle = b"".join(s.certificate.public_bytes(Encoding.PEM) for s in reversed(signers))
+    newest_first = [signer.certificate.public_bytes(Encoding.PEM) for signer in reversed(signers)]
+    bundle = b"".join(newest_first)
+    # numbered by the length of the index, so that an index older than a list is noticed
     if _number(own) < len(journal):
         revoked: dict[str, datetime] = {}
         ends: dict[str, datetime] = {}
@@ -68,6 +71,7 @@ def publish(root: Path, journal: Journal, signers: list[Signer], now: datetime) 
                 revoked[one.serial] = end
         for file, dates in ((SUPERSEDED, ends), (REVOKED, revoked)):
             write_bytes(own / file, _lists(journal, signers, dates, now))
+    # made once for each entry of the index and kept with it: signing them again would change their bytes
     lists = [(server / file, (own / file).read_bytes()) for file in (REVOKED, SUPERSEDED)]
     old = (server / CA).read_bytes() if (server / CA).is_file() else b""
     holders = [folder for folder in _handed_out(root) if folder == server or (folder / CERTIFICATE).is_file()]
@@ -100,7 +104,9 @@ def whole_index(root: Path, path: Path) -> Journal:
 
 def _handed_out(root: Path) -> list[Path]:
     """Return the folders of servers, clients, operators and auditors that are still on this machine."""
-    places = [root / SERVER, *(place for kind in PRINCIPALS for place in (root / f"{kind}s").glob("*"))]
+    places = [root / SERVER]
+    for kind in PRINCIPALS:
+        places += (root / f"{kind}s").glob("*")
     return [place for place in sorted(places) if place.is_dir()]
 
 
@@ -113,7 +119,10 @@ def _is_known(path: Path, journal: Journal) -> bool:
 def _lists(journal: Journal, signers: list[Signer], dates: dict[str, datetime], now: datetime) -> bytes:
     out = b""
     for signer in reversed(signers):
-        mine = [(serial, when) for serial, when in dates.items() if journal.issued[serial].authority == signer.serial]
+        mine = []
+        for serial, when in dates.items():
+            if journal.issued[serial].authority == signer.serial:
+                mine.append((serial, when))
         out += revocation_list(signer, mine, number=len(journal), now=now).public_bytes(Encoding.PEM)
     return out
 
@@ -129,4 +138,7 @@ def _number(folder: Path, journal: Journal | None = None) -> int:
     if journal is not None:
         own = [journal.certificate(one.serial).subject for one in journal.authorities]
         found = [one for one in found if one.issuer in own]
-    return max((one.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number for one in found), default=0)
+    newest = 0
+    for one in found:
+        newest = max(newest, one.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number)
+    return newest

@@ -30,6 +30,7 @@ def stamp(*paths: Path) -> Stamp:
         except FileNotFoundError:
             found.append(None)
         else:
+            # the inode too: files are replaced by renaming, and two writes may fall into one tick of the clock
             found.append((state.st_mtime_ns, state.st_size, state.st_ino))
     return tuple(found)
 

@@ -125,6 +125,8 @@ class Journal:
 
     def append(self, *events: Event, by: Signer) -> None:
         """Record events, all or none, and apply them."""
+        if not events:
+            return
         lines = list(self._lines)
         for event in events:
             line = event | {"previous": _digest(lines[-1]), "by": by.serial}
@@ -143,6 +145,7 @@ class Journal:
     def _verify(self) -> None:
         before, line, event = self._lines[0], "", Event()
         for number, (line, event) in enumerate(self._events(), start=2):
+            # spelled again and compared: a line has one spelling, so no byte of it can change unnoticed
             if event["previous"] != _digest(before) or to_line(event) != line:
                 raise damaged(self.path, f"line {number - 1} or line {number} was altered, or one between them removed")
             before = line

@@ -55,6 +55,7 @@ def read_key(path: Path, *, secret: bytes | None) -> ec.EllipticCurvePrivateKey:
         CorruptError: it contains something else.
     """
     check_private(path)
+    # after the check of its rights: a key that others may read is refused, whatever is in it
     data = path.read_bytes()
     locked = b"ENCRYPTED PRIVATE KEY" in data
     if locked and secret is None:

@@ -66,7 +66,7 @@ def check_name(name: object, *, kind: str, known: Iterable[str] = ()) -> str:
         )
     for other in known:
         if other != name and other.lower() == name.lower():
-            raise InputError(f"{kind} {name!r} differs from {other!r} in case alone; choose another name.")
+            raise InputError(f"{kind} {name!r} differs from {other!r} only in case; choose another name.")
     return name
 
 

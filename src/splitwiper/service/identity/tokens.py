@@ -10,7 +10,8 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from splitwiper.store import files
 FORMAT, VERSION = "splitwiper-tokens", 1
 _TOKEN = re.compile(r"swt_([0-9a-f]{16})_[0-9a-f]{64}")
 _NOBODY = "0" * 64
+_DATES = ("created", "expires", "revoked")
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ class Tokens:
                 raise InputError(f"a token that expires {expires.isoformat()} is of no use: give a later time.")
         public = secrets.token_hex(8)
         text = f"swt_{public}_{secrets.token_hex(32)}"
-        new = Token(public, principal.kind, principal.name, now, expires, None, _hash(text))
-        self._change(lambda known: known | {public: new})
+        with self._changing() as known:
+            known[public] = Token(public, principal.kind, principal.name, now, expires, None, _hash(text))
         return text
 
     def check(self, text: str) -> Principal:
@@ -104,6 +106,7 @@ class Tokens:
             raise IdentityError(
                 f"token {found.id} of {found.kind} {found.name!r} is {state}: ask the operator for a new one."
             )
+        # rate limits and logs go by kind and name, so that a client gets no more by having several tokens
         return Principal(found.kind, found.name, found.id)
 
     def revoke(self, which: str, *, kind: PrincipalKind | None = None) -> list[Token]:
@@ -113,37 +116,37 @@ class Tokens:
             NotFoundError: there is no such token.
             InputError: the name belongs to several kinds of owner.
         """
-        chosen: list[str] = []
-
-        def change(known: dict[str, Token]) -> dict[str, Token]:
+        with self._changing() as known:
             found = [one for one in known.values() if which in (one.id, one.name) and kind in (None, one.kind)]
             if len({(one.kind, one.name) for one in found}) > 1:
                 raise InputError(f"{which!r} may mean several owners: say which with --kind (kind=).")
             if not found:
                 names = [*known, *(one.name for one in known.values())]
                 raise NotFoundError(f"no token has the id or the name {which!r}.{nearest(which, names)}")
-            chosen.extend(one.id for one in found)
-            return known | {one.id: replace(one, revoked=one.revoked or self._clock()) for one in found}
-
-        known = self._change(change)
-        return [known[one] for one in chosen]
+            for one in found:
+                known[one.id] = replace(one, revoked=one.revoked or self._clock())
+        return [known[one.id] for one in found]
 
     def listed(self) -> list[Token]:
         """Return all tokens, in order of creation."""
         return list(self._known.value().values())
 
     def _read(self) -> dict[str, Token]:
-        if not self._path.is_file():
-            return {}
-        found = [_token(self._path, line) for line in folders.read_lines(self._path, form=FORMAT, version=VERSION)[1:]]
-        return {one.id: one for one in found}
+        known: dict[str, Token] = {}
+        if self._path.is_file():
+            for line in folders.read_lines(self._path, form=FORMAT, version=VERSION)[1:]:
+                one = _token(self._path, line)
+                known[one.id] = one
+        return known
 
-    def _change(self, change: Callable[[dict[str, Token]], dict[str, Token]]) -> dict[str, Token]:
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Token]]:
+        """Yield all tokens, and store them afterwards, unless there was an error."""
         with files.locked(self.folder):
-            known = change(self._read())
+            known = self._read()
+            yield known
             heading = {"format": FORMAT, "version": VERSION}
             folders.write_lines(self._path, [folders.to_line(heading), *map(_line, known.values())])
-            return known
 
 
 def _hash(text: str) -> str:
@@ -151,16 +154,20 @@ def _hash(text: str) -> str:
 
 
 def _line(token: Token) -> str:
-    return folders.to_line({k: v.isoformat() if isinstance(v, datetime) else v for k, v in asdict(token).items()})
+    values = asdict(token)
+    for name in _DATES:
+        values[name] = values[name] and values[name].isoformat()
+    return folders.to_line(values)
 
 
 def _token(path: Path, line: str) -> Token:
     try:
         raw = json.loads(line)
-        dates = {name: raw[name] and moment(raw[name]) for name in ("created", "expires", "revoked")}
-        Principal(raw["kind"], raw["name"])
+        for name in _DATES:
+            raw[name] = raw[name] and moment(raw[name])
+        Principal(raw["kind"], raw["name"])  # refuses what cannot be a caller's kind and name
         if not re.fullmatch(r"[0-9a-f]{64}", raw["hash"]):
             raise ValueError("no hash")
-        return Token(**(raw | dates))
+        return Token(**raw)
     except (ValueError, KeyError, TypeError) as problem:
         raise folders.damaged(path, f"a line is not a token's ({problem})") from problem

@@ -56,6 +56,7 @@ class Trust:
         self.folder, self._clock = Path(folder), clock
         self._files = [self.folder / name for name in (CA, REVOKED, SUPERSEDED)]
         self._believed = Reloaded(self._load, *self._files)
+        # read once now, so that a server with unusable files does not start
         self._believed.value()
 
     def principal(self, der: bytes | None, *, at: datetime | None = None) -> Principal:
@@ -92,6 +93,7 @@ class Trust:
 
     def _issuer(self, leaf: x509.Certificate) -> _Believed:
         for one in self._believed.value():
+            # two CAs may have one name: the signature decides
             if one.certificate.subject == leaf.issuer and _signed(leaf, one.certificate):
                 return one
         raise IdentityError(
@@ -113,6 +115,7 @@ class Trust:
         lists = folders.revocation_lists(revoked)
         ending = folders.revocation_lists(superseded) if superseded.is_file() else []
         for certificate in folders.certificates(bundle):
+            # a CA without a list is refused: deleting the list would take back every revocation
             gone = _list_of(certificate, lists, revoked)
             if gone is None:
                 raise NotFoundError(
@@ -180,6 +183,7 @@ def _identity(leaf: x509.Certificate) -> tuple[PrincipalKind, str]:
         found = names.get_values_for_type(x509.UniformResourceIdentifier)
     except x509.ExtensionNotFound:
         found = []
+    # with two identities, the reader of the log and the reader of the certificate could see different ones
     if len(found) != 1:
         raise IdentityError(f"the certificate {serial} states {len(found)} identities, not one: ask for a new one.")
     if (identity := stated(found[0])) is None:
