@@ -100,6 +100,8 @@ def _noisy(
     for first in range(0, len(flat), step):
         rows = slice(first, min(first + step, len(flat)))
         size, grid = (s if len(s) == 1 else s[rows] for s in scales)
+        # The order matters: noise is added to clipped values, or it would not cover them; and the sum is rounded to a grid
+        # that is the same for every value, or its low bits would reveal the value (see `sampling`).
         drawn = draw(source, name, first, scratch.of(rows.stop - first)).mul_(size)
         clipped = clip_rows(flat[rows], noise, factors[rows] if factors is not None else None, out=out[rows])
         clipped.add_(drawn).mul_(1 / grid).round_().mul_(grid)

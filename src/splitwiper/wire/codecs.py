@@ -152,12 +152,13 @@ class IntegerCodec:
 
     def encode(self, values: Tensor, column: Column, fitted: Fitted) -> Tensor:
         """Round to the nearest level."""
+        # channels × 1, so that they line up with rows × before × channels × after
         low, step = (fitted[name].to(values.device)[:, None] for name in ("low", "step"))
         levels = ((by_channel(values.float(), column) - low) / step).round_().clamp_(0, self._levels)
         codes = levels.to(torch.uint8).flatten(1)
         if self._bits == 8:
             return codes
-        codes = functional.pad(codes, (0, codes.shape[1] % 2))
+        codes = functional.pad(codes, (0, codes.shape[1] % 2))  # an odd value has no partner: zeros
         return codes[:, 0::2] | (codes[:, 1::2] << 4)
 
     def decode(self, values: Tensor, column: Column, fitted: Fitted, dtype: torch.dtype) -> Tensor:
@@ -199,6 +200,7 @@ class ValueSpread:
 
     def fitted(self) -> dict[str, Tensor]:
         """Return levels that cover all values, but not so wide that a few outliers cost all others their precision."""
+        # in float64, and rounded once at the end: a difference of squares in float32 would lose the deviation
         mean, square = self._sums / self._count
         reach = self._deviations * (square - mean.square()).clamp(min=0).sqrt()
         low, high = torch.maximum(self._low, (mean - reach).float()), torch.minimum(self._high, (mean + reach).float())
@@ -312,9 +314,10 @@ def check_fitted(column: Column, encoding: str, fitted: Fitted) -> None:
     wanted = codec.shapes(column) if codec else {}
     if wanted and not fitted:
         raise DataError(f"{column.name} is encoded by {encoding}, but what that fitted to it did not come with it.")
-    fits = fitted.keys() == wanted.keys() and all(
-        t.dtype == torch.float32 and tuple(t.shape) == tuple(wanted[name]) and bounded(t) for name, t in fitted.items()
-    )
+    fits = fitted.keys() == wanted.keys()
+    for name in wanted if fits else ():
+        tensor = fitted[name]
+        fits &= tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(wanted[name]) and bounded(tensor)
     if not fits or (isinstance(codec, BoundedCodec) and not codec.reach(fitted) <= LARGEST):
         raise DataError(
             f"what {encoding} fitted to {column.name} is out of range, or not of the shapes {dict(wanted)} that follow "
