@@ -214,9 +214,8 @@ class Company:
         threads, frames = threading.enumerate(), sys._current_frames()
         if (known := (threads, set(frames))) != self._known:  # only identifiers: frames would keep their contents alive
             self._known = known
-            self._seen = not all(map(_is_quiet, threads)) or not all(
-                _is_quiet_frame(frame) for frame in _unregistered(threads, frames)
-            )
+            quiet = all(map(_is_quiet, threads)) and all(map(_is_quiet_frame, _unregistered(threads, frames)))
+            self._seen = not quiet
         return self._seen
 
 

@@ -63,9 +63,14 @@ def _is_known(space: ModuleType | type, name: str) -> bool:
 @cache
 def _classes() -> tuple[type, ...]:
     """Return torch's layers and optimisers."""
-    rooms = [module for name, module in list(sys.modules.items()) if name.startswith(_ROOMS)]
-    found = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
-    return tuple(cls for cls in found if cls.__module__.startswith(_ROOMS) and issubclass(cls, _KINDS))
+    found: set[type] = set()
+    for name, module in list(sys.modules.items()):
+        if not name.startswith(_ROOMS):
+            continue
+        for value in vars(module).values():
+            if isinstance(value, type) and value.__module__.startswith(_ROOMS) and issubclass(value, _KINDS):
+                found.add(value)
+    return tuple(found)
 
 
 def _is_own(value: Any) -> bool:

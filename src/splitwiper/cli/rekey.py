@@ -43,7 +43,9 @@ def rekey(
     with Bars(quiet=as_json) as bars, when_interrupted(f"Finish it with 'splitwiper settle {run}'."):
         federation = open_run(run, bars)
         numbers = any(isinstance(label.name, int) for label in federation.labels if label.task == task)
-        names = [int(name) if numbers and name.lstrip("-").isdigit() else name for name in labels or ()]
+        names: list[str | int] = []
+        for name in labels or ():  # as labels are: integers where the others are
+            names.append(int(name) if numbers and name.lstrip("-").isdigit() else name)
         agreement = federation.rekey(names, task=task)
         state = federation.status().model
     if as_json:

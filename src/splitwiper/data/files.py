@@ -181,7 +181,10 @@ def _read_csv(file: Path) -> tuple[list[str], Lines]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, strict=True)
-            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
+            lines = []
+            for cells in reader:
+                if cells:
+                    lines.append((reader.line_num, [cell.strip() for cell in cells]))
     except UnicodeDecodeError as problem:
         raise DataError(f"{file} is not UTF-8 text ({problem}); save it as UTF-8.") from problem
     except csv.Error as problem:

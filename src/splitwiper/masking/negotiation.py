@@ -86,7 +86,8 @@ class Negotiation:
     @property
     def silent(self) -> tuple[str, ...]:
         """The participants that have not taken a turn yet."""
-        return tuple(n for n in self.roster if self._said and all(turn.client != n for turn in self._said.turns))
+        heard = {turn.client for turn in self._said.turns} if self._said else set()
+        return tuple(name for name in self.roster if name not in heard)
 
     def listen(self) -> None:
         """Read the messages posted since the last call.

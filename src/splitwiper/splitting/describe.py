@@ -223,7 +223,9 @@ class Describer:
         make, args, state, *items = (*told, None, None, None)[:5]
         held = _attributes(value)
         states = state if isinstance(state, tuple) else (state,)  # of slots, too
-        rest = [{k: part[k] for k in part if k not in held} if isinstance(part, dict) else part for part in states]
+        rest = []
+        for part in states:  # attributes are digested by `attributes`
+            rest.append({k: part[k] for k in part if k not in held} if isinstance(part, dict) else part)
         return self.all("reduced", make, args, *rest, *(list(part or ()) for part in items))
 
     # --- code ----------------------------------------------------------------------------------------------

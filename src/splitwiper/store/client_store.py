@@ -434,12 +434,10 @@ class ClientStore(Store):
         }
 
     def _strays(self) -> list[str]:
-        return [
-            path.name
-            for folder, keep in self.kept().items()
-            for path in (self.root / folder).glob("*")
-            if path.name not in keep
-        ]
+        names: list[str] = []
+        for folder, keep in self.kept().items():
+            names += [path.name for path in (self.root / folder).glob("*") if path.name not in keep]
+        return names
 
 
 def _shelve_inputs(db: sqlite3.Connection) -> None:

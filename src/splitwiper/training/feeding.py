@@ -167,11 +167,11 @@ class DecodedFeed(ResidentFeed):
         return {**out, **flat, CODE: parts[CODE]}
 
     def _restored(self, parts: Parts) -> dict[str, Tensor]:
-        return {
-            name: tensor.permute(0, 3, 1, 2) if name in self._maps else tensor
-            for name, tensor in parts.items()
-            if name != CODE
-        }
+        out: dict[str, Tensor] = {}
+        for name, tensor in parts.items():
+            if name != CODE:
+                out[name] = tensor.permute(0, 3, 1, 2) if name in self._maps else tensor
+        return out
 
 
 def _uploaded(rows: Cache, device: torch.device) -> Iterator[tuple[int, Parts]]:

@@ -297,9 +297,10 @@ def _explained(what: str, rows: int, problem: Exception) -> TrainingError:
 
 def laid_out(tensors: Mapping[str, Tensor], layout: torch.memory_format) -> dict[str, Tensor]:
     """Return tensors in the memory layout that a net prefers: maps in a given layout, all others row by row."""
-    return {
-        name: _strided(tensor, layout) if tensor.ndim == 4 else tensor.contiguous() for name, tensor in tensors.items()
-    }
+    out: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        out[name] = _strided(tensor, layout) if tensor.ndim == 4 else tensor.contiguous()
+    return out
 
 
 def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:

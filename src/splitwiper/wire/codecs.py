@@ -371,7 +371,9 @@ def decode(
     codec = codec_for(column, encoding)
     if codec is None:
         return values
-    rowwise = {name: t[None] if owner is None else t[owner] for name, t in (fitted or {}).items()}
+    rowwise: dict[str, Tensor] = {}
+    for name, tensor in (fitted or {}).items():  # a single entry for all rows, or each row's own
+        rowwise[name] = tensor[None] if owner is None else tensor[owner]
     return codec.decode(values, column, rowwise, _OWN.get(column.dtype, dtype))
 
 

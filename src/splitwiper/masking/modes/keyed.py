@@ -143,4 +143,7 @@ def _injections(labels: Sequence[Label], outputs: int, buckets: int, draws: Draw
 
 def _repeats(way: Sequence[int], before: Sequence[Sequence[int]]) -> int:
     """Count how often a label would get a code that it already has in an earlier bucket."""
-    return sum(code == table[q] for table in before for q, code in enumerate(way))
+    repeats = 0
+    for table in before:
+        repeats += sum(code == earlier for code, earlier in zip(way, table, strict=True))
+    return repeats
