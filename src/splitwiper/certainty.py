@@ -136,7 +136,7 @@ def certain(
     again: Callable[[], object] = lambda: None,
     blames: bool = False,
 ) -> _T:
-    """Compute something until it is certain: once if alone, until two results agree if other threads run.
+    """Compute something until it is certain: once if no other threads run, otherwise until two results agree.
 
     Args:
         compute: computes it, and calls the trial's `look` now and then.
@@ -188,16 +188,17 @@ class _Outcomes:
         return self._faults[-1][0] if self._faults else None
 
     def is_sure_of(self, key: Callable[[], Hashable], trial: Trial) -> bool:
-        """Return whether a result is the computation's own: always if alone, else if it came twice and prevails.
+        """Return whether a result is the computation's own.
 
-        If a thread is active right now, twice may be chance: it must then come more often.
+        It is if no other thread ran; otherwise it must come twice, and more often than other results. If a thread is
+        active right now, twice may be chance: it must then come more often.
 
         Raises:
             Exception: nothing else ran, and yet it failed before.
         """
         if not (trial.beside_others or trial.moved):
-            # Alone, and yet it failed before without anybody else: it does not always compute the same, so the fault
-            # was neither the rows' nor another thread's.
+            # Nothing else runs, and it failed before although nothing else ran: it does not always compute the same, so
+            # the fault was neither the rows' nor another thread's.
             if self._faults and not self._faults[-1][1].beside_others:
                 raise once(self._faults[-1][0], self._what)
             return True

@@ -48,8 +48,8 @@ def pick_device(name: str) -> torch.device:
         if (device.index or 0) >= seen:
             found = f"{seen} of them" if seen else "no GPU"
             raise ConfigError(
-                f"device {name!r} was asked for, but torch sees {found}; go on where there is one, or start a new run "
-                "with device = 'cpu'."
+                f"device {name!r} was asked for, but torch sees {found}; continue where there is one, or start a new "
+                "run with device = 'cpu'."
             )
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the fingerprint is taken
     return device

@@ -36,7 +36,7 @@ def audit(
     ] = 600.0,
     as_json: Json = False,
 ) -> None:
-    """Audit a server with an auditor's certificate alone.
+    """Audit a server with only an auditor's certificate.
 
     The whole ledger and all shards are downloaded; each shard must carry its
     site's own signature, and be of a site that the auditor has a key of: a server

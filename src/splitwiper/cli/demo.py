@@ -30,7 +30,7 @@ def demo(
         typer.Option("--run", help="A new folder for the run. Default: runs/demo, then runs/demo-2 and so on."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all randomness.", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")] = False,
 ) -> None:
     """Five clients learn digits; one forgets a class, exactly.
 
@@ -43,7 +43,7 @@ def demo(
     """
     began = time.perf_counter()
     folder = _fresh(run)
-    with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts anew, in another folder."):
+    with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts afresh, in another folder."):
         from splitwiper.cli.demo_run import forget_class, write_report
 
         told = forget_class(
@@ -59,7 +59,7 @@ def demo(
 
 
 def _fresh(run: Path | None) -> Path:
-    """An empty folder to work in; nobody's run is touched."""
+    """Return an empty folder to work in; existing runs are not touched."""
     if run is not None:
         if run.exists() and (not run.is_dir() or any(run.iterdir())):
             raise InputError(f"{run} is not an empty folder; give another --run, or leave it out for a fresh one.")

@@ -1,4 +1,4 @@
-"""What the demo does, and its story for the report."""
+"""The work of the demo, and its data for the report."""
 
 from __future__ import annotations
 

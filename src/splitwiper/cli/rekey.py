@@ -37,8 +37,9 @@ def rekey(
     """
     if (run / "site.toml").exists():
         raise ConfigError(
-            f"{run} is a client's site, and over a network codes do not change: it takes every client at once. Name "
-            "labels that may come in client.labels when you join; for others make a new store, which all clients join."
+            f"{run} is a client's site, and over a network codes do not change: every client would have to take part. "
+            "Name labels that may come in client.labels when you join; for others make a new store, which all "
+            "clients join."
         )
     with Bars(quiet=as_json) as bars, when_interrupted(f"Finish it with 'splitwiper settle {run}'."):
         federation = open_run(run, bars)
@@ -55,7 +56,7 @@ def rekey(
 
 
 def agreed(agreement: Agreement) -> str:
-    """What it took, in one sentence."""
+    """Return a sentence on what the agreement took."""
     return (
         f"{output.plural(len(agreement.clients), 'client')} agreed on labels in {output.seconds(agreement.seconds)}, "
         f"with {output.plural(agreement.messages, 'sealed message')}."
@@ -63,7 +64,7 @@ def agreed(agreement: Agreement) -> str:
 
 
 def agreement_of(agreement: Agreement | None) -> dict[str, Any] | None:
-    """The same for machines."""
+    """Return the same as values for JSON."""
     if agreement is None:
         return None
     return {"clients": agreement.clients, "messages": agreement.messages, "seconds": agreement.seconds}

@@ -22,9 +22,9 @@ def serve(
     """Serve clients over HTTPS: take shards, train, predict, forget.
 
     Clients open all connections and are known by their certificates ('splitwiper
-    certs' makes them). Training runs in a process beside the service. The file has
+    certs' makes them). Training runs in a process of its own. The file has
     seed, [model], [server] and [service]; clients' settings are in their own files.
-    Stop it with Ctrl-C or SIGTERM: what was begun is finished, or begun again by
+    Stop it with Ctrl-C or SIGTERM: unfinished work is completed, or started again by
     the next start. Logs are JSON lines on standard error.
 
     Example:

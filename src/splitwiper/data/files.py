@@ -40,7 +40,7 @@ def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, li
         header, lines = _read_csv(file)
         column = _column(file, header, label) if label is not None else len(header) - 1
         if len(header) < 2:
-            raise DataError(f"{file} has the column {header[0]!r} alone; give at least one feature and the labels.")
+            raise DataError(f"{file} has only the column {header[0]!r}; give at least one feature and the labels.")
         labels = [_name(f"{file}, line {number}", cells[column]) for number, cells in lines]
         return _table(file, header, lines, labels=column), labels
     if label is not None:

@@ -86,7 +86,7 @@ def _check_assigned(held: ModeInputs, codebook: Codebook, source: Array, codes: 
 
 
 def _order(held: ModeInputs, codebook: Codebook, plan: ShardPlan) -> Array:
-    """Order rows by HMACs under a key of this shard alone: a row's position reveals nothing of it or other shards."""
+    """Order rows by HMACs under a key of only this shard: a row's position reveals nothing of it or other shards."""
     key = mac(held.key, "masking", "order", hashlib.sha256(held.macs.tobytes()).digest(), codebook.id)
     macs = [row.tobytes() for row in held.macs]
     words = []

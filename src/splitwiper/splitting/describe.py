@@ -157,7 +157,7 @@ class Describer:
         if isinstance(value, list | tuple):
             return self.all("items", *value)
         if isinstance(value, set | frozenset):
-            # Sets have no order that is the same in every process, so digests are sorted; each is computed as if alone,
+            # Sets have no order that is the same in every process, so digests are sorted; each is computed by itself,
             # since references to values seen before would depend on that order.
             return digest("set", *sorted(map(self._alone, value)))
         if isinstance(value, dict | MappingProxyType):  # in order, because code that iterates sees it

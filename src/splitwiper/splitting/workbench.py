@@ -71,7 +71,7 @@ class Workbench:
             names = {key for key in known if key == name or key.startswith(f"{name}.")}
             if not names:
                 inputs = ", ".join(sorted(known))
-                raise CutError(f"shared={name!r} is no input of the example ({inputs}).{nearest(name, known)}")
+                raise CutError(f"shared={name!r} is not an input of the example ({inputs}).{nearest(name, known)}")
             found |= names
         return found
 
@@ -108,7 +108,7 @@ class Workbench:
         Raises:
             CutError: The cut is illegal; the message says why.
         """
-        traces: list[Trace] = []  # what is found first comes first in the boundary, so this order is part of a network
+        traces: list[Trace] = []  # the order decides the order of the boundary, so it is part of a network
         for pair in self._pairs:
             traces += [pair.low, pair.high]
         findings = judge(

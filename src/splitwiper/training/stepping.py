@@ -142,8 +142,8 @@ class Step:
 
     def _moments(self, state: Mapping[str, Tensor]) -> dict[nn.Parameter, dict[str, Tensor]]:
         """Return a state's optimiser tensors, checked: each parameter has all its tensors, or none."""
-        # Whatever is not taken by a parameter is left over, and refused: a state that silently lost a moment would train
-        # on to other weights.
+        # Whatever no parameter takes is left over, and refused: training from a state that silently lost a moment would
+        # lead to other weights.
         left = {name for name in state if name.startswith(_OPTIMIZER)}
         out: dict[nn.Parameter, dict[str, Tensor]] = {}
         for name, parameter in self._net.named_parameters():

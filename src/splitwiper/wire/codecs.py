@@ -33,7 +33,7 @@ from splitwiper.errors import ConfigError, DataError
 from splitwiper.wire.columns import STORED, Column, torch_dtype
 
 Fitted = Mapping[str, Tensor]
-"""What a codec fitted to a column, by name: float32, and of shapes that follow from the column alone."""
+"""What a codec fitted to a column, by name: float32, and of shapes that only the column decides."""
 LARGEST = 1e30
 """Larger activations cannot be trained on: their squares are infinite in float32."""
 _OWN = {"F64": torch.float64, "F16": torch.float16}
@@ -54,7 +54,7 @@ class Fitter(Protocol):
 class Codec(Protocol):
     """A way to encode columns of floats. `docs/how-to/extend.md` shows how to write one.
 
-    What exactness requires: every method is a function of its arguments and the codec's settings alone. It draws no
+    What exactness requires: every method is a function of only its arguments and the codec's settings. It draws no
     random numbers, keeps nothing from one call to the next, and treats each row by itself, whatever the batch. All that
     depends on data goes through a `Fitter`, which sees the survivors in an order that follows from their content.
 
@@ -126,7 +126,7 @@ class FloatCodec:
 class IntegerCodec:
     """Integers, affine per channel: ``value ≈ low + step · code``; values beyond the levels are clipped.
 
-    A channel is the first dimension of a map (channels × height × width) and the last one of anything else. Values keep
+    A channel is the first dimension of a map (channels × height × width), the last one of other tensors. Values keep
     their order and neighbours share a byte, which zstd exploits.
 
     Args:
@@ -163,7 +163,7 @@ class IntegerCodec:
 
     def decode(self, values: Tensor, column: Column, fitted: Fitted, dtype: torch.dtype) -> Tensor:
         """Return the levels' values."""
-        # rows × 1 × channels × 1, beside the values' rows × before × channels × after
+        # rows × 1 × channels × 1, to match the values' rows × before × channels × after
         low, step = (fitted[name].to(dtype)[:, None, :, None] for name in ("low", "step"))
         if self._bits == 4:
             pairs = torch.stack((values & 15, values >> 4), dim=2)
@@ -281,7 +281,7 @@ def fitters(columns: Sequence[Column], encoding: str) -> dict[str, Fitter]:
     return found
 
 
-# --- what was fitted, as tensors -----------------------------------------------------------------------------
+# --- fitted values as tensors -----------------------------------------------------------------------------
 
 
 def named(fitted: Mapping[str, Fitted]) -> dict[str, Tensor]:
@@ -308,7 +308,7 @@ def check_fitted(column: Column, encoding: str, fitted: Fitted) -> None:
     """Refuse what was fitted to a column if its shapes are wrong or its values cannot be trained on.
 
     Raises:
-        DataError: what was fitted does not fit.
+        DataError: its shapes or values are wrong.
     """
     codec = codec_for(column, encoding)
     wanted = codec.shapes(column) if codec else {}

@@ -58,7 +58,7 @@ class Keyed:
         fullest = np.bincount(places.astype(np.int64), minlength=self._buckets).max(initial=0) / max(1, len(places))
         if self._buckets > 1 and fullest > _CROWDED and len(places) >= _FEW:
             _log.warning(
-                "masking.mode = 'keyed' hides little here: %.0f %% of a client's rows lie in one of %d buckets. Bring "
+                "masking.mode = 'keyed' hides little here: %.0f %% of a client's rows are in one of %d buckets. Bring "
                 "the columns of tables to one scale beforehand, by numbers that all clients share.",
                 100 * fullest,
                 self._buckets,
