@@ -136,7 +136,7 @@ def certain(
     again: Callable[[], object] = lambda: None,
     blames: bool = False,
 ) -> _T:
-    """Compute something until it is certain: once if alone, until two results agree if other threads run.
+    """Compute something until it is certain: once if no other threads run, otherwise until two results agree.
 
     Args:
         compute: computes it, and calls the trial's `look` now and then.
@@ -188,27 +188,38 @@ class _Outcomes:
         return self._faults[-1][0] if self._faults else None
 
     def is_sure_of(self, key: Callable[[], Hashable], trial: Trial) -> bool:
-        """Return whether a result is the computation's own: always if alone, else if it came twice and prevails.
+        """Return whether a result is the computation's own.
 
-        If a thread is active right now, twice may be chance: it must then come more often.
+        It is if no other thread ran; otherwise it must come twice, and more often than other results. If a thread is
+        active right now, twice may be chance: it must then come more often.
 
         Raises:
             Exception: nothing else ran, and yet it failed before.
         """
         if not (trial.beside_others or trial.moved):
+            # Nothing else runs, and it failed before although nothing else ran: it does not always compute the same, so
+            # the fault was neither the rows' nor another thread's.
             if self._faults and not self._faults[-1][1].beside_others:
                 raise once(self._faults[-1][0], self._what)
             return True
-        self._results.append((key(), trial))
-        equal = [then for other, then in self._results if other == self._results[-1][0]]
+        result = key()
+        self._results.append((result, trial))
+        equal = [earlier for other, earlier in self._results if other == result]
+        # A disturbance that comes twice at the same step gives the same wrong result twice. So at least one of the
+        # equal trials must have seen no switch move, or another one than the others saw.
+        confirmed = any(one.confirms(other) for one in equal for other in equal if one is not other)
+        # It must prevail, too: each different result is evidence that disturbances are frequent, and asks for one more.
         enough = _SURE if trial.beside_others and _watch.suspects else 2
-        confirmed = any(then.confirms(other) for other in equal for then in equal if then is not other)
-        return confirmed and len(equal) >= enough + len(self._results) - len(equal)
+        different = len(self._results) - len(equal)
+        return confirmed and len(equal) >= enough + different
 
     def is_sure_of_fault(self, problem: Exception, trial: Trial) -> bool:
         """Return whether a fault is the computation's own: it comes at the same place, and often enough."""
-        if trial.is_clean():
-            repeats = 1 + sum(same_fault(problem, other) and trial.failed_as(then) for other, then in self._faults)
+        if trial.is_clean():  # a fault while somebody disturbs says nothing: it is not even counted
+            repeats = 1
+            for earlier, then in self._faults:
+                repeats += same_fault(problem, earlier) and trial.failed_as(then)
+            # one good result is proof that the computation can succeed, so nothing may be blamed for failing
             if not self._results and repeats >= self._enough(trial):
                 return True
             self._faults.append((let_go(problem), trial))

@@ -80,6 +80,8 @@ class _Turn:
             called = threading.Lock()
             called.acquire()
             self._waiting.append((me, called))
+        # Whoever releases the turn makes this thread its owner and then opens `called`: the turn is never free in
+        # between, so no thread that comes later can overtake one that waits.
         try:
             called.acquire()
         except BaseException:  # interrupted while waiting
@@ -104,12 +106,14 @@ class _Turn:
                 called.release()
 
     def give_way(self) -> None:
+        # read without the guard: a thread that begins to wait just now gets its turn at the next call
         if not self._waiting or self._owner != threading.get_ident():
             return
         depth, loans = self._depth, self.loans
         # innermost first, so that the next thread finds the state as it was before this one's first change
         for loan in reversed(loans):
             loan.hand_back()
+        # at depth 1, one release is enough to hand the turn over; the true depth is restored below
         self.loans, self._depth = [], 1
         self.release()
         interrupt: BaseException | None = None
@@ -210,9 +214,8 @@ class Company:
         threads, frames = threading.enumerate(), sys._current_frames()
         if (known := (threads, set(frames))) != self._known:  # only identifiers: frames would keep their contents alive
             self._known = known
-            self._seen = not all(map(_is_quiet, threads)) or not all(
-                _is_quiet_frame(frame) for frame in _unregistered(threads, frames)
-            )
+            quiet = all(map(_is_quiet, threads)) and all(map(_is_quiet_frame, _unregistered(threads, frames)))
+            self._seen = not quiet
         return self._seen
 
 

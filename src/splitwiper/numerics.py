@@ -49,8 +49,8 @@ def pick_device(name: str) -> torch.device:
         if (device.index or 0) >= seen:
             found = f"{seen} of them" if seen else "no GPU"
             raise ConfigError(
-                f"device {name!r} was asked for, but torch sees {found}; go on where there is one, or start a new run "
-                "with device = 'cpu'."
+                f"device {name!r} was asked for, but torch sees {found}; continue where there is one, or start a new "
+                "run with device = 'cpu'."
             )
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the fingerprint is taken
     return device
@@ -211,40 +211,40 @@ def _flushed(threads: int) -> bool:
 
 def _added() -> dict[str, str]:
     """Return what a program has changed in torch, by name: global hooks of modules or optimisers, and patches."""
-    found = {
-        f"{hook.__module__}.{getattr(hook, '__qualname__', type(hook).__qualname__)}"
-        for space in (import_module("torch.nn.modules.module"), import_module("torch.optim.optimizer"))
-        for name, kept in vars(space).items()
-        if name.startswith("_global_") and isinstance(kept, dict)
-        for hook in kept.values()
-        if callable(hook)
-    }
-    changed = {"hooks": sorted(found), "patches": patches()}
+    hooks: set[str] = set()
+    for module in (import_module("torch.nn.modules.module"), import_module("torch.optim.optimizer")):
+        for name, kept in vars(module).items():
+            if not name.startswith("_global_") or not isinstance(kept, dict):
+                continue
+            for hook in filter(callable, kept.values()):
+                hooks.add(f"{hook.__module__}.{getattr(hook, '__qualname__', type(hook).__qualname__)}")
+    changed = {"hooks": sorted(hooks), "patches": patches()}
     return {what: " ".join(names) for what, names in changed.items() if names}
 
 
 def _environment(without: Container[str] = ()) -> str:
     """Return the variables in use by which a user changes how torch's libraries compute."""
     unused = "OPENBLAS_CORETYPE" if torch.backends.mkl.is_available() else ""  # torch's BLAS is MKL then
-    set_here = {k: v for k, v in os.environ.items() if _SWITCHES.fullmatch(k) and k != unused and k not in without}
-    return " ".join(f"{name}={value}" for name, value in sorted(set_here.items()))
+    found = []
+    for name, value in sorted(os.environ.items()):
+        if _SWITCHES.fullmatch(name) and name != unused and name not in without:
+            found.append(f"{name}={value}")
+    return " ".join(found)
 
 
 def _gpu_switches() -> str:
     """Return the user's settings that a GPU's results depend on."""
     cuda, matmul = torch.backends.cuda, torch.backends.cuda.matmul
-    return " ".join(
-        f"{name}={value}"
-        for name, value in {
-            "cudnn": torch.backends.cudnn.version(),
-            "tf32": torch.backends.cudnn.allow_tf32,
-            "bf16_reduction": matmul.allow_bf16_reduced_precision_reduction,
-            "fp16_reduction": matmul.allow_fp16_reduced_precision_reduction,
-            "flash": cuda.flash_sdp_enabled(),
-            "efficient": cuda.mem_efficient_sdp_enabled(),
-            "math": cuda.math_sdp_enabled(),
-        }.items()
-    )
+    values = {
+        "cudnn": torch.backends.cudnn.version(),
+        "tf32": torch.backends.cudnn.allow_tf32,
+        "bf16_reduction": matmul.allow_bf16_reduced_precision_reduction,
+        "fp16_reduction": matmul.allow_fp16_reduced_precision_reduction,
+        "flash": cuda.flash_sdp_enabled(),
+        "efficient": cuda.mem_efficient_sdp_enabled(),
+        "math": cuda.math_sdp_enabled(),
+    }
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _cpu_model() -> str:

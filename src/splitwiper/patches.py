@@ -63,8 +63,11 @@ def _is_known(space: ModuleType | type, name: str) -> bool:
 def _spaces() -> tuple[ModuleType | type, ...]:
     """Return the modules and classes of torch that networks, optimisers and first weights are computed with."""
     rooms = [module for name, module in list(sys.modules.items()) if name.startswith(_ROOMS)]
-    found = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
-    classes = [cls for cls in found if cls.__module__.startswith(_ROOMS) and issubclass(cls, _KINDS)]
+    classes: set[type] = set()
+    for room in rooms:
+        for value in vars(room).values():
+            if isinstance(value, type) and value.__module__.startswith(_ROOMS) and issubclass(value, _KINDS):
+                classes.add(value)
     tools = (torch.nn.functional, torch.nn.init, torch.autograd, torch.linalg, torch.fft, torch.special)
     return (torch, torch.Tensor, *tools, *rooms, *classes)
 

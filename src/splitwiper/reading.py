@@ -1,4 +1,4 @@
-"""Read files that somebody may have replaced by something else: a folder, a link, a pipe.
+"""Read files that somebody may have replaced by a folder, a link or a pipe.
 
 Only regular files are read, so nothing waits for a pipe's other end, and errors of the operating system become
 errors of ours that name the path and the remedy. A missing file stays a `FileNotFoundError`: the caller knows what
@@ -27,8 +27,8 @@ def explained(path: Path, problem: OSError) -> StoreError:
     """Return the error that describes what is wrong with a file or folder, and the remedy."""
     if problem.errno in _REPLACED:
         return CorruptError(
-            f"{path} is not as SplitWiper left it ({problem.strerror}): something else lies in its place, or in that "
-            "of the folder it is in. Move that away, or restore a backup, and run the same command again."
+            f"{path} is not as SplitWiper left it ({problem.strerror}): it, or a folder above it, was "
+            "replaced by something else. Move that away, or restore a backup, and run the same command again."
         )
     return StoreError(
         f"{path} cannot be read or written ({problem}): see to the disk and the permissions, and run the same command "

@@ -203,7 +203,7 @@ def test_130_a_real_interrupt_and_the_same_command_again(call_json, place: Path,
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert said == (
-        "interrupted: Nothing acknowledged is lost: run the same command again and it goes on from there.\n"
+        "interrupted: Nothing acknowledged is lost: run the same command again, and it continues from there.\n"
     )
     found = call_json("learn", config, "--run", run)
     assert found["trained"] is True

@@ -69,7 +69,7 @@ def test_files_that_are_no_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no tokenizer file"):
         encode(["a"], tokenizer=tmp_path / "none.json")
     (tmp_path / "wrong.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(DataError, match=r"is no tokenizer\.json"):
+    with pytest.raises(DataError, match=r"is not a tokenizer\.json"):
         encode(["a"], tokenizer=tmp_path / "wrong.json")
 
 

@@ -18,7 +18,7 @@ absent = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(tmp_path: Path, side: str) -> None:
     config = settings()
     config = replace(config, **{side: replace(getattr(config, side), device="cuda")})
-    with pytest.raises(ConfigError, match="torch sees no GPU; go on where there is one"):
+    with pytest.raises(ConfigError, match="torch sees no GPU; continue where there is one"):
         Federation(tmp_path / "run", halves(), config)
     assert not (tmp_path / "run").exists()
 

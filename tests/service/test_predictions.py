@@ -101,7 +101,7 @@ def test_a_prediction_is_in_memory_once() -> None:
     ],
 )
 def test_files_that_are_none(header: bytes) -> None:
-    with pytest.raises(ValueError, match="no safetensors file"):
+    with pytest.raises(ValueError, match="not a safetensors file"):
         read_tensors(bytearray(len(header).to_bytes(8, "little") + header + bytes(16)))
 
 

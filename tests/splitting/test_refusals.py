@@ -237,7 +237,7 @@ def test_the_head_must_be_known() -> None:
     with pytest.raises(CutError, match="no single output layer was found; pass head= with one of stem, mid, out"):
         split(TwoHeads(), "stem", vectors(1))
     assert split(TwoHeads(), "stem", vectors(1), head="mid").server.head_name == "mid"
-    with pytest.raises(CutError, match=r"head='outt' is no Linear layer of the model. Did you mean 'out'"):
+    with pytest.raises(CutError, match=r"head='outt' is not a Linear layer of the model. Did you mean 'out'"):
         split(TwoHeads(), "stem", vectors(1), head="outt")
     with pytest.raises(CutError, match="the head 'stem' lies before it"):
         split(TwoHeads(), "stem", vectors(1), head="stem")
@@ -309,7 +309,7 @@ class Stem(nn.Module):
 
 
 def test_inputs_are_checked() -> None:
-    with pytest.raises(CutError, match=r"shared='attention_musk' is no input.*Did you mean 'attention_mask'"):
+    with pytest.raises(CutError, match=r"shared='attention_musk' is not an input.*Did you mean 'attention_mask'"):
         split(bert(), "bert", text(1), shared=["attention_musk"])
     with pytest.raises(InputError, match=r"do not fit Sequential.forward"):
         split(mlp(), "1", {"pixels": vectors(1)})

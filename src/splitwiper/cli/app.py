@@ -32,7 +32,7 @@ from splitwiper.extensions import COMMANDS, OF_LABORATORY, extensions, how_to_ge
 
 
 def _refusing(message: str) -> Callable[[], None]:
-    """Make a command that says why it cannot be run."""
+    """Return a command that says why it cannot be run."""
 
     def refuse() -> None:
         raise ConfigError(message)
@@ -98,7 +98,7 @@ def _root(
 
 
 def _warned(message: Warning | str, *_where: object, **_more: object) -> None:
-    """Tell a warning as people read it, without the place in the source it comes from."""
+    """Print a warning without the place in the source that it comes from."""
     line(errors(), Text("warning: ", "bold yellow"), str(message))
 
 

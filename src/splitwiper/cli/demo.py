@@ -30,7 +30,7 @@ def demo(
         typer.Option("--run", help="A new folder for the run. Default: runs/demo, then runs/demo-2 and so on."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all randomness.", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")] = False,
 ) -> None:
     """Five clients learn digits; one forgets a class, exactly.
 
@@ -43,7 +43,7 @@ def demo(
     """
     began = time.perf_counter()
     folder = _fresh(run)
-    with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts anew, in another folder."):
+    with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts afresh, in another folder."):
         from splitwiper.cli.demo_run import forget_class, write_report
 
         told = forget_class(
@@ -59,7 +59,7 @@ def demo(
 
 
 def _fresh(run: Path | None) -> Path:
-    """An empty folder to work in; nobody's run is touched."""
+    """Return an empty folder to work in; existing runs are not touched."""
     if run is not None:
         if run.exists() and (not run.is_dir() or any(run.iterdir())):
             raise InputError(f"{run} is not an empty folder; give another --run, or leave it out for a fresh one.")
@@ -88,7 +88,16 @@ def _config(seed: int) -> Config:
 
 
 def _result(told: DemoResult, folder: Path, report: Path, elapsed: float) -> dict[str, Any]:
-    mine, others = told.unlearn[OWNER], [spent for name, spent in told.unlearn.items() if name != OWNER]
+    mine = told.unlearn[OWNER]
+    others = [spent for name, spent in told.unlearn.items() if name != OWNER]
+    clients = {}
+    for name, spent in told.unlearn.items():
+        clients[name] = {
+            "rows_before": told.rows_before[name],
+            "rows_after": told.rows_after[name],
+            "learn": told.learned.spent[name],
+            "unlearn": spent,
+        }
     return {
         "run": folder,
         "report": report,
@@ -100,22 +109,14 @@ def _result(told: DemoResult, folder: Path, report: Path, elapsed: float) -> dic
         "forgotten_class": FORGOTTEN,
         "forgotten_rows": told.rows_before[OWNER] - told.rows_after[OWNER],
         "requester_seconds": mine.seconds,
-        "requester_bytes": mine.bytes_up + mine.bytes_down,
+        "requester_bytes": mine.traffic,
         "others_seconds": sum(spent.seconds for spent in others),
-        "others_bytes": sum(spent.bytes_up + spent.bytes_down for spent in others),
+        "others_bytes": sum(spent.traffic for spent in others),
         "server_seconds": told.receipt.server_seconds,
         "exact": told.verification.exact,
         "outcome": told.verification.outcome,
         "ticket": told.receipt.ticket,
-        "clients": {
-            name: {
-                "rows_before": told.rows_before[name],
-                "rows_after": told.rows_after[name],
-                "learn": told.learned.spent[name],
-                "unlearn": told.unlearn[name],
-            }
-            for name in told.unlearn
-        },
+        "clients": clients,
         "seed": told.seed,
         "seconds_total": elapsed,
     }
@@ -151,9 +152,9 @@ def _print(told: DemoResult, found: dict[str, Any]) -> None:
                 name,
                 output.count(told.rows_after[name]),
                 output.seconds(learned.seconds),
-                output.size(learned.bytes_up + learned.bytes_down),
+                output.size(learned.traffic),
                 output.seconds(spent.seconds),
-                output.size(spent.bytes_up + spent.bytes_down),
+                output.size(spent.traffic),
             )
         )
     server = (told.learned.server_seconds, told.receipt.server_seconds)

@@ -1,4 +1,4 @@
-"""What the demo does, and its story for the report."""
+"""The work of the demo, and its data for the report."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class DemoResult:
 
 def forget_class(federation: Federation, *, clients: tuple[str, ...], owner: str, name: str, seed: int) -> DemoResult:
     """Learn the digits, have ``owner`` forget the class only it holds, and verify the receipt."""
-    train, test = (
-        dealt(part, _holders(clients, owner, name), stream=Stream(seed, purpose))
-        for part, purpose in zip(digits(), ("demo/train", "demo/test"), strict=True)
-    )
+    training_rows, test_rows = digits()
+    holders = _holders(clients, owner, name)
+    train = dealt(training_rows, holders, stream=Stream(seed, "demo/train"))
+    test = dealt(test_rows, holders, stream=Stream(seed, "demo/test"))
     learned = federation.learn(train)
     held = {client: Counter(map(str, federation.rows(client).values())) for client in clients}
     before = federation.evaluate(test)
@@ -78,11 +78,11 @@ def forget_class(federation: Federation, *, clients: tuple[str, ...], owner: str
 
 
 def _holders(clients: Sequence[str], owner: str, name: str) -> dict[str, list[str]]:
-    """Say who holds which digit: each lies with two clients, the one to be forgotten with its owner alone."""
-    pairs = {
-        digit: [clients[place % len(clients)], clients[(place + 1) % len(clients)]] for place, digit in enumerate(NAMES)
-    }
-    return {**pairs, name: [owner]}
+    """Return who holds which digit: two clients hold each, and only its owner the one to be forgotten."""
+    holders: dict[str, list[str]] = {}
+    for place, digit in enumerate(NAMES):
+        holders[digit] = [clients[place % len(clients)], clients[(place + 1) % len(clients)]]
+    return {**holders, name: [owner]}
 
 
 def _accuracy(found: Evaluation, name: str) -> report.Accuracy:
@@ -104,6 +104,18 @@ def write_report(path: Path, told: DemoResult) -> Path:
 def _report_of(told: DemoResult) -> report.ReportData:
     receipt, fed = told.receipt, told.federation
     rows = sum(told.rows_before.values())
+    clients = []
+    for name, labels in told.held.items():
+        client = report.ReportedClient(
+            name=name,
+            rows_before=told.rows_before[name],
+            rows_after=told.rows_after[name],
+            labels_before=labels,
+            learn=told.learned.spent[name],
+            unlearn=told.unlearn[name],
+            requester=name == told.owner,
+        )
+        clients.append(client)
     return report.ReportData(
         title="Unlearning report",
         subtitle=f"{len(told.held)} clients, one shared model, one request to forget",
@@ -120,18 +132,7 @@ def _report_of(told: DemoResult) -> report.ReportData:
         request=report.ReportedRequest(told.owner, receipt.level, (told.name,), told.held[told.owner][told.name]),
         before=told.before,
         after=told.after,
-        clients=tuple(
-            report.ReportedClient(
-                name=client,
-                rows_before=told.rows_before[client],
-                rows_after=told.rows_after[client],
-                labels_before=told.held[client],
-                learn=told.learned.spent[client],
-                unlearn=told.unlearn[client],
-                requester=client == told.owner,
-            )
-            for client in told.held
-        ),
+        clients=tuple(clients),
         server=report.ReportedServer(
             learn_seconds=told.learned.server_seconds,
             unlearn_seconds=receipt.server_seconds,

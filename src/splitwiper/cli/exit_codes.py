@@ -1,6 +1,6 @@
-"""Exit codes, and how errors are told: one message that names the remedy, and no traceback.
+"""Exit codes, and how errors are shown: one message that names the remedy, and no traceback.
 
-What nobody foresaw keeps its traceback: it is a bug.
+Unexpected exceptions keep their traceback; they are bugs.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ TABLE = """Exit codes:
    12  the server cannot be reached, or fails: try again later
   130  interrupted or declined; nothing acknowledged is lost
 """
-GO_ON = "Nothing acknowledged is lost: run the same command again and it goes on from there."
+GO_ON = "Nothing acknowledged is lost: run the same command again, and it continues from there."
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def exit_code(problem: BaseException) -> int:
-    """The exit code of an error raised on purpose.
+    """Return the exit code of an error raised on purpose.
 
     >>> exit_code(BusyError("in use"))
     8
@@ -88,7 +88,7 @@ def exit_code(problem: BaseException) -> int:
 
 
 def words(problem: Exception) -> str:
-    """What an error says, in the words of the command line."""
+    """Return an error's message, phrased for the command line."""
     text = str(problem)
     if isinstance(problem, OSError) and problem.strerror:
         text = problem.strerror
@@ -102,7 +102,7 @@ def words(problem: Exception) -> str:
 
 
 def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The command, with errors raised on purpose turned into a message and an exit code."""
+    """Return the command with errors raised on purpose turned into a message and an exit code."""
 
     @functools.wraps(command)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -134,7 +134,7 @@ def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _told(code: int, text: str, kind: str, *, as_json: bool) -> typer.Exit:
-    """Tell an error on standard error, as a sentence or as one JSON object, and return what leaves with its code."""
+    """Print an error on standard error, as a sentence or as one JSON object; return the exception that exits."""
     if as_json:
         typer.echo(to_json({"error": {"kind": kind, "message": text, "exit_code": code}}), err=True)
     else:
@@ -143,7 +143,7 @@ def _told(code: int, text: str, kind: str, *, as_json: bool) -> typer.Exit:
 
 
 def _flowing(text: str) -> str:
-    """A help text whose paragraphs the terminal may wrap anew; indented lines stay, and brackets are only brackets."""
+    """Join the lines of paragraphs, so that the terminal wraps them; keep indented lines, and brackets as they are."""
     lines = [""]
     for next_line in text.splitlines():
         if next_line and not next_line.startswith(" ") and lines[-1] and not lines[-1].startswith(" "):
@@ -169,7 +169,7 @@ def run_to_the_end(program: Callable[[], object]) -> NoReturn:
         program()
     except SystemExit as left:
         code = left.code
-    except OSError as problem:  # help and version are no guarded commands
+    except OSError as problem:  # help and version are not guarded commands
         if problem.errno not in OUTPUT:
             raise
         _tell("error", words(problem))

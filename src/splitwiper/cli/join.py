@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from splitwiper.service.site import Certified, Site, SiteConfig
 
 SiteFolder = Annotated[Path, typer.Argument(metavar="SITE", help="The client's own folder.", show_default=False)]
-_AGAIN = "Nothing acknowledged is lost: run the same command again and it goes on from there."
+_AGAIN = "Nothing acknowledged is lost: run the same command again, and it continues from there."
 
 
 def join(
@@ -39,7 +39,7 @@ def join(
         typer.Option("--with", metavar="CLIENT", help="Agree on labels with this client, too. May be repeated."),
     ] = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Give up an agreement that somebody never came to; begin one with --with.")
+        bool, typer.Option("--anew", help="Abandon an agreement that somebody never joined; begin one with --with.")
     ] = False,
     patience: Annotated[
         float, typer.Option("--patience", min=0, help="Seconds to wait for the others, and for a server that is away.")
@@ -49,12 +49,12 @@ def join(
     """Join a server, pre-train on one's own rows, and send activations once.
 
     Data, half and keys stay in the site folder. Learning the same rows again
-    changes nothing; an upload that was interrupted goes on where it was.
+    changes nothing; an interrupted upload continues where it stopped.
 
-    Where labels are hidden, clients first agree on them. Each has the group's key,
-    and those who begin name all that take part; whoever comes later names nobody,
-    and takes what was agreed on, which must know its labels. One waits for the
-    others; run the same command again, and it goes on.
+    Where labels are hidden, clients first agree on them. Each has the group's key.
+    The first clients name everybody who takes part (--with). A client that joins
+    later names nobody and takes the existing agreement, which must contain its
+    labels. Clients wait for each other; to continue, run the same command again.
 
     The file:
       name = "north"                       # as the certificate has it

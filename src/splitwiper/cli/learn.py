@@ -1,4 +1,4 @@
-"""``splitwiper learn``: start a run from a configuration file, or go on with it."""
+"""``splitwiper learn``: start a run from a configuration file, or continue it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def learn(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file: the model, settings and clients.")],
-    run: Annotated[Path, typer.Option("--run", help="The run folder: made if it is not there, else gone on with.")],
+    run: Annotated[Path, typer.Option("--run", help="The run folder: created if missing, otherwise continued.")],
     seed: Annotated[
         int | None, typer.Option("--seed", help="Takes the place of the file's seed.", min=0, show_default=False)
     ] = None,
@@ -34,7 +34,7 @@ def learn(
             "--data", help="Where the data sets lie that the configuration names as data.source.", show_default=False
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")] = False,
 ) -> None:
     """Learn from clients' data files, in a new run or one that is there.
 

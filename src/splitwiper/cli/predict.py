@@ -52,7 +52,7 @@ def predict(
         typer.Option("--tokenizer", metavar="FILE", help="The tokenizer.json that the run's texts were encoded with."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write all of it here, as .csv or .json.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the whole answer here, as .csv or .json.")
     ] = None,
     as_json: Json = False,
 ) -> None:

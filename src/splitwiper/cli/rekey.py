@@ -37,13 +37,16 @@ def rekey(
     """
     if (run / "site.toml").exists():
         raise ConfigError(
-            f"{run} is a client's site, and over a network codes do not change: it takes every client at once. Name "
-            "labels that may come in client.labels when you join; for others make a new store, which all clients join."
+            f"{run} is a client's site, and over a network codes do not change: every client would have to take part. "
+            "Name labels that may come in client.labels when you join; for others make a new store, which all "
+            "clients join."
         )
     with Bars(quiet=as_json) as bars, when_interrupted(f"Finish it with 'splitwiper settle {run}'."):
         federation = open_run(run, bars)
         numbers = any(isinstance(label.name, int) for label in federation.labels if label.task == task)
-        names = [int(name) if numbers and name.lstrip("-").isdigit() else name for name in labels or ()]
+        names: list[str | int] = []
+        for name in labels or ():  # as labels are: integers where the others are
+            names.append(int(name) if numbers and name.lstrip("-").isdigit() else name)
         agreement = federation.rekey(names, task=task)
         state = federation.status().model
     if as_json:
@@ -53,7 +56,7 @@ def rekey(
 
 
 def agreed(agreement: Agreement) -> str:
-    """What it took, in one sentence."""
+    """Return a sentence on what the agreement took."""
     return (
         f"{output.plural(len(agreement.clients), 'client')} agreed on labels in {output.seconds(agreement.seconds)}, "
         f"with {output.plural(agreement.messages, 'sealed message')}."
@@ -61,7 +64,7 @@ def agreed(agreement: Agreement) -> str:
 
 
 def agreement_of(agreement: Agreement | None) -> dict[str, Any] | None:
-    """The same for machines."""
+    """Return the same as values for JSON."""
     if agreement is None:
         return None
     return {"clients": agreement.clients, "messages": agreement.messages, "seconds": agreement.seconds}

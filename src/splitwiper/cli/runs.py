@@ -23,7 +23,7 @@ def look_here() -> None:
 
 
 def open_run(run: Path, bars: Bars, config: Config | None = None) -> Federation:
-    """The federation in a folder; with a configuration it is made if it is not there.
+    """Return the federation in a folder; with a configuration it is created if it is missing.
 
     The model's code is looked for where Python finds modules, and last in the current folder.
     """

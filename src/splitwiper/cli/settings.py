@@ -55,8 +55,8 @@ def read_settings(
     Args:
         path: the TOML file.
         seed: takes the place of the file's own.
-        data: where data sets lie; takes the place of the file's own.
-        told: hears of progress.
+        data: the folder of data sets; takes the place of the file's own.
+        told: called with progress.
 
     Raises:
         ConfigError: naming the file and the key and, for an unknown one, the nearest valid key.

@@ -1,4 +1,4 @@
-"""``splitwiper status``: what is there, what is unfinished, what remains on disk and why."""
+"""``splitwiper status``: the clients and the model of a run, its unfinished work, and its files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _rows(run: Path, found: RunStatus, client: str, *, as_json: bool) -> None:
 
 
 def row_labels(run: Path, found: RunStatus, client: str) -> dict[int, str | int]:
-    """A client's row ids and their labels, read without the model.
+    """Return a client's row ids and their labels, read without the model.
 
     Raises:
         NotFoundError: there is no such client.
@@ -76,7 +76,7 @@ def row_labels(run: Path, found: RunStatus, client: str) -> dict[int, str | int]
     if client not in known:
         raise NotFoundError(f"there is no client {client!r} in {run}.{nearest(client, known)}")
     if not known[client].folder:
-        raise AbsentClientError(f"the folder of client {client!r} is not here; its rows live there alone.")
+        raise AbsentClientError(f"the folder of client {client!r} is not here, and its rows are nowhere else.")
     store = ClientStore(run / "clients" / client)
     return RowStore(store, from_dict(ClientConfig, read_toml(store.root / "config.toml"))).ids()
 

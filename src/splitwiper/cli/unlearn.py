@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from splitwiper.wire import Receipt, Spent, Ticket
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")]
 Classes = Annotated[list[str] | None, typer.Option("--class", metavar="NAME", help="Forget a class. May be repeated.")]
 Samples = Annotated[
     list[int] | None, typer.Option("--sample", metavar="ID", help="Forget a row by its id. May be repeated.")
@@ -40,7 +40,7 @@ def unlearn(
     ] = None,
     everything: Everything = False,
     submit_only: Annotated[
-        bool, typer.Option("--submit-only", help="Only ask; a later settle answers all requests at once.")
+        bool, typer.Option("--submit-only", help="Only submit; a later settle answers all requests together.")
     ] = False,
     receipt: ReceiptFile = None,
     yes: Yes = False,
@@ -48,8 +48,8 @@ def unlearn(
 ) -> None:
     """Forget a client's classes, rows or everything, exactly.
 
-    Only that client and the server work. What is named is suppressed at once and
-    for ever: it is refused if it comes back. The ids of rows are shown by
+    Only that client and the server work. What is named is suppressed immediately and
+    permanently: it is refused if it comes back. The ids of rows are shown by
     'splitwiper status RUN --client NAME'.
 
     Example:

@@ -87,8 +87,8 @@ def verify(
     checked offline with the signer's public key: signature, form, ledger, and
     what those attest to whose keys are given as --attester. With --run, or with
     --store and --site, it is recomputed as well, and may be signed by any key
-    of that server unless --key says which. A folder of keys may hold what was
-    said of them, so that keys that were revoked do not count. Evidence that a
+    of that server unless --key says which. A folder of keys may hold statements
+    about them, so that revoked keys do not count. Evidence that a
     server kept two ledgers (evidence-….json) is checked in the same way; the
     exit code is 3 if it proves that.
 
@@ -104,7 +104,9 @@ def verify(
     against = certificate.Against(keys or (), attesters or (), of_run, store, site)
     if run.exists() and not run.is_dir():
         if receipt is not None:
-            raise InputError(f"{run} is a file: give the run first ('splitwiper verify RUN {run.name}'), or it alone.")
+            raise InputError(
+                f"{run} is a file: give the run first ('splitwiper verify RUN {run.name}'), or only the file."
+            )
         if site is not None and store is None:
             raise InputError("--site goes with --store: the site alone is 'splitwiper verify SITE'.")
         if attest:
@@ -113,13 +115,15 @@ def verify(
     if against != certificate.Against():
         if not run.exists():
             raise NotFoundError(f"there is no certificate {run}.")
-        raise InputError(f"--key, --attester, --run, --store and --site go with a certificate file, and {run} is none.")
+        raise InputError(
+            f"--key, --attester, --run, --store and --site go with a certificate file, and {run} is not one."
+        )
     if (run / "site.toml").exists() or (run / "server.db").exists():
         if receipt is not None:
-            raise InputError(f"{run} is not a run: give its folder alone, or a certificate with --store and --site.")
+            raise InputError(f"{run} is not a run: give only its folder, or a certificate with --store and --site.")
         _folder(run, attest=attest, as_json=as_json)
     if attest:
-        raise InputError(f"--attest goes with a site's folder, and {run} is none.")
+        raise InputError(f"--attest goes with a site's folder, and {run} is not one.")
     with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
         federation = open_run(run, bars)
         chosen = _find(federation, receipt) if receipt is not None else None
@@ -175,7 +179,7 @@ def _folder(folder: Path, *, attest: bool, as_json: bool) -> NoReturn:
 
 
 def _find(federation: Federation, text: str) -> Receipt:
-    """The receipt in a file, or the one whose ticket starts with ``text``."""
+    """Return the receipt in a file, or the one whose ticket starts with ``text``."""
     from splitwiper.wire import Receipt
 
     path = Path(text)
@@ -190,7 +194,5 @@ def _find(federation: Federation, text: str) -> Receipt:
             f"there is no receipt file and no ticket {text!r}; 'splitwiper status {federation.path}' lists the tickets."
         )
     if fitting[0].state != "settled":
-        raise NotFoundError(
-            f"ticket {text!r} has no receipt yet: it waits. Run 'splitwiper settle {federation.path}' first."
-        )
+        raise NotFoundError(f"ticket {text!r} has no receipt yet. Run 'splitwiper settle {federation.path}' first.")
     return federation.receipt(fitting[0].id)

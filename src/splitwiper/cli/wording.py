@@ -1,4 +1,4 @@
-"""The library's advice in the words of the command line: calls become commands, arguments become options."""
+"""The library's advice, phrased for the command line: calls become commands, arguments become options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATTERNS = tuple((re.compile(pattern), here) for pattern, here in _WORDS)
 
 
 def translated(text: str) -> str:
-    """Return a message of the library as the command line says it.
+    """Return a message of the library, phrased for the command line.
 
     >>> translated("work is unfinished: call settle first")
     "work is unfinished: run 'splitwiper settle' first"

@@ -68,7 +68,7 @@ class Config:
     """All settings of a federation."""
 
     seed: int = 0
-    """The root of all randomness that is no secret."""
+    """The root of all randomness that need not be secret."""
     server: ServerConfig = field(default_factory=ServerConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

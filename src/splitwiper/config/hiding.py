@@ -31,9 +31,9 @@ class Masking:
     """γ, the codes of every label; or [least, most], the ends of the range Γ that each label's number is drawn from.
     Not for 'keyed'."""
     codes: int = 0
-    """E, the number of codes, for 'keyed' alone: at least the number of labels; 0 takes twice as many."""
+    """E, the number of codes, only for 'keyed': at least the number of labels; 0 takes twice as many."""
     buckets: int = 8
-    """B, for 'keyed' alone: secret parts of the input space, each with its own code for a label."""
+    """B, only for 'keyed': secret parts of the input space, each with its own code for a label."""
     cover: float = 0.0
     """Blends of a client's own rows are added until each of its codes has this share of the rows of the largest."""
     pad: int = 0
@@ -91,12 +91,12 @@ class Noise:
     mechanism: str = "none"
     """'none', 'laplace' or 'gaussian'."""
     epsilon: float = 0.0
-    """ε of one release, of what `reading` names; larger is less noise. There is no default: state it."""
+    """ε of one release, of what `reading` names; larger is less noise. It must be stated."""
     delta: float = 1e-6
     """δ: 'gaussian' is calibrated to it, and 'laplace' is also accounted for at it."""
     clip: float = 0.0
     """Bound that noise is scaled to: of each value ('value', 'mean'), or of a row's norm ('row': L1 for 'laplace', L2
-    for 'gaussian'). There is no default: a fixed number, never fitted to data."""
+    for 'gaussian'). It must be stated: a fixed number, never fitted to data."""
     reading: str = "row"
     """What epsilon is stated for: a whole 'row'; each 'value' of it, so a row of d values spends d times as much; or
     one row's influence on the 'mean' of its label, which protects neither row nor value."""

@@ -243,5 +243,7 @@ def config_digest(settings: Any, *, seed: int) -> str:
     It covers the code of parts from outside: a changed loss or codec makes other settings, which whoever recorded the
     digest then refuses.
     """
-    outside = [part for item in sorted(origins(settings).items()) for part in map(str, item)]
+    outside: list[str] = []
+    for name, origin in sorted(origins(settings).items()):
+        outside += [name, str(origin)]
     return digest("config", seed, type(settings).__name__, to_toml(settings, added_later=False), *outside)

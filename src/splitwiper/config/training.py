@@ -98,8 +98,8 @@ class ServerConfig(Recipe):
     epochs: int = 30
     """M, the passes over the cache."""
     start: str = "initial"
-    """'initial' re-trains from the federation's first weights and is exact; 'warm' goes on from the present
-    model, and says of itself that it is not exact."""
+    """'initial' re-trains from the federation's first weights and is exact; 'warm' continues from the present
+    model, and is reported as not exact."""
     transcript: bool = field(default=False, metadata=ADDED_LATER)
     """Commits training to the whole state after every epoch and keeps those states, so that an auditor can recompute
     single epochs. It costs disk: epochs × (weights + optimiser state), and as much again while the next model is
@@ -138,7 +138,7 @@ class ClientConfig(Recipe):
     same file."""
     keys: str = "random"
     """'random': each client's key comes from the operating system; 'seeded': from the root seed and its name, so that
-    an experiment can be repeated bit for bit. A seeded key is no secret: whoever knows the seed knows it."""
+    an experiment can be repeated bit for bit. A seeded key is not secret: anyone who knows the seed can compute it."""
     labels: tuple[str | int, ...] = ()
     """The closed set of labels rows may carry; empty allows any."""
     masking: Masking = field(default_factory=Masking)

@@ -29,7 +29,7 @@ def as_array(values: Any, what: str) -> Array:
     parts = values if isinstance(values, list | tuple) else (values,)
     if any(map(np.ma.is_masked, parts)):
         raise DataError(
-            f"{what} are masked, and an array has no masks: what lies below them would be learned. Drop the rows with "
+            f"{what} are masked, and an array has no masks: the values below them would be learned. Drop the rows with "
             "masked values, or fill them in (values.filled(…))."
         )
     if any(isinstance(part, Tensor) for part in parts):

@@ -75,11 +75,11 @@ def collect(data: Any) -> tuple[Any, list[Any]]:
     first = items[0][0]
     try:
         if isinstance(first, Mapping):
-            inputs: Any = {k: np.stack([_plain(x[k]) for x, _ in items]) for k in first}
+            inputs: Any = {key: _stacked([x[key] for x, _ in items]) for key in first}
         elif isinstance(first, tuple):
-            inputs = tuple(np.stack([_plain(x[k]) for x, _ in items]) for k in range(len(first)))
+            inputs = tuple(_stacked([x[place] for x, _ in items]) for place in range(len(first)))
         else:
-            inputs = np.stack([_plain(x) for x, _ in items])
+            inputs = _stacked([x for x, _ in items])
     except (ValueError, KeyError, IndexError) as problem:
         raise DataError(f"the dataset's items do not stack into rows of one shape ({problem}).") from problem
     return inputs, [label for _, label in items]
@@ -139,6 +139,10 @@ def _copied(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(part if isinstance(part, int | float | str) else _copied(part) for part in value)
     return value
+
+
+def _stacked(values: list[Any]) -> Array:
+    return np.stack(list(map(_plain, values)))
 
 
 def _plain(value: Any) -> Array:

@@ -35,12 +35,12 @@ def dealt(part: Part, holders: Mapping[str, Sequence[str]], *, stream: Stream) -
         holders: the clients that hold each digit.
         stream: decides which client gets which rows.
     """
-    chosen: dict[str, list[Array]] = {client: [] for clients in holders.values() for client in clients}
+    chosen: dict[str, list[Array]] = {}
     for name, clients in holders.items():
         rows = np.flatnonzero(part[1] == name)
         shuffled = rows[Stream(stream.seed, stream.purpose, name).permutation(len(rows))]
         for place, client in enumerate(clients):
-            chosen[client].append(shuffled[place :: len(clients)])
+            chosen.setdefault(client, []).append(shuffled[place :: len(clients)])
     return {client: _rows(part, np.sort(np.concatenate(rows))) for client, rows in chosen.items()}
 
 

@@ -40,7 +40,7 @@ def read_data(path: str | Path, *, label: str | None = None) -> tuple[Inputs, li
         header, lines = _read_csv(file)
         column = _column(file, header, label) if label is not None else len(header) - 1
         if len(header) < 2:
-            raise DataError(f"{file} has the column {header[0]!r} alone; give at least one feature and the labels.")
+            raise DataError(f"{file} has only the column {header[0]!r}; give at least one feature and the labels.")
         labels = [_name(f"{file}, line {number}", cells[column]) for number, cells in lines]
         return _table(file, header, lines, labels=column), labels
     if label is not None:
@@ -181,7 +181,10 @@ def _read_csv(file: Path) -> tuple[list[str], Lines]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as text:
             reader = csv.reader(text, strict=True)
-            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
+            lines = []
+            for cells in reader:
+                if cells:
+                    lines.append((reader.line_num, [cell.strip() for cell in cells]))
     except UnicodeDecodeError as problem:
         raise DataError(f"{file} is not UTF-8 text ({problem}); save it as UTF-8.") from problem
     except csv.Error as problem:

@@ -125,7 +125,9 @@ def _by_file(rows: list[str], path: Path, *, length: int, vocabulary: int) -> It
     try:
         tool = _tokenizers().Tokenizer.from_file(str(path))
     except Exception as problem:  # the library raises plain Exception
-        raise DataError(f"{path} is no tokenizer.json that this version of tokenizers reads ({problem}).") from problem
+        raise DataError(
+            f"{path} is not a tokenizer.json that this version of tokenizers reads ({problem})."
+        ) from problem
     most = max(tool.get_vocab().values(), default=0) + 1
     if most > vocabulary:
         raise DataError(f"{path} knows {most} tokens, the model {vocabulary}; build the model with vocabulary={most}.")

@@ -23,7 +23,7 @@ class Codebook:
     Attributes:
         federation: the federation's id.
         version: 1, 2, 3…; only `rekey` raises it.
-        outputs: E, the number of codes, 0 to E − 1; all that the server learns about the number of labels.
+        outputs: E, the number of codes, 0 to E − 1; the server learns nothing else about the number of labels.
         codes: the codes of every label. In 'keyed' mode the b-th is the label's code in bucket b, and labels share
             codes; in other modes a code stands for one label.
         id: the codebook's public id; tells the server only whether two clients have the same codebook.
@@ -72,7 +72,9 @@ class Codebook:
         if tuple(labels) != wanted:
             odd = next((x.name for x in labels if x not in wanted), None)
             what = f"code {odd!r} is outside the codebook" if odd is not None else f"{len(labels)} codes were answered"
-            raise DataError(f"{what}, which has codes 0 to {self.outputs - 1}: the server's model is not this group's.")
+            raise DataError(
+                f"{what}, which has codes 0 to {self.outputs - 1}: the server's model belongs to another group."
+            )
 
     # --- kept encrypted ------------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ class Negotiation:
                 return self._key.open(body, *where, bound)
         said = self._key.open(body, *where, self._nothing().digest())
         if self.consensus is not None:
-            raise CorruptError("a talk that has ended does not begin anew.")
+            raise CorruptError("a negotiation that has ended cannot be restarted.")
         self._forget()
         return said
 
@@ -140,7 +140,7 @@ class Negotiation:
         self._said, self._heard, self.masking = None, self._nothing(), ""
 
     def _nothing(self) -> hashlib._Hash:
-        """Return the running hash before the first message: of the federation alone."""
+        """Return the running hash before the first message, which covers only the federation's id."""
         return hashlib.sha256(self._key.federation.encode())
 
     def _take(self, sender: str, place: int, said: Any) -> None:
@@ -152,10 +152,11 @@ class Negotiation:
             turn = Turn(sender, tuple(Label.parse(text) for text in said["added"]), bool(said["done"]))
         except (KeyError, TypeError, ValueError) as problem:
             raise CorruptError(
-                f"message {place} of the talk about labels, from {sender!r}, makes no sense: its program is not ours."
+                f"message {place} of the negotiation about labels, from {sender!r}, has an unknown form: "
+                "another program wrote it."
             ) from problem
         if self.successors or sender != talk.speaker:
-            raise CorruptError(f"message {place} of the talk about labels, from {sender!r}, is out of turn.")
+            raise CorruptError(f"message {place} of the negotiation about labels, from {sender!r}, is out of turn.")
         talk.take(turn)
         self._said, self.masking = talk, self.masking or str(said.get("masking", ""))
 
@@ -229,8 +230,8 @@ class Negotiation:
 def unreadable(sender: str, place: int) -> str:
     """Return the error message for a message that cannot be read."""
     return (
-        f"message {place} of the talk about labels, from {sender!r}, cannot be read: {sender!r} or this client has "
-        "another invitation secret, or the server altered the talk."
+        f"message {place} of the negotiation about labels, from {sender!r}, cannot be read: {sender!r} or this "
+        "client has another invitation secret, or the server altered a message."
     )
 
 

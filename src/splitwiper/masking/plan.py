@@ -52,6 +52,7 @@ def planned(held: ModeInputs, codebook: Codebook, mode: Mode, masking: Masking) 
     """Plan the shard of a client that hides its labels."""
     source, codes = mode.assign(held, codebook)
     _check_assigned(held, codebook, source, codes)
+    # a cover row takes the code of the first of its two rows; both have the same label and code: it is right for both
     extra = np.array(_cover(held, source, codes, masking)).reshape(-1, 3)
     first, second = extra[:, 0].astype(np.int64), extra[:, 1].astype(np.int64)
     plan = ShardPlan(
@@ -85,13 +86,12 @@ def _check_assigned(held: ModeInputs, codebook: Codebook, source: Array, codes: 
 
 
 def _order(held: ModeInputs, codebook: Codebook, plan: ShardPlan) -> Array:
-    """Order rows by HMACs under a key of this shard alone: a row's position reveals nothing of it or other shards."""
+    """Order rows by HMACs under a key of only this shard: a row's position reveals nothing of it or other shards."""
     key = mac(held.key, "masking", "order", hashlib.sha256(held.macs.tobytes()).digest(), codebook.id)
     macs = [row.tobytes() for row in held.macs]
-    words = [
-        hmac.digest(key, macs[row] + number.to_bytes(8, "little"), "sha256")
-        for number, row in enumerate(plan.source.tolist())
-    ]
+    words = []
+    for number, row in enumerate(plan.source.tolist()):  # with the number, since a row may be sent several times
+        words.append(hmac.digest(key, macs[row] + number.to_bytes(8, "little"), "sha256"))
     return np.array(sorted(range(len(words)), key=words.__getitem__))
 
 
@@ -100,14 +100,16 @@ def _cover(held: ModeInputs, source: Array, codes: Array, masking: Masking) -> l
     if not (masking.cover or masking.pad):
         return []
     draws = Draws(held.key, "cover", held.macs.tobytes())
+    # in the order of codes, so that the draws are taken in the same order whenever the rows are the same
     by_code = {int(code): np.flatnonzero(codes == code) for code in np.unique(codes)}
     least = math.ceil(masking.cover * max(map(len, by_code.values())))
-    out = [
-        _blend(held, source, rows, int(rows[draws.below(len(rows))]), draws)
-        for rows in by_code.values()
-        for _ in range(least - len(rows))
-    ]
-    for _ in range(-(len(source) + len(out)) % masking.pad if masking.pad else 0):
+    out = []
+    for rows in by_code.values():
+        for _ in range(least - len(rows)):
+            first = int(rows[draws.below(len(rows))])
+            out.append(_blend(held, source, rows, first, draws))
+    missing = -(len(source) + len(out)) % masking.pad if masking.pad else 0
+    for _ in range(missing):
         first = draws.below(len(source))
         out.append(_blend(held, source, by_code[int(codes[first])], first, draws))
     return out

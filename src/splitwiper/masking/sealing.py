@@ -79,7 +79,7 @@ class GroupKey:
         """Decrypt a sealed message.
 
         Raises:
-            CorruptError: it was altered, was bound to something else, or was sealed with another invitation.
+            CorruptError: it was altered, is bound to another place, or was sealed with another invitation.
         """
         from cryptography.exceptions import InvalidTag
 

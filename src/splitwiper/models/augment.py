@@ -10,8 +10,8 @@ class ShiftFlip(nn.Module):
     """Shift every row's maps by up to ``pad`` pixels and mirror half of them; when evaluating, the identity.
 
     What is shifted out is lost, and the edge is repeated on the other side: every pixel of the result is one of the
-    input's. The numbers come from torch's generator on the tensor's device, by tensor operations alone, so the module
-    can be part of a CUDA graph, and is the same every time under a seeded generator and deterministic algorithms.
+    input's. The numbers come from torch's generator on the tensor's device, and only tensor operations are used. So the
+    module can be part of a CUDA graph, and computes the same under a seeded generator and deterministic algorithms.
 
     Args:
         pad: the largest shift, in pixels.

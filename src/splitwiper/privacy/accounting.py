@@ -118,8 +118,10 @@ class Budget:
             ConfigError: dp-accounting is not installed.
         """
         spread = self.noise.reading != "row"  # whether each value of a row spends on its own
-        row, value = (self._epsilon(self.values if spread and whole else 1) for whole in (True, False))
-        count = {kind: sum(r.times for r in self.releases if r.kind == kind) for kind in KINDS}
+        row, value = self._epsilon(self.values if spread else 1), self._epsilon(1)
+        count = dict.fromkeys(KINDS, 0)
+        for release in self.releases:
+            count[release.kind] += release.times
         return Spending(
             mechanism=self.noise.mechanism,
             reading=self.noise.reading,

@@ -29,6 +29,8 @@ def row_factors(columns: Mapping[str, Tensor], noise: Noise) -> Tensor:
 
     Values are clipped to the bound first: a row within it has none beyond.
     """
+    # Whole numbers, because sums of floats depend on their order, and so a row's bits on the size of its batch. Each is
+    # rounded up: a norm that is too large by a rounding clips a little more, which protects; too small would not.
     first = next(iter(columns.values()))
     total = torch.zeros(len(first), dtype=torch.int64, device=first.device)
     for values in columns.values():

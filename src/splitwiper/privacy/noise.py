@@ -61,10 +61,10 @@ def protect(
     floats = {name: values for name, values in boundary.items() if values.is_floating_point()}
     factors = row_factors(floats, noise) if noise.reading == "row" and floats else None
     named = _name(noise, group)
-    return {
-        name: _noisy(values, noise, source, [*named, name], scales, factors) if name in floats else values
-        for name, values in boundary.items()
-    }
+    out = dict(boundary)
+    for name, values in floats.items():
+        out[name] = _noisy(values, noise, source, [*named, name], scales, factors)
+    return out
 
 
 def _name(noise: Noise, group: int | Tensor) -> list[Part]:
@@ -100,6 +100,8 @@ def _noisy(
     for first in range(0, len(flat), step):
         rows = slice(first, min(first + step, len(flat)))
         size, grid = (s if len(s) == 1 else s[rows] for s in scales)
+        # The order matters: noise is added to clipped values, or it would not cover them; and the sum is rounded to a
+        # grid that is the same for every value, or its low bits would reveal the value (see `sampling`).
         drawn = draw(source, name, first, scratch.of(rows.stop - first)).mul_(size)
         clipped = clip_rows(flat[rows], noise, factors[rows] if factors is not None else None, out=out[rows])
         clipped.add_(drawn).mul_(1 / grid).round_().mul_(grid)

@@ -78,6 +78,8 @@ def row_contents(inputs: Mapping[str, Tensor | Array]) -> list[bytes]:
     if len(counts) != 1:
         raise DataError(f"inputs have {sorted(counts)} rows: give at least one input, and as many rows of each.")
     head = b"".join(encode([name, a.dtype.str, *a.shape[1:]]) for name, a in arrays.items())
-    return [
-        hashlib.sha256(head + b"".join(a[row].tobytes() for a in arrays.values())).digest() for row in range(*counts)
-    ]
+    digests = []
+    for row in range(*counts):
+        content = b"".join(array[row].tobytes() for array in arrays.values())
+        digests.append(hashlib.sha256(head + content).digest())
+    return digests

@@ -102,7 +102,7 @@ class ReportData:
 
     @property
     def asked_labels(self) -> tuple[str, ...]:
-        """The labels that the request concerns; for a whole client, all that it held."""
+        """The labels that the request concerns; for a whole client, every label it held."""
         if self.request.level == "client" and not self.request.labels and self.requester is not None:
             return tuple(name for name, rows in self.requester.labels_before.items() if rows)
         return self.request.labels

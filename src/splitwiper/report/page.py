@@ -1,4 +1,4 @@
-"""The report as one HTML document, from the templates beside this file."""
+"""The report as one HTML document, from the templates in ``templates/``."""
 
 from __future__ import annotations
 

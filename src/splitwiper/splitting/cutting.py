@@ -126,7 +126,7 @@ def _check_head(bench: Workbench, head: str | None) -> None:
     if bench.head is None:
         raise CutError(f"no single output layer was found; pass head= with one of {', '.join(linear)}")
     if bench.head not in linear:
-        raise CutError(f"head={head!r} is no Linear layer of the model.{nearest(bench.head, linear)}")
+        raise CutError(f"head={head!r} is not a Linear layer of the model.{nearest(bench.head, linear)}")
 
 
 def legal_cuts(model: nn.Module, example: Any, shared: Iterable[str] = ()) -> list[str]:

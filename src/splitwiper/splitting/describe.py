@@ -157,7 +157,7 @@ class Describer:
         if isinstance(value, list | tuple):
             return self.all("items", *value)
         if isinstance(value, set | frozenset):
-            # Sets have no order that is the same in every process, so digests are sorted; each is computed as if alone,
+            # Sets have no order that is the same in every process, so digests are sorted; each is computed by itself,
             # since references to values seen before would depend on that order.
             return digest("set", *sorted(map(self._alone, value)))
         if isinstance(value, dict | MappingProxyType):  # in order, because code that iterates sees it
@@ -223,7 +223,9 @@ class Describer:
         make, args, state, *items = (*told, None, None, None)[:5]
         held = _attributes(value)
         states = state if isinstance(state, tuple) else (state,)  # of slots, too
-        rest = [{k: part[k] for k in part if k not in held} if isinstance(part, dict) else part for part in states]
+        rest = []
+        for part in states:  # attributes are digested by `attributes`
+            rest.append({k: part[k] for k in part if k not in held} if isinstance(part, dict) else part)
         return self.all("reduced", make, args, *rest, *(list(part or ()) for part in items))
 
     # --- code ----------------------------------------------------------------------------------------------

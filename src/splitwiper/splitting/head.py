@@ -39,11 +39,10 @@ def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:
         Its name; None if there is none, or if several compute parts of the output.
     """
     targets = _outputs(trace)
-    layers = [
-        (call.name, call.output.key)
-        for call in trace.calls
-        if isinstance(modules[call.name], nn.Linear) and isinstance(call.output, TracedTensor)
-    ]
+    layers = []
+    for call in trace.calls:
+        if isinstance(modules[call.name], nn.Linear) and isinstance(call.output, TracedTensor):
+            layers.append((call.name, call.output.key))
     direct = {name for name, key in layers if key in targets}
     if direct:
         return direct.pop() if len(direct) == 1 else None

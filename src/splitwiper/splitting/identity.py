@@ -69,8 +69,8 @@ def identity(module: nn.Module) -> str:
         return _network(module)
     except RecursionError as problem:
         raise InputError(
-            f"the objects that {type(module).__name__} holds are nested too deeply to tell what it computes: keep "
-            "what it does not compute with out of the module."
+            f"the objects that {type(module).__name__} holds are nested too deeply to determine what it computes: "
+            "remove objects from the module that it does not compute with."
         ) from problem
 
 

@@ -171,7 +171,7 @@ class _Follower:
     def _read(self, keys: Iterable[int], parts: dict[int, list[Path]], reader: str) -> None:
         for key in keys:
             self.findings.used |= dict.fromkeys(parts.get(key, ()))
-            # what was computed after the cut has no label, so any label left is of something from before it
+            # tensors computed after the cut have no label, so a label shows that a tensor is from before it
             if key in self.states:
                 self.findings.after |= set(self.states[key])
             elif self.labels.get(key):

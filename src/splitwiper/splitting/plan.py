@@ -182,9 +182,9 @@ def _replies(pairs: Sequence[TracePair], at: str) -> dict[str, tuple[Any, ...]]:
         names = {call.name for call in returned_by(pair.low, cut) if call.parent in enclosing}
         for name in names - {at} - set(replies):
             outputs = tuple(pair.calls(name))
-            opaque = [leaf.kind for out in outputs for _, leaf in leaves(out) if isinstance(leaf, Opaque)]
-            if opaque:
-                raise CutError(f"module {name!r} before it returns {opaque[0]}, which cannot be imitated")
+            for _, leaf in leaves(outputs):
+                if isinstance(leaf, Opaque):
+                    raise CutError(f"module {name!r} before it returns {leaf.kind}, which cannot be imitated")
             replies[name] = outputs
     return replies
 

@@ -13,7 +13,7 @@ from splitwiper.splitting.halves import build
 from splitwiper.splitting.head import find_head, squashing
 from splitwiper.splitting.legality import judge
 from splitwiper.splitting.plan import CutPlan, TracePair, make_plan
-from splitwiper.splitting.trace import trace
+from splitwiper.splitting.trace import Trace, trace
 from splitwiper.splitting.trainable import check_hooks, check_trainable
 from splitwiper.splitting.trees import Call, as_call, bound
 from splitwiper.splitting.verify import Reference
@@ -48,11 +48,12 @@ class Workbench:
         self._calls: list[Call] = [as_call(one) for one in examples]
         for call in self._calls:
             bound(model, call)
-        self._pairs = [
-            TracePair(*(trace(model, call, rows=rows, training=training) for rows in (2, 3)))
-            for call in self._calls
-            for training in (True, False)
-        ]
+        self._pairs: list[TracePair] = []
+        for call in self._calls:
+            for training in (True, False):
+                low = trace(model, call, rows=2, training=training)
+                high = trace(model, call, rows=3, training=training)
+                self._pairs.append(TracePair(low, high))
         self._shared = self._declared([shared] if isinstance(shared, str) else list(shared))
         self._allow = allow_data_dependent
         self._parameters = frozenset(name for name, _ in model.named_parameters(remove_duplicate=False))
@@ -70,7 +71,7 @@ class Workbench:
             names = {key for key in known if key == name or key.startswith(f"{name}.")}
             if not names:
                 inputs = ", ".join(sorted(known))
-                raise CutError(f"shared={name!r} is no input of the example ({inputs}).{nearest(name, known)}")
+                raise CutError(f"shared={name!r} is not an input of the example ({inputs}).{nearest(name, known)}")
             found |= names
         return found
 
@@ -79,12 +80,14 @@ class Workbench:
         found = {ending for pair in self._pairs for ending in squashing(pair.low, self.modules)}
         if not found and self._reference.chances():
             found = {("softmax", "its outputs are never negative, and sum to 1 in every row")}
-        return [
-            f"the model ends in a {kind} ({where}): its outputs must be raw scores (logits), because training and "
-            "predict_proba apply softmax to them. It learns badly from scores that are squashed already; take that "
-            "layer off"
-            for kind, where in sorted(found)
-        ]
+        notes = []
+        for kind, where in sorted(found):
+            notes.append(
+                f"the model ends in a {kind} ({where}): its outputs must be raw scores (logits), because training and "
+                "predict_proba apply softmax to them. It learns badly from scores that are squashed already; take that "
+                "layer off"
+            )
+        return notes
 
     def canonical(self, at: str) -> str:
         """Return the first name of the module called ``at``; modules may be registered under several."""
@@ -105,8 +108,11 @@ class Workbench:
         Raises:
             CutError: The cut is illegal; the message says why.
         """
+        traces: list[Trace] = []  # the order decides the order of the boundary, so it is part of a network
+        for pair in self._pairs:
+            traces += [pair.low, pair.high]
         findings = judge(
-            [trace for pair in self._pairs for trace in (pair.low, pair.high)],
+            traces,
             at,
             shared=self._shared,
             allow_data_dependent=self._allow,

@@ -362,9 +362,9 @@ class ClientStore(Store):
         self.remember(**gone, **({"uploaded": "", "unsent": "rows"} if again else {"set_aside": why}))
 
     def shards_before(self, ticket: str) -> set[str]:
-        """Return commitments, one to the shard that the server held when a request reached it; '' is no shard.
+        """Return commitments, one to the shard that the server held when a request reached it; '' stands for none.
 
-        There are two if a shard was sent and its acknowledgement was lost, and all that were ever sent if the
+        There are two if a shard was sent and its acknowledgement was lost, and every shard ever sent if the
         request was made again to a server that is an older copy of itself.
 
         Raises:
@@ -377,7 +377,7 @@ class ClientStore(Store):
         return {row["before"], *([last["shard"]] if last else [])}
 
     def shards_after(self, ticket: str) -> set[str]:
-        """Return commitments, one to the shard that answered a request, others to those sent since; '' is no shard.
+        """Return commitments, one to the shard that answered a request, others to those sent since; '' stands for none.
 
         Raises:
             NotFoundError: this client made no such request.
@@ -434,12 +434,10 @@ class ClientStore(Store):
         }
 
     def _strays(self) -> list[str]:
-        return [
-            path.name
-            for folder, keep in self.kept().items()
-            for path in (self.root / folder).glob("*")
-            if path.name not in keep
-        ]
+        names: list[str] = []
+        for folder, keep in self.kept().items():
+            names += [path.name for path in (self.root / folder).glob("*") if path.name not in keep]
+        return names
 
 
 def _shelve_inputs(db: sqlite3.Connection) -> None:

@@ -99,7 +99,7 @@ class Database:
     Args:
         path: the file.
         schema: its tables.
-        key: returns the key that seals it, or None if that was destroyed. Without this function there is no seal.
+        key: returns the key that seals it, or None if that was destroyed. Without this function nothing is sealed.
     """
 
     def __init__(self, path: Path, schema: str, key: Callable[[], bytes | None] | None = None) -> None:
@@ -165,7 +165,7 @@ class Database:
         """Refuse files that SQLite would wait for or stumble over, and record which file is about to be opened.
 
         Raises:
-            CorruptError: the database, or a file that SQLite keeps beside it, is not a regular file.
+            CorruptError: the database, or one of the files that SQLite keeps next to it, is not a regular file.
         """
         for suffix in ("-journal", "-wal", "-shm"):
             with suppress(FileNotFoundError):
@@ -180,7 +180,7 @@ class Database:
         return found.st_dev, found.st_ino
 
     def is_writable(self) -> bool:
-        """Return whether this process may change the database: its file, and the journal beside it."""
+        """Return whether this process may change the database: its file, and the journal next to it."""
         return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
 
     @staticmethod
@@ -243,7 +243,7 @@ class Database:
         """
         text = self.meta(key) or "0"
         if not re.fullmatch(r"-?[0-9]{1,100}", text):
-            raise CorruptError(f"{self.path} has {text[:40]!r} for {key}, which is no number: restore a backup.")
+            raise CorruptError(f"{self.path} has {text[:40]!r} for {key}, which is not a number: restore a backup.")
         return int(text)
 
     def mark(self) -> bytes | None:

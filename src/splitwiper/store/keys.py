@@ -33,7 +33,7 @@ def read_key(path: Path) -> bytes | None:
     """Return the key in a file; None if the file is missing.
 
     Raises:
-        CorruptError: the file holds something else, or is not a regular file.
+        CorruptError: the file does not hold a key, or is not a regular file.
         IdentityError: others may read it.
     """
     try:

@@ -91,11 +91,12 @@ def append(db: sqlite3.Connection, body: Mapping[str, Any]) -> dict[str, Any]:
 def newest(db: sqlite3.Connection, client: str, kinds: Sequence[str]) -> Mapping[str, Any] | None:
     """Return the newest entry about a client that is of one of these kinds, with its number as ``seq``."""
     sql = f"SELECT seq, body FROM ledger WHERE {_CLIENT} = ? AND {_KIND} = ? ORDER BY seq DESC LIMIT 1"  # noqa: S608
-    found = [
-        db.execute(sql, (client, kind)).fetchone() for kind in kinds
-    ]  # one query per kind, because the index finds the newest of each directly
-    row = max((row for row in found if row is not None), key=lambda row: int(row["seq"]), default=None)
-    return {**json.loads(row["body"]), "seq": int(row["seq"])} if row else None
+    newest_row: sqlite3.Row | None = None
+    for kind in kinds:  # one query per kind, because the index finds the newest of each directly
+        row = db.execute(sql, (client, kind)).fetchone()
+        if row is not None and (newest_row is None or row["seq"] > newest_row["seq"]):
+            newest_row = row
+    return {**json.loads(newest_row["body"]), "seq": int(newest_row["seq"])} if newest_row else None
 
 
 def registered(db: sqlite3.Connection, client: str) -> str:

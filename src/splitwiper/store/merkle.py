@@ -140,7 +140,7 @@ def verify_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes],
     # `last` that of the last subtree there. Both halve with each level; the root is reached when `last` is 0.
     here, last, value = index, size - 1, leaf
     for sibling in proof:
-        if last == 0:  # at the root already: a longer proof is no proof
+        if last == 0:  # at the root already: the proof is too long
             return False
         if here & 1 or here == last:  # a right child; or the last on its level, whose sibling is to its left higher up
             value = node_hash(sibling, value)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from splitwiper.errors import CorruptError, DataError, SplitWiperError
-from splitwiper.seeding import digest
+from splitwiper.seeding import Part, digest
 from splitwiper.wire import Column, Label
 from splitwiper.wire.columns import DTYPES
 from splitwiper.wire.labels import in_order
@@ -202,7 +202,10 @@ def model_record(row: sqlite3.Row) -> ModelRecord:
 
 def manifest_digest(shards: Sequence[ShardRecord]) -> str:
     """Return the digest of a manifest: clients, shard digests, row counts, and the codebook; nothing of history."""
-    return digest("manifest", *(part for s in shards for part in (s.client, s.digest, s.rows, s.codebook, s.outputs)))
+    parts: list[Part] = []
+    for shard in shards:
+        parts += [shard.client, shard.digest, shard.rows, shard.codebook, shard.outputs]
+    return digest("manifest", *parts)
 
 
 def outputs_of(shards: Sequence[ShardRecord]) -> tuple[Label, ...]:

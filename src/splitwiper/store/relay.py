@@ -111,5 +111,5 @@ def version_of(topic: str) -> int:
     """
     version = topic.rpartition("/")[2]
     if topic and not re.fullmatch(r"[0-9]{1,15}", version):
-        raise CorruptError(f"the relay has the topic {topic[:80]!r}, which clients never talk about: restore a backup.")
+        raise CorruptError(f"the relay has the topic {topic[:80]!r}, which clients never use: restore a backup.")
     return int(version or 0)

@@ -159,7 +159,7 @@ class ServerRecords(Store):
         """
         row = self.database.one("SELECT file FROM epochs WHERE epoch = ?", (epoch,))
         if row is None:
-            raise NotFoundError(f"there is no state after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
+            raise NotFoundError(f"no state is stored after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
         return load_state(self.root / "epochs" / plain_name(row["file"]))
 
     # --- requests ------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class ServerRecords(Store):
         """Return one ticket."""
         row = self.database.one(f"{_TICKETS} WHERE id = ?", (ticket,))
         if row is None:
-            raise NotFoundError(f"there is no ticket {ticket!r} in {self.root}.")
+            raise NotFoundError(f"{self.root} has no ticket {ticket!r}.")
         return Ticket(*row)
 
     def tickets(self, client: str | None = None) -> tuple[Ticket, ...]:

@@ -206,11 +206,12 @@ class ServerStore(ServerRecords):
             raise
 
     def _files(self, db: sqlite3.Connection, client: str) -> set[Path]:
-        shards = db.execute("SELECT file FROM shards WHERE client = ?", (client,)).fetchall()
-        models = db.execute("SELECT 'models', file FROM model UNION ALL SELECT 'epochs', file FROM epochs").fetchall()
-        return {self.root / "shards" / plain_name(file) for (file,) in shards} | {
-            self.root / where / plain_name(file) for where, file in models
-        }
+        rows = db.execute(
+            "SELECT 'shards', file FROM shards WHERE client = ? UNION ALL "
+            "SELECT 'models', file FROM model UNION ALL SELECT 'epochs', file FROM epochs",
+            (client,),
+        )
+        return {self.root / folder / plain_name(file) for folder, file in rows.fetchall()}
 
     def _warm(self) -> bool:
         return self.database.meta("start") == "warm"

@@ -1,4 +1,4 @@
-"""Tickets and receipts: what was requested of the server, the state of each request, and what was done.
+"""Tickets and receipts: requests to the server, the state of each, and the record of its answer.
 
 Functions on an open transaction of the server's database, so a ticket changes together with what it is about.
 """

@@ -64,10 +64,10 @@ class Cache:
         kinds[CODE] = (np.dtype(np.int64), ())
         if first.fitted:
             kinds[OWNER] = (np.dtype(np.int64), ())
-        return {
-            name: torch.empty((rows, *shape), dtype=torch_dtype(kind), device=device, pin_memory=pinned)
-            for name, (kind, shape) in kinds.items()
-        }
+        parts: Parts = {}
+        for name, (kind, shape) in kinds.items():
+            parts[name] = torch.empty((rows, *shape), dtype=torch_dtype(kind), device=device, pin_memory=pinned)
+        return parts
 
     @property
     def width(self) -> int:
@@ -76,6 +76,8 @@ class Cache:
 
     def gather(self, index: Array, out: Mapping[str, Tensor]) -> None:
         """Copy the rows at ``index``, in that order, into the given CPU tensors. Sorted indices are fastest."""
+        # Rows of one shard that follow each other in the index are copied together; `edges` are where it changes.
+        # `side="right"` passes over shards' ends: a row that begins a shard belongs to it and not to the one before.
         owner = np.searchsorted(self._starts, index, side="right") - 1
         edges = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(index)]
         arrays = {name: out[name].numpy() for name in out}

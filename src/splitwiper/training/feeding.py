@@ -167,11 +167,11 @@ class DecodedFeed(ResidentFeed):
         return {**out, **flat, CODE: parts[CODE]}
 
     def _restored(self, parts: Parts) -> dict[str, Tensor]:
-        return {
-            name: tensor.permute(0, 3, 1, 2) if name in self._maps else tensor
-            for name, tensor in parts.items()
-            if name != CODE
-        }
+        out: dict[str, Tensor] = {}
+        for name, tensor in parts.items():
+            if name != CODE:
+                out[name] = tensor.permute(0, 3, 1, 2) if name in self._maps else tensor
+        return out
 
 
 def _uploaded(rows: Cache, device: torch.device) -> Iterator[tuple[int, Parts]]:
@@ -207,6 +207,10 @@ class StreamedFeed:
 
     def epoch(self, batches: Sequence[Array]) -> Iterator[Parts]:
         """Yield the batches in turn."""
+        # Three places for each batch: pinned memory (filled by the reading thread), staged on the GPU (filled by the
+        # copying stream), and `_batch` (what the step reads; a graph needs it at one address). Two of the first two, so
+        # that one is filled while the other is used. `_arrived` says that a staged batch is complete, `_taken` that the
+        # step has its copy, so that the staged memory may be overwritten.
         computing = torch.cuda.current_stream()
         self._copying.wait_stream(computing)  # which allocated the buffers
         with own_pool(1) as reader:
@@ -219,6 +223,7 @@ class StreamedFeed:
                 for name, tensor in parts.items():
                     tensor.copy_(self._staged[which][name][: len(index)])
                 self._taken[which].record(computing)
+                # submitted before the step: the next batch is read and copied while this one is trained on
                 if number + 1 < len(batches):
                     coming = reader.submit(self._send, batches[number + 1], (number + 1) % 2)
                 yield parts

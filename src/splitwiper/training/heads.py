@@ -64,10 +64,8 @@ def head_for(
 
 def rows_of(layer: nn.Linear, labels: Sequence[Label]) -> dict[Label, tuple[Tensor, Tensor | None]]:
     """Return the rows of a layer by label, for `head_for(known=…)`."""
-    return {
-        label: (
-            layer.weight[row].detach().clone(),
-            None if layer.bias is None else layer.bias[row].detach().clone(),
-        )
-        for row, label in enumerate(labels)
-    }
+    rows: dict[Label, tuple[Tensor, Tensor | None]] = {}
+    for row, label in enumerate(labels):
+        shift = None if layer.bias is None else layer.bias[row].detach().clone()
+        rows[label] = layer.weight[row].detach().clone(), shift
+    return rows

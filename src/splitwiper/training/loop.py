@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -195,10 +195,8 @@ class Training:
 
     def _order(self, epoch: int) -> tuple[list[Array], Stream]:
         """Return an epoch's batches, and the stream of its random draws."""
-        order, noise = (
-            Stream(self.stream.seed, f"{self.stream.purpose}/{use}/{epoch}", self.stream.name, self.stream.content)
-            for use in ("order", "noise")
-        )
+        order = replace(self.stream, purpose=f"{self.stream.purpose}/order/{epoch}")
+        noise = replace(self.stream, purpose=f"{self.stream.purpose}/noise/{epoch}")
         # batches of equal size, give or take one: no last batch of a single row, which batch norm cannot train on;
         # sorted within, since the order in a batch means nothing to training and much to reading
         batches = np.array_split(order.permutation(len(self.rows)), self.batches)

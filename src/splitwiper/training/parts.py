@@ -1,7 +1,7 @@
 """The loss, the optimiser and the learning rate's schedule of a training: built in, or from outside the package.
 
 `docs/how-to/extend.md` shows how to write one. What exactness requires of all three: what they return is a function of
-their arguments and settings alone. A loss or a schedule keeps nothing from one call to the next; what an optimiser
+only their arguments and settings. A loss or a schedule keeps nothing from one call to the next; what an optimiser
 keeps is in ``state``, as tensors, since training is resumed from, checked against and committed to exactly that.
 """
 

@@ -142,13 +142,15 @@ class Step:
 
     def _moments(self, state: Mapping[str, Tensor]) -> dict[nn.Parameter, dict[str, Tensor]]:
         """Return a state's optimiser tensors, checked: each parameter has all its tensors, or none."""
+        # Whatever no parameter takes is left over, and refused: training from a state that silently lost a moment would
+        # lead to other weights.
         left = {name for name in state if name.startswith(_OPTIMIZER)}
         out: dict[nn.Parameter, dict[str, Tensor]] = {}
         for name, parameter in self._net.named_parameters():
             prefix = f"{_OPTIMIZER}{name}/"
             found = {full.removeprefix(prefix): state[full].detach() for full in left if full.startswith(prefix)}
             if self._keeps is not None and found:
-                found = {key: found[key] for key in self._keeps if key in found}  # any other remains, and is refused
+                found = {key: found[key] for key in self._keeps if key in found}
                 self._check_moments(prefix, parameter, found)
             if found:
                 out[parameter] = found
@@ -182,6 +184,7 @@ class Step:
         else:
             self._rate.fill_(rate)
         size = len(parts[CODE])
+        # A capture that failed anywhere in this process replaced the GPU's generator, which older graphs refer to.
         if self._graphs and self._lost != _lost:
             self._graphs, self._lost = {}, _lost
         if self._graphs is not None and size not in self._graphs:
@@ -209,6 +212,8 @@ class Step:
 
     def _logits(self, tensors: dict[str, Tensor], rows: int) -> Tensor:
         """Return the net's outputs. On a GPU, maps have channels innermost, unless the net requires another layout."""
+        # The first forward pass on a GPU may show that the net cannot take channels-last maps (`view` fails). Then
+        # everything that the pass has changed is undone, and the net stays in the ordinary layout.
         undo = None if self._proven else self._undoing()
         try:
             logits: Tensor = self._net(laid_out(tensors, self._layout))
@@ -292,9 +297,10 @@ def _explained(what: str, rows: int, problem: Exception) -> TrainingError:
 
 def laid_out(tensors: Mapping[str, Tensor], layout: torch.memory_format) -> dict[str, Tensor]:
     """Return tensors in the memory layout that a net prefers: maps in a given layout, all others row by row."""
-    return {
-        name: _strided(tensor, layout) if tensor.ndim == 4 else tensor.contiguous() for name, tensor in tensors.items()
-    }
+    out: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        out[name] = _strided(tensor, layout) if tensor.ndim == 4 else tensor.contiguous()
+    return out
 
 
 def _strided(maps: Tensor, layout: torch.memory_format) -> Tensor:

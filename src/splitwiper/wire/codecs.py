@@ -33,7 +33,7 @@ from splitwiper.errors import ConfigError, DataError
 from splitwiper.wire.columns import STORED, Column, torch_dtype
 
 Fitted = Mapping[str, Tensor]
-"""What a codec fitted to a column, by name: float32, and of shapes that follow from the column alone."""
+"""What a codec fitted to a column, by name: float32, and of shapes that only the column decides."""
 LARGEST = 1e30
 """Larger activations cannot be trained on: their squares are infinite in float32."""
 _OWN = {"F64": torch.float64, "F16": torch.float16}
@@ -54,7 +54,7 @@ class Fitter(Protocol):
 class Codec(Protocol):
     """A way to encode columns of floats. `docs/how-to/extend.md` shows how to write one.
 
-    What exactness requires: every method is a function of its arguments and the codec's settings alone. It draws no
+    What exactness requires: every method is a function of only its arguments and the codec's settings. It draws no
     random numbers, keeps nothing from one call to the next, and treats each row by itself, whatever the batch. All that
     depends on data goes through a `Fitter`, which sees the survivors in an order that follows from their content.
 
@@ -126,7 +126,7 @@ class FloatCodec:
 class IntegerCodec:
     """Integers, affine per channel: ``value ≈ low + step · code``; values beyond the levels are clipped.
 
-    A channel is the first dimension of a map (channels × height × width) and the last one of anything else. Values keep
+    A channel is the first dimension of a map (channels × height × width), the last one of other tensors. Values keep
     their order and neighbours share a byte, which zstd exploits.
 
     Args:
@@ -152,17 +152,18 @@ class IntegerCodec:
 
     def encode(self, values: Tensor, column: Column, fitted: Fitted) -> Tensor:
         """Round to the nearest level."""
+        # channels × 1, so that they line up with rows × before × channels × after
         low, step = (fitted[name].to(values.device)[:, None] for name in ("low", "step"))
         levels = ((by_channel(values.float(), column) - low) / step).round_().clamp_(0, self._levels)
         codes = levels.to(torch.uint8).flatten(1)
         if self._bits == 8:
             return codes
-        codes = functional.pad(codes, (0, codes.shape[1] % 2))
+        codes = functional.pad(codes, (0, codes.shape[1] % 2))  # an odd value has no partner: zeros
         return codes[:, 0::2] | (codes[:, 1::2] << 4)
 
     def decode(self, values: Tensor, column: Column, fitted: Fitted, dtype: torch.dtype) -> Tensor:
         """Return the levels' values."""
-        # rows × 1 × channels × 1, beside the values' rows × before × channels × after
+        # rows × 1 × channels × 1, to match the values' rows × before × channels × after
         low, step = (fitted[name].to(dtype)[:, None, :, None] for name in ("low", "step"))
         if self._bits == 4:
             pairs = torch.stack((values & 15, values >> 4), dim=2)
@@ -199,6 +200,7 @@ class ValueSpread:
 
     def fitted(self) -> dict[str, Tensor]:
         """Return levels that cover all values, but not so wide that a few outliers cost all others their precision."""
+        # in float64, and rounded once at the end: a difference of squares in float32 would lose the deviation
         mean, square = self._sums / self._count
         reach = self._deviations * (square - mean.square()).clamp(min=0).sqrt()
         low, high = torch.maximum(self._low, (mean - reach).float()), torch.minimum(self._high, (mean + reach).float())
@@ -279,7 +281,7 @@ def fitters(columns: Sequence[Column], encoding: str) -> dict[str, Fitter]:
     return found
 
 
-# --- what was fitted, as tensors -----------------------------------------------------------------------------
+# --- fitted values as tensors -----------------------------------------------------------------------------
 
 
 def named(fitted: Mapping[str, Fitted]) -> dict[str, Tensor]:
@@ -306,15 +308,16 @@ def check_fitted(column: Column, encoding: str, fitted: Fitted) -> None:
     """Refuse what was fitted to a column if its shapes are wrong or its values cannot be trained on.
 
     Raises:
-        DataError: what was fitted does not fit.
+        DataError: its shapes or values are wrong.
     """
     codec = codec_for(column, encoding)
     wanted = codec.shapes(column) if codec else {}
     if wanted and not fitted:
         raise DataError(f"{column.name} is encoded by {encoding}, but what that fitted to it did not come with it.")
-    fits = fitted.keys() == wanted.keys() and all(
-        t.dtype == torch.float32 and tuple(t.shape) == tuple(wanted[name]) and bounded(t) for name, t in fitted.items()
-    )
+    fits = fitted.keys() == wanted.keys()
+    for name in wanted if fits else ():
+        tensor = fitted[name]
+        fits &= tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(wanted[name]) and bounded(tensor)
     if not fits or (isinstance(codec, BoundedCodec) and not codec.reach(fitted) <= LARGEST):
         raise DataError(
             f"what {encoding} fitted to {column.name} is out of range, or not of the shapes {dict(wanted)} that follow "
@@ -368,7 +371,9 @@ def decode(
     codec = codec_for(column, encoding)
     if codec is None:
         return values
-    rowwise = {name: t[None] if owner is None else t[owner] for name, t in (fitted or {}).items()}
+    rowwise: dict[str, Tensor] = {}
+    for name, tensor in (fitted or {}).items():  # a single entry for all rows, or each row's own
+        rowwise[name] = tensor[None] if owner is None else tensor[owner]
     return codec.decode(values, column, rowwise, _OWN.get(column.dtype, dtype))
 
 

@@ -82,8 +82,8 @@ def farthest_value(shard: Shard, columns: Sequence[Column]) -> float:
 def _farthest_values(shard: Shard, column: Column) -> Iterator[tuple[float, str]]:
     """Yield the largest absolute value of each part of a decoded column, and where that part is, in words.
 
-    Rows are decoded for this, since nobody can tell what a stored byte stands for but the codec; unless the codec can
-    tell from what it fitted.
+    Rows are decoded for this, since only the codec knows what a stored byte stands for; unless the codec
+    knows its largest value from what it fitted.
     """
     codec, fitted = codec_for(column, shard.codec), shard.fitted.get(column.name, {})
     if isinstance(codec, BoundedCodec):

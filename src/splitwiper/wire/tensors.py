@@ -52,7 +52,7 @@ def read_tensors(data: bytearray, *, longest: int = _LONGEST) -> tuple[dict[str,
         metadata = {str(name): str(text) for name, text in header.pop("__metadata__", {}).items()}
         return {str(name): _shown(data, 8 + size, **entry) for name, entry in header.items()}, metadata
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, RecursionError) as problem:
-        raise ValueError(f"this is no safetensors file: {str(problem)[:200]}") from problem
+        raise ValueError(f"this is not a safetensors file: {str(problem)[:200]}") from problem
 
 
 def _shown(data: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]) -> Tensor:

@@ -102,5 +102,5 @@ class Decoder:
             self._stream.write(piece)
         except self._problem as problem:
             raise DataError(
-                f"what was sent is not a zstd stream ({problem}): look where the upload stands, and go on from there."
+                f"the data is not a zstd stream ({problem}): ask how far the upload has come, and continue there."
             ) from problem

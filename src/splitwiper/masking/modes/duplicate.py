@@ -19,9 +19,13 @@ class Duplicate(ExpandingMode):
     def assign(self, held: ModeInputs, codebook: Codebook) -> tuple[Array, Array]:
         """Repeat every row once per code of its label."""
         table = codes_of(held, codebook)
-        counts = np.array([len(table[label]) for label in held.labels])[held.index]
-        source = np.repeat(np.arange(len(held)), counts)
-        flat = np.concatenate([np.array(table[label], np.int32) for label in held.labels])
-        starts = np.cumsum([0, *(len(table[label]) for label in held.labels)])[:-1]
-        place = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)  # 0 … γ − 1 for each row
-        return source, flat[starts[held.index[source]] + place]
+        per_label = np.array([len(table[label]) for label in held.labels])  # γ of each label
+        per_row = per_label[held.index]
+        source = np.repeat(np.arange(len(held)), per_row)
+        # the copies of a row are numbered 0 … γ − 1: positions in the whole, less the position of the row's first copy
+        first = np.cumsum(per_row) - per_row
+        copy = np.arange(len(source)) - np.repeat(first, per_row)
+        # all labels' codes in one row; a label's begin where those of the labels before it end
+        codes = np.concatenate([np.array(table[label], np.int32) for label in held.labels])
+        begin = np.cumsum(per_label) - per_label
+        return source, codes[begin[held.index[source]] + copy]

@@ -58,7 +58,7 @@ class Keyed:
         fullest = np.bincount(places.astype(np.int64), minlength=self._buckets).max(initial=0) / max(1, len(places))
         if self._buckets > 1 and fullest > _CROWDED and len(places) >= _FEW:
             _log.warning(
-                "masking.mode = 'keyed' hides little here: %.0f %% of a client's rows lie in one of %d buckets. Bring "
+                "masking.mode = 'keyed' hides little here: %.0f %% of a client's rows are in one of %d buckets. Bring "
                 "the columns of tables to one scale beforehand, by numbers that all clients share.",
                 100 * fullest,
                 self._buckets,
@@ -125,8 +125,8 @@ def _injections(labels: Sequence[Label], outputs: int, buckets: int, draws: Draw
     Codes are dealt like cards, so that all are used about equally often and neighbouring buckets share few of them.
     Of `_WAYS` random hands for a bucket, take the one that gives the fewest labels a code they already had.
     """
-    tables: list[list[int]] = []
-    deck: list[int] = []
+    tables: list[list[int]] = []  # for each bucket, the code of every label
+    deck: list[int] = []  # codes that were shuffled in but not dealt yet: it passes from one bucket to the next
     for _ in range(buckets):
         dealt: list[int] = []
         while len(dealt) < len(labels):
@@ -135,10 +135,15 @@ def _injections(labels: Sequence[Label], outputs: int, buckets: int, draws: Draw
                 deck += draws.shuffled(list(range(outputs)))
                 continue
             dealt.append(deck.pop(at))  # the first code not yet in this bucket: labels of a bucket never share one
-        tables.append(min((draws.shuffled(dealt) for _ in range(_WAYS)), key=lambda way: _repeats(way, tables)))
+        # always `_WAYS` hands, whatever they show: all clients of the group stay at the same place of the stream
+        hands = [draws.shuffled(dealt) for _ in range(_WAYS)]
+        tables.append(min(hands, key=lambda hand: _repeats(hand, tables)))
     return {label: tuple(table[q] for table in tables) for q, label in enumerate(labels)}
 
 
 def _repeats(way: Sequence[int], before: Sequence[Sequence[int]]) -> int:
     """Count how often a label would get a code that it already has in an earlier bucket."""
-    return sum(code == table[q] for table in before for q, code in enumerate(way))
+    repeats = 0
+    for table in before:
+        repeats += sum(code == earlier for code, earlier in zip(way, table, strict=True))
+    return repeats

@@ -54,7 +54,7 @@ class Mode(Protocol):
     A mode from outside is a class, made with ``secret=`` and the settings in ``mode_args``. The secret is a key that
     the clients of a group share and the server does not have; it changes with the codebook's version.
 
-    What exactness requires: every method is a function of its arguments, the secret and the settings alone. What is
+    What exactness requires: every method is a function of only its arguments, the secret and the settings. What is
     drawn comes from ``draws``, from `ModeInputs.draws` or from a `Draws` under the client's key. What is fitted is
     fitted in `assign`, which gets the survivors, and is not kept: `unmask` must do without it.
 

@@ -34,7 +34,6 @@ TENSORS = "application/vnd.safetensors"
 PIECE = 128
 """Rows computed in one turn. Pieces are cut only by position in the request, never by load, because the result's bits
 depend on the batch."""
-"""Bytes of the model's file that are sent in one piece."""
 _MOST = 1 << 30
 """Bytes of one prediction's activations: half of the common limit, so that a single client can reach it."""
 _HEADER = 1 << 16
