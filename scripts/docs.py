@@ -251,7 +251,9 @@ def _systems() -> Iterator[str]:
     yield "## `[[compare.systems]]`\n"
     yield (
         "One table for each system, with a `kind` and, if you like, a `name` for tables of results. A kind alone may "
-        f"stand for its table. Without the list, {comparison.OURS} and vanilla are compared.\n"
+        f"stand for its table. Without the list, {comparison.OURS} and vanilla are compared. A kind from another "
+        "package is an entry point or an import path, with its settings in `args`: [how to write "
+        "one](../how-to/extend-laboratory.md).\n"
     )
     rows = [(f"`{comparison.OURS}`", "This software. Takes `masking` and `noise`, tables as in `[client]`.")]
     rows += [(f"`{name}`", prose(_first(kind))) for name, kind in FRAMEWORKS.items()]

@@ -3,6 +3,7 @@
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.finding import AttackFinding, AttackResult
 from splitwiper_lab.attacks.measuring import measure
+from splitwiper_lab.attacks.outside import load_attack
 from splitwiper_lab.attacks.reconstruction import Pictures
 from splitwiper_lab.attacks.snapshot import snapshot
 from splitwiper_lab.attacks.suite import suite
@@ -18,6 +19,7 @@ __all__ = [
     "ServerView",
     "Truth",
     "inputs_of",
+    "load_attack",
     "measure",
     "snapshot",
     "suite",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,6 +19,7 @@ from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.finding import AttackFinding, AttackResult
 from splitwiper_lab.attacks.generations import vanished_codes, vanished_rows
 from splitwiper_lab.attacks.measuring import labels_present, measure, true_rows
+from splitwiper_lab.attacks.outside import Attack, outside_attacks
 from splitwiper_lab.attacks.own_model import confusion, feature_means, head_rows
 from splitwiper_lab.attacks.reconstruction import Pictures, reconstruction
 from splitwiper_lab.attacks.row_clusters import row_clusters
@@ -26,8 +27,6 @@ from splitwiper_lab.attacks.row_counts import equal_counts, like_counts
 from splitwiper_lab.attacks.row_matching import row_matching
 from splitwiper_lab.attacks.truth import Truth
 from splitwiper_lab.attacks.view import ServerView
-
-Attack = Callable[[Evidence], Iterator[AttackFinding]]
 
 GUESS = "every row alike"
 """The result of guessing: all rows in one cluster."""
@@ -57,6 +56,7 @@ def suite(
     seed: int = 0,
     aux: int = 10,
     pictures: Pictures | None = None,
+    more: Sequence[Attack] = (),
     progress: Progress | None = None,
 ) -> list[AttackResult]:
     """Run every attack. The truth scores them; an attack gets only the part of it that its result's ``knows`` states.
@@ -69,12 +69,14 @@ def suite(
         seed: the seed of all randomness.
         aux: rows per label that are known to the attack with a few known rows; 0 leaves that attack out.
         pictures: inputs to reconstruct; None leaves that attack out.
+        more: attacks from outside, see `splitwiper_lab.attacks.outside`.
         progress: called with (activity, attacks done, total number of attacks).
     """
     evidence = Evidence(view, device=device, quick=quick, seed=seed)
     if len(evidence.index):
         _ = evidence.rows  # shared by all attacks, so not part of any attack's time
     attacks = _attacks(evidence, truth, aux, pictures)
+    attacks += outside_attacks(more, labels_present(truth, view))
     results = []
     with _threads(evidence):
         for number, attack in enumerate(attacks):

@@ -10,6 +10,7 @@
                     between them; ``aggregation`` Φ; ``objectives`` the training objective of a batch
 ``framework``       settings and results; ``training`` epochs and averages; ``schedules`` which clients join a batch
 ``meters``          the costs
+``outside``         baselines from other packages
 ==================  =================================================================================================
 
 Label defences that are compared with SplitWiper+ belong here too, in a folder next to ``unlearning``.
@@ -19,6 +20,7 @@ from splitwiper_lab.baselines.aggregation import Phi
 from splitwiper_lab.baselines.framework import Framework, Trained
 from splitwiper_lab.baselines.meters import Cost
 from splitwiper_lab.baselines.network import Network
+from splitwiper_lab.baselines.outside import Baseline, BaselineCosts, LearnedBaseline
 from splitwiper_lab.baselines.problem import Forgetting, Problem
 from splitwiper_lab.baselines.splitfed_v1 import SplitFedV1
 from splitwiper_lab.baselines.splitfed_v2 import SplitFedV2
@@ -30,9 +32,12 @@ FRAMEWORKS: dict[str, type[Framework]] = {kind.name: kind for kind in (Vanilla, 
 
 __all__ = [
     "FRAMEWORKS",
+    "Baseline",
+    "BaselineCosts",
     "Cost",
     "Forgetting",
     "Framework",
+    "LearnedBaseline",
     "Network",
     "Phi",
     "Problem",

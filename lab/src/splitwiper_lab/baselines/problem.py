@@ -46,6 +46,16 @@ class Holding:
         return tuple(c.name for c in self.columns)
 
     @property
+    def inputs(self) -> dict[str, Array]:
+        """The rows' inputs, by name."""
+        return {name: self.shard.columns[name] for name in self.names}
+
+    @property
+    def codes(self) -> Array:
+        """The label of each row, as an index into `labels`."""
+        return self.shard.codes
+
+    @property
     def labels(self) -> tuple[Label, ...]:
         """The labels that occur among the rows."""
         return self.shard.labels

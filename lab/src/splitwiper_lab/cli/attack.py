@@ -44,6 +44,10 @@ def attack(
         Path | None,
         typer.Option("--pictures", metavar="FOLDER", help="Rebuild inputs from activations, and draw them here."),
     ] = None,
+    more: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME", help="An attack of your own: package.module:name. May be repeated."),
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="Where to compute: cpu, or cuda.")] = "cpu",
     everything: Annotated[bool, typer.Option("--all", help="Show every result, not the strongest alone.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON objects and nothing else.")] = False,
@@ -61,10 +65,11 @@ def attack(
       splitwiper attack runs/ward --earlier before --json
     """
     from splitwiper.numerics import pick_device
-    from splitwiper_lab.attacks import ServerView, Truth, snapshot, suite
+    from splitwiper_lab.attacks import ServerView, Truth, load_attack, snapshot, suite
     from splitwiper_lab.attacks.report import HEADER, table, verdict
 
     pick_device(device)
+    own = [load_attack(name) for name in more or ()]
     with Bars(quiet=as_json) as bars, when_interrupted("Attacking changes nothing: run it again."):
         federation = open_run(run, bars)
         truth = Truth.of(federation)
@@ -86,6 +91,7 @@ def attack(
             quick=quick,
             aux=aux,
             pictures=_pictures(federation, pictures),
+            more=own,
             progress=bars,
         )
     if as_json:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from splitwiper.progress import Progress
 from splitwiper.seeding import Stream
 from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.attacks.membership import Model
-from splitwiper_lab.baselines import Cost, Forgetting, Problem, Trained
+from splitwiper_lab.baselines import Baseline, Cost, Forgetting, LearnedBaseline, Problem, Trained
+from splitwiper_lab.baselines.outside import answers, checked, evaluate, same_answers
 from splitwiper_lab.baselines.sisa import Sisa, sisa
 from splitwiper_lab.baselines.starting import Start, starts
 from splitwiper_lab.baselines.unlearning import Method, Retraining
@@ -186,6 +188,8 @@ def _results(at: Stage, system: System, todo: Sequence[str]) -> Iterator[Record]
         yield _ours(at, system)
     elif system.kind == SISA:
         yield _sisa(at, system)
+    elif system.baseline is not None:
+        yield _outside(at, system, system.baseline)
     else:
         yield from _split(at, system, {way: system.named[way] for way in todo})
 
@@ -246,7 +250,7 @@ def _split(at: Stage, system: System, methods: Mapping[str, Method]) -> Iterator
         retrained = Retraining().unlearn(trained, at.forgetting, on_epoch=at.told(f"{system.name}: retraining"))
     for way, method in methods.items():
         told = at.told(f"{system.name}: {way}")
-        left, away = _with_one_away(at, trained, method, told)
+        left, away = _with_one_away(at, partial(_forgotten, at, trained, method, told))
         yield at.record(
             system,
             way,
@@ -265,17 +269,57 @@ def _of(at: Stage, trained: Trained) -> Model:
     return Model(lambda inputs: network.posteriors(client, inputs), network.labels[client])
 
 
-def _with_one_away(
-    at: Stage, trained: Trained, method: Method, told: OnEpoch | None
-) -> tuple[Trained, dict[str, Any] | None]:
-    """Forget while a client is away, if the method can; otherwise with all clients."""
-    present = [name for name in at.problem.clients if name != at.away]
+def _forgotten(at: Stage, trained: Trained, method: Method, told: OnEpoch | None, present: Collection[str]) -> Trained:
+    return method.unlearn(trained, at.forgetting, present=present, on_epoch=told)
+
+
+Left = TypeVar("Left")
+
+
+def _with_one_away(at: Stage, unlearn: Callable[[Collection[str]], Left]) -> tuple[Left, dict[str, Any] | None]:
+    """Forget while a client is away, if the system can; otherwise with all clients."""
     try:
-        left = method.unlearn(trained, at.forgetting, present=present, on_epoch=told)
+        left = unlearn([name for name in at.problem.clients if name != at.away])
     except AbsentClientError as problem:
-        left = method.unlearn(trained, at.forgetting, on_epoch=told)
+        left = unlearn(list(at.problem.clients))
         return left, {"client": at.away, "went_on": False, "said": str(problem)}
     return left, {"client": at.away, "went_on": True, "said": ""} if at.away else None
+
+
+def _outside(at: Stage, system: System, baseline: Baseline) -> Record:
+    """Run a system from another package. It is called exact only if training again without the rows says the same."""
+    told, retold = at.told(f"{system.name}: learning"), at.told(f"{system.name}: unlearning")
+    first = checked(system.name, baseline.learn(at.problem, on_epoch=told), at.problem)
+    learned = _baseline_phase(at, system, first, at.problem)
+    second, away = _with_one_away(at, lambda present: first.unlearn(at.forgetting, present=present, on_epoch=retold))
+    second = checked(system.name, second, at.left)
+    never = checked(system.name, baseline.learn(at.left), at.left)
+    exact = same_answers(system.name, second, never, at.test(at.left), at.work.tasks)
+    attacked: tuple[dict[str, Any], ...] = ()
+    if at.attacker is not None:
+        models = [_baseline_model(at, system, one) for one in (first, second, never)]
+        attacked = at.attacked(*models)
+    return at.record(
+        system,
+        system.kind,
+        learned,
+        _baseline_phase(at, system, second, at.left),
+        exact=exact,
+        proof="recomputed, the same answers bit for bit" if exact else "",
+        away=away,
+        membership=attacked,
+    )
+
+
+def _baseline_phase(at: Stage, system: System, learned: LearnedBaseline, problem: Problem) -> Phase:
+    found = evaluate(system.name, learned, at.test(problem), at.work.tasks)
+    costs = learned.costs
+    return Phase(*at.scores(found), costs.spent, {}, costs.server, costs.took_part)
+
+
+def _baseline_model(at: Stage, system: System, learned: LearnedBaseline) -> Model:
+    client = at.forgetting.client
+    return Model(lambda inputs: answers(system.name, learned, client, inputs), learned.labels(client))
 
 
 def _phase(at: Stage, trained: Trained) -> Phase:

@@ -10,9 +10,11 @@ from typing import Any
 from splitwiper.config import Masking, Noise, from_dict
 from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.extensions import load, origin, path_of
 from splitwiper.formats import plural
 from splitwiper.seeding import digest
-from splitwiper_lab.baselines import FRAMEWORKS, Framework
+from splitwiper_lab.baselines import FRAMEWORKS, Baseline, Framework
+from splitwiper_lab.baselines.outside import SYSTEMS, UNLEARNING, is_outside, made
 from splitwiper_lab.baselines.sisa import Sharding
 from splitwiper_lab.baselines.unlearning import METHODS, Method, Retraining
 
@@ -49,13 +51,15 @@ class System:
     """One system of a comparison.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `KINDS`, or the entry point or import path of a system from outside.
         name: the system's name in tables.
         framework: the split-learning framework, if it is one.
         methods: unlearning methods, where there is a choice.
         sharding: settings of SISA.
         masking: masking of SplitWiper+.
         noise: noise of SplitWiper+.
+        baseline: the system itself, if it comes from outside and is no framework.
+        origin: where it comes from, with a digest of its code; empty for built-in systems.
     """
 
     kind: str
@@ -65,6 +69,9 @@ class System:
     sharding: Mapping[str, Any] = field(default_factory=dict)
     masking: Masking = field(default_factory=Masking)
     noise: Noise = field(default_factory=Noise)
+    # not in the text that digests are made of: results of built-in systems are older than these
+    baseline: Baseline | None = field(default=None, repr=False)
+    origin: str = field(default="", repr=False)
 
     @property
     def ways(self) -> dict[str, str]:
@@ -72,14 +79,26 @@ class System:
 
         A result with another digest belongs to another configuration.
         """
-        own = repr(dataclasses.replace(self, methods=()))
-        return {way: digest(own, repr(m)) for way, m in self.named.items()} or {self.kind: digest(own)}
+        own = [repr(dataclasses.replace(self, methods=()))]
+        if self.origin:
+            own.append(self.origin)
+        if not self.named:
+            return {self.kind: digest(*own)}
+        return {way: digest(*own, *method_texts(method)) for way, method in self.named.items()}
 
     @property
     def named(self) -> dict[str, Method]:
         """Its methods by name; several methods of a kind are named with their settings."""
         names = [method.name for method in self.methods]
         return {m.name if names.count(m.name) == 1 else m.told: m for m in self.methods}
+
+
+def method_texts(method: Method) -> list[str]:
+    """Return the texts that stand for an unlearning method in digests: with its code, if it comes from outside."""
+    if METHODS.get(method.name) is type(method):
+        return [repr(method)]
+    kind = type(method)
+    return [repr(method), str(origin(f"{kind.__module__}:{kind.__qualname__}", {}))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +180,9 @@ def _system(values: Any, where: str) -> System:
     if not isinstance(name, str) or not name.isprintable():
         raise ConfigError(f"{where}name = {name!r} must be a text of one line.")
     if kind not in KINDS:
-        hint = nearest(kind, KINDS) or f" Known are {', '.join(KINDS)}."
+        if is_outside(SYSTEMS, kind):
+            return _outside(kind, name, rest, where)
+        hint = nearest(kind, KINDS) or f" Known are {', '.join(KINDS)}; or give an import path, 'package.module:Name'."
         raise ConfigError(f"{where}kind = {kind!r} is no system.{hint}")
     if kind == OURS:
         found = from_dict(_Ours, rest, where=where)
@@ -173,6 +194,32 @@ def _system(values: Any, where: str) -> System:
         told = f"{SISA}, {plural(sharding.shards, 'shard')}{sliced}".replace("\xa0", " ")
         return System(kind=kind, name=name or told, sharding=dataclasses.asdict(sharding))
     methods = _methods(rest.pop("unlearning", [Retraining.name]), where)
+    framework = FRAMEWORKS[kind](**_split(rest, where))
+    parts = [kind, framework.schedule]
+    if kind == "vanilla" and framework.synchronise:
+        parts.append("synchronised")
+    return System(kind=kind, name=name or ", ".join(parts), framework=framework, methods=methods)
+
+
+def _outside(kind: str, name: str, rest: dict[str, Any], where: str) -> System:
+    """Parse a system from another package: a framework, or a baseline of any kind."""
+    args = rest.pop("args", {})
+    if not isinstance(args, Mapping):
+        raise ConfigError(f"{where}args = {args!r} must be a table of settings.")
+    title = name or kind.rpartition(":")[2]
+    found = load(path_of(SYSTEMS, kind))
+    if isinstance(found, type) and issubclass(found, Framework):
+        methods = _methods(rest.pop("unlearning", [Retraining.name]), where)
+        framework, told = made(SYSTEMS, kind, args, what="exchange", **_split(rest, where))
+        return System(kind=kind, name=title, framework=framework, methods=methods, origin=told)
+    if rest:
+        raise ConfigError(f"unknown key {where + next(iter(rest))!r}. Settings of {kind} go into args = {{…}}.")
+    baseline, told = made(SYSTEMS, kind, args, what="learn")
+    return System(kind=kind, name=title, baseline=baseline, origin=told)
+
+
+def _split(rest: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Parse the settings that all frameworks have."""
     split = from_dict(_Split, rest, where=where)
     given = {f.name: value for f in dataclasses.fields(split) if (value := getattr(split, f.name)) not in ("", None)}
     if "synchronise" in given:
@@ -181,11 +228,7 @@ def _system(values: Any, where: str) -> System:
     if "momentum" in given:
         choice(split, "momentum", ("kept", "fresh"))
         given["fresh"] = given.pop("momentum") == "fresh"
-    framework = FRAMEWORKS[kind](**given)
-    told = ", ".join(
-        [kind, framework.schedule, *(["synchronised"] if kind == "vanilla" and framework.synchronise else [])]
-    )
-    return System(kind=kind, name=name or told, framework=framework, methods=methods)
+    return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,10 +276,15 @@ def _method(values: Any, where: str) -> Method:
         raise ConfigError(f"{where}: {values!r} is neither a way's name nor a table with its method.")
     rest: dict[str, Any] = {"method": values} if isinstance(values, str) else dict(values)
     name = str(rest.pop("method", ""))
-    if name not in METHODS:
-        hint = nearest(name, METHODS) or f" Known are {', '.join(METHODS)}."
+    kind = METHODS.get(name)
+    if kind is None and is_outside(UNLEARNING, name):
+        found, _ = made(UNLEARNING, name, rest, what="unlearn")
+        if not isinstance(found, Method):
+            raise ConfigError(f"{where}: {name!r} is no subclass of splitwiper_lab.baselines.unlearning.Method.")
+        return found
+    if kind is None:
+        hint = nearest(name, METHODS) or f" Known are {', '.join(METHODS)}; or give an import path."
         raise ConfigError(f"{where}: there is no way to unlearn {name!r}.{hint}")
-    kind = METHODS[name]
     known = [f.name for f in dataclasses.fields(kind) if f.name not in _NETWORKS]
     for key, value in rest.items():
         if key not in known:

@@ -101,7 +101,12 @@ def in_order(records: Sequence[Record]) -> list[Record]:
     first: dict[tuple[str, str], int] = {}
     for record in records:
         first.setdefault((record.system, record.unlearning), len(first))
-    return sorted(records, key=lambda r: (KINDS.index(r.kind), first[r.system, r.unlearning], r.seed))
+    return sorted(records, key=lambda r: (_place(r.kind), first[r.system, r.unlearning], r.seed))
+
+
+def _place(kind: str) -> int:
+    """Return the place of a kind of system; those from outside come last."""
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 def summary(records: Sequence[Record], *, bandwidth: float) -> list[SummaryRow]:
