@@ -41,11 +41,11 @@ from splitwiper.service.metrics import Metrics
 from splitwiper.service.negotiations import Negotiations
 from splitwiper.service.pacing import Pacing
 from splitwiper.service.requests import RequestRecord, RequestRecords, due
+from splitwiper.service.server_threads import ServerThread
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.turns import Places, Turns
 from splitwiper.service.uploads import Uploads
 from splitwiper.service.witnesses import Witnesses
-from splitwiper.service.worker_threads import ServerThread
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerStore
 from splitwiper.wire import Ticket
