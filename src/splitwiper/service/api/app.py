@@ -70,7 +70,7 @@ class Service:
         self.database = service_database(root)
         self.database.create({})
         self.overrides = overrides.Overrides(self.database)
-        self.requests = RequestRecords(self.database)
+        self.requests = RequestRecords(self.database, must=config.signed)
         self.keys = self.requests.keys
         self.attestations = Attestations(self.database)
         self.uploads = Uploads(root / "uploads", self.database, config)

@@ -156,7 +156,7 @@ def check_serving(server: Server, service: Service, client: str) -> None:
         ForbiddenError: the client has not joined.
         WithdrawnError: the model still knows such rows.
     """
-    if service.config.signed and service.keys.key(client) is None:
+    if service.keys.must and service.keys.key(client) is None:
         raise ForbiddenError(
             f"client {client!r} has not joined: labels and predictions are for clients that registered a key. Run "
             "'splitwiper join' first."
