@@ -123,29 +123,7 @@ def test_rotate(call, call_json, certs: Path) -> None:
     found = call_json("certs", "rotate", certs, "server", "--host", "new.example.org")
     assert found["hosts"] == ["new.example.org"]
     assert "superseded.pem beside it to the server" in call("certs", "rotate", certs, "anna").stdout
-    for words, said in (
-        ((), "name the identity"),
-        (("north", "--ca"), "not both"),
-        (("north", "--finish"), "--finish goes with --ca"),
-        (("--ca", "--force"), "--force with --finish"),
-        (("--ca", "--overlap", 3), "not for --ca"),
-        (("north", "--overlap", -1), "whole number from 0"),
-    ):
-        assert said in call("certs", "rotate", certs, *words, code=2).stderr
-
-
-def test_rotate_the_ca(call, call_json, certs: Path) -> None:
-    assert "There is no old CA" in call("certs", "rotate", certs, "--ca", "--finish").stdout
-    assert "Hand out" in call("certs", "rotate", certs, "--ca").stdout
-    assert "still hold: server 'server'" in call("certs", "rotate", certs, "--ca", "--finish", code=2).stderr
-    call("certs", "rotate", certs, "server")
-    call("certs", "rotate", certs, "north")
-    found = call_json("certs", "rotate", certs, "--ca", "--finish", "--force")
-    assert [one["state"] for one in found["certificates"]] == ["retired"]
-    trust = Trust(certs / "server")
-    assert trust.principal(_der(certs / "clients" / "north")).name == "north"
-    with pytest.raises(IdentityError, match="was not signed by a CA"):
-        trust.principal(_der(certs / "clients" / "south"))
+    assert "whole number from 0" in call("certs", "rotate", certs, "north", "--overlap", -1, code=2).stderr
 
 
 def test_token(call, call_json, certs: Path) -> None:

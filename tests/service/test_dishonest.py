@@ -26,7 +26,7 @@ from splitwiper.service.certificate.issuing import kept_at
 from splitwiper.service.requests import certified
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.site.verifying import fingerprint_of, verify_site
-from splitwiper.service.verifying import verify_both, verify_store
+from splitwiper.service.verification import verify_both, verify_store
 from splitwiper.store import ServerStore, tickets
 from splitwiper.wire import Scores, Statement, Ticket, open_shard
 

@@ -58,7 +58,7 @@ def register(cases: RequestRecords, key: SigningKey = KEY) -> None:
 
 
 def receive(cases: RequestRecords, given: dict[str, Any] | None, asked: Request = ASKED, *, must: bool = True) -> Any:
-    return cases.receive(asked, given, federation="ward", must=must)
+    return RequestRecords(cases._database, must=must).receive(asked, given, federation="ward")
 
 
 def test_a_request_is_on_file_as_it_was_signed(cases: RequestRecords) -> None:
@@ -237,7 +237,7 @@ def test_a_request_that_was_on_file_when_the_service_died_is_accepted(tmp_path: 
             site.learn(data()["north"])
         server.kill()
         with closing(service_database(tmp_path / "store")) as database:
-            RequestRecords(database).receive(ASKED, None, federation="", must=False)
+            RequestRecords(database, must=False).receive(ASKED, None, federation="")
         server.start()
         with closing(server.site("north")) as site:
             wait_for(lambda: "t1" in [ticket.id for ticket in site.link.tickets("north")])

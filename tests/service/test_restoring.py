@@ -19,7 +19,7 @@ from splitwiper.service.certificate import Envelope, Keyring, Keys, SignedHead, 
 from splitwiper.service.certificate.restoring import read_restored, record
 from splitwiper.service.site import Site
 from splitwiper.service.storing import restore
-from splitwiper.service.verifying import verify_store
+from splitwiper.service.verification import verify_store
 from splitwiper.store import ServerStore, ledger
 
 

@@ -32,7 +32,7 @@ from splitwiper.service.expiry import Lapses
 from splitwiper.service.site.link import HttpsLink, _File
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.uploads import Upload, Uploads
-from splitwiper.service.verifying import verify_store
+from splitwiper.service.verification import verify_store
 from splitwiper.store import ServerStore, ledger
 from splitwiper.wire import Request
 

@@ -109,7 +109,7 @@ def _checked(data: bytes, against: Against, bars: Bars) -> Checked:
     elif against.store is not None:
         from splitwiper.service.site import Site
         from splitwiper.service.site.verifying import verify_site
-        from splitwiper.service.verifying import verify_both
+        from splitwiper.service.verification import verify_both
 
         look_here()
         site = partial(verify_site, Site(against.site, bars)) if against.site is not None else None

@@ -217,58 +217,31 @@ def revoke(folder: Place, which: Which, kind: KindOf = None, as_json: Json = Fal
 
 def rotate(
     folder: Place,
-    which: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME|SERIAL", help="Whose certificate; none with --ca.", show_default=False),
-    ] = None,
+    which: Which,
     kind: KindOf = None,
     hosts: Hosts = None,
-    days: Annotated[
-        int | None, typer.Option("--days", metavar="N", help="How long the new one holds: 365, for the CA 3650.")
-    ] = None,
+    days: Days = 365,
     overlap: Annotated[
         int, typer.Option("--overlap", metavar="N", help="Days for which the old one is still accepted.")
     ] = 0,
-    authority: Annotated[bool, typer.Option("--ca", help="Make a new CA; the old one stays trusted.")] = False,
-    finish: Annotated[bool, typer.Option("--finish", help="With --ca: stop trusting the old CAs.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --finish: also where certificates of an old CA still hold.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Replace a certificate, or the CA, by a new one.
+    """Replace an identity's certificate by a new one, with a new key.
 
-    To replace the CA: rotate --ca; hand out the new ca.pem to the server and all
-    clients; rotate every client and the server; rotate --ca --finish.
+    The old one is refused from now on, or after as many days as --overlap says.
 
     Example:
       splitwiper certs rotate certs north --overlap 7
       splitwiper certs rotate certs server --host new.example.org
-      splitwiper certs rotate certs --ca
     """
     from splitwiper.service.identity import Authority
-    from splitwiper.service.identity.authority import CA_DAYS, LEAF_DAYS
     from splitwiper.service.identity.records import check_days
 
-    if authority == (which is not None):
-        raise InputError("name the identity whose certificate is replaced, or give --ca for the CA, not both.")
-    if (finish and not authority) or (force and not finish):
-        raise InputError("--finish goes with --ca, and --force with --finish.")
-    if authority and (kind or hosts or overlap):
-        raise InputError("--kind, --host and --overlap are for certificates of identities, not for --ca.")
-    made = Authority(folder)
-    if finish:
-        old = made.retire_authorities(force=force)
-        done = f"Hand out {folder / 'server' / 'ca.pem'} to the server and all clients."
-        show(made, old, as_json=as_json, notes=[done if old else "There is no old CA: nothing to do."])
-    elif which is None:
-        show_issued(made, made.rotate_authority(days=CA_DAYS if days is None else days), as_json=as_json)
-    else:
-        span, days = check_days(overlap, least=0), LEAF_DAYS if days is None else days
-        new = made.rotate(which, kind=_kind(kind), hosts=hosts or None, days=days, overlap=span)
-        lists = f"{folder / 'server' / 'revoked.pem'} and superseded.pem beside it"
-        note = f"Copy {lists} to the server if its folder is elsewhere."
-        show_issued(made, new, as_json=as_json, notes=[] if new.kind == "server" else [note])
+    made, span = Authority(folder), check_days(overlap, least=0)
+    new = made.rotate(which, kind=_kind(kind), hosts=hosts or None, days=days, overlap=span)
+    lists = f"{folder / 'server' / 'revoked.pem'} and superseded.pem beside it"
+    note = f"Copy {lists} to the server if its folder is elsewhere."
+    show_issued(made, new, as_json=as_json, notes=[] if new.kind == "server" else [note])
 
 
 def _kind(word: str | None) -> Kind | None:

@@ -12,7 +12,7 @@ from splitwiper.cli import output
 if TYPE_CHECKING:
     from splitwiper.service.identity import Authority, Issued, Token
 
-STYLES = {"valid": "green", "ending": "yellow", "expired": "bold yellow", "revoked": "bold red", "retired": "red"}
+STYLES = {"valid": "green", "ending": "yellow", "expired": "bold yellow", "revoked": "bold red"}
 
 
 def issued_of(made: Authority, one: Issued) -> dict[str, Any]:
@@ -104,11 +104,8 @@ def show_issued(made: Authority, one: Issued, *, as_json: bool, notes: Sequence[
     if as_json:
         output.emit(issued_of(made, one))
         return
-    server, place = made.folder / "server", made.folder_of(one)
-    if one.kind == "authority":
-        where = [f"Hand out {server / 'ca.pem'} to the server and all clients."]
-        where.append(f"{server / 'revoked.pem'} goes to the server, too.")
-    elif one.kind == "server":
+    place = made.folder_of(one)
+    if one.kind == "server":
         where = [f"{place} goes to the server."]
     else:
         where = [f"{place} goes to the {one.kind}. Send it over a private channel, then delete it here."]

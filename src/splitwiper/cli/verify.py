@@ -150,7 +150,7 @@ def _folder(folder: Path, *, attest: bool, as_json: bool) -> NoReturn:
     """Recompute a site, or a server's store, and leave with the outcome's code."""
     from splitwiper.service.site import Site
     from splitwiper.service.site.verifying import fingerprint_of, verify_site
-    from splitwiper.service.verifying import verify_store
+    from splitwiper.service.verification import verify_store
 
     look_here()
     is_site = (folder / "site.toml").exists()

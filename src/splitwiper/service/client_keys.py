@@ -45,10 +45,15 @@ def read_signed(kind: type[_Message], signed: Mapping[str, Any]) -> _Message:
 
 
 class ClientKeys:
-    """Registered keys, and the serial numbers of the last statements about shards, in the service's database."""
+    """Registered keys, and the serial numbers of the last statements about shards, in the service's database.
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    Args:
+        database: the service's database.
+        must: refuse what is not signed with a registered key.
+    """
+
+    def __init__(self, database: Database, *, must: bool = True) -> None:
+        self._database, self.must = database, must
 
     def register(self, store: ServerStore, client: str, signed: Mapping[str, Any]) -> None:
         """Register the key that a site signs with, in the ledger first. Registering it again changes nothing.
@@ -119,7 +124,7 @@ class ClientKeys:
     # --- statements about shards -----------------------------------------------------------------------------
 
     def check_shard(
-        self, store: ServerStore, client: str, signed: Mapping[str, Any] | None, statement: Statement, *, must: bool
+        self, store: ServerStore, client: str, signed: Mapping[str, Any] | None, statement: Statement
     ) -> ShardStatement | None:
         """Check a site's signed statement about a shard, or its withdrawal, against what the upload says.
 
@@ -128,7 +133,6 @@ class ClientKeys:
             client: the caller's name, according to its certificate or token.
             signed: the signed statement.
             statement: the upload's own statement.
-            must: refuse a missing signature.
 
         Returns:
             The signed statement; None if there is none and none is required. The caller must still compare its digest
@@ -139,7 +143,7 @@ class ClientKeys:
             ForbiddenError: it was not signed with the site's key.
         """
         if signed is None:
-            if must:
+            if self.must:
                 raise DataError(
                     "a shard must be signed by the site's own key, and so must a withdrawal: 'splitwiper join' and "
                     "'forget' do that; see the field 'signed' in the OpenAPI document."

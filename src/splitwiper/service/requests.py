@@ -60,23 +60,24 @@ class RequestRecord:
 class RequestRecords:
     """All request records, in the service's database.
 
+    Args:
+        database: the service's database.
+        must: refuse requests that are not signed.
+
     Attributes:
         keys: the sites' registered keys, with which requests must be signed.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database, self.keys = database, ClientKeys(database)
+    def __init__(self, database: Database, *, must: bool = True) -> None:
+        self._database, self.keys = database, ClientKeys(database, must=must)
 
-    def receive(
-        self, request: Request, signed: Mapping[str, Any] | None, *, federation: str, must: bool
-    ) -> RequestRecord:
+    def receive(self, request: Request, signed: Mapping[str, Any] | None, *, federation: str) -> RequestRecord:
         """Store a request. Repeating it changes nothing.
 
         Args:
             request: the request.
             signed: the same, signed by the client.
             federation: the id of the server's store.
-            must: refuse a request without a signature.
 
         Raises:
             DataError: it is not signed, or the signed request differs.
@@ -84,7 +85,7 @@ class RequestRecords:
         """
         if signed is not None:
             self._check(read_signed(SignedRequest, signed), request, federation)
-        elif must:
+        elif self.keys.must:
             raise DataError(
                 "requests to forget must be signed by the client's own key: 'splitwiper forget' does that; see the "
                 "field 'signed' in the OpenAPI document."

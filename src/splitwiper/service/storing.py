@@ -6,8 +6,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from splitwiper.config import Config, ModelConfig, codec_record, from_dict, read_toml, to_toml
-from splitwiper.errors import ConfigError, CorruptError, InputError, NotFoundError, nearest
+from splitwiper.config import Config, ModelConfig, ServerConfig, codec_record, from_dict, read_toml, to_toml
+from splitwiper.errors import ConfigError, CorruptError, InputError, NotFoundError
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
 from splitwiper.service.certificate.restoring import Restored, record
@@ -20,7 +20,6 @@ from splitwiper.store import ServerStore, files
 
 MODEL = "model.toml"
 """The model's settings, kept in the store so that anybody who has the store can recompute."""
-_TABLES = ("seed", "model", "server", "service")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +30,17 @@ class Architecture:
     model: ModelConfig = field(default_factory=ModelConfig)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerFile(Architecture):
+    """The keys and tables of a server's configuration file. Clients' settings are in their own files."""
+
+    server: ServerConfig = field(default_factory=ServerConfig)
+    service: ServiceConfig = field(default_factory=ServiceConfig)
+
+
 @dataclass(frozen=True)
 class ServerSettings:
-    """A server's configuration file."""
+    """The settings in a server's configuration file."""
 
     config: Config
     service: ServiceConfig
@@ -55,17 +62,12 @@ def read_server(path: Path) -> ServerSettings:
     """
     try:
         values = read_toml(path)
-        for key in values:
-            if key not in _TABLES:
-                hint = nearest(key, _TABLES) or f" Known: {', '.join(_TABLES)}."
-                raise ConfigError(f"unknown key {key!r}.{hint} Clients' settings are in their own files.")
-        own = {key: value for key, value in values.items() if key != "service"}
-        if isinstance(serving := own.setdefault("server", {}), dict):
+        if isinstance(training := values.setdefault("server", {}), dict):
             # without it, auditors could only recompute the whole training
-            serving.setdefault("transcript", True)
-        return ServerSettings(
-            from_dict(Config, own), from_dict(ServiceConfig, values.get("service", {}), where="service."), path.parent
-        )
+            training.setdefault("transcript", True)
+        found = from_dict(ServerFile, values)
+        config = Config(seed=found.seed, model=found.model, server=found.server)
+        return ServerSettings(config, found.service, path.parent)
     except FileNotFoundError as problem:
         raise ConfigError(f"there is no configuration file {path}.") from problem
     except ConfigError as problem:

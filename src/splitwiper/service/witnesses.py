@@ -14,6 +14,7 @@ from typing import Any
 from splitwiper.errors import DataError, ForbiddenError, FormatError
 from splitwiper.service.certificate import Keyring, Log
 from splitwiper.service.certificate.heads import read_countersigned
+from splitwiper.service.client_keys import ClientKeys
 from splitwiper.store import ServerStore
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now
@@ -51,8 +52,7 @@ class Witnesses:
         head: Mapping[str, Any],
         countersignature: Mapping[str, Any],
         *,
-        key: str | None,
-        must: bool,
+        keys: ClientKeys,
     ) -> None:
         """Store a countersigned head. Repeating it changes nothing.
 
@@ -61,8 +61,7 @@ class Witnesses:
             site: the name of the site that sends it.
             head: the head with the server's signature.
             countersignature: the site's countersignature.
-            key: the site's registered key, if it has one.
-            must: refuse it if the site has no registered key.
+            keys: the sites' registered keys.
 
         Raises:
             DataError: it is not a countersigned head, or belongs to another ledger.
@@ -72,7 +71,8 @@ class Witnesses:
             found, said = read_countersigned(head, countersignature)
         except FormatError as problem:
             raise DataError(str(problem)) from problem
-        if said.site != site or (said.key != key and (must or key is not None)):
+        key = keys.key(site)
+        if said.site != site or (said.key != key and (keys.must or key is not None)):
             raise ForbiddenError(f"{site!r} can countersign only in its own name, with the key that it has registered.")
         log, size = Log.begin(store), found.head.size
         ours = found.envelope.signers(Keyring.of(store).public()) and found.federation == store.federation

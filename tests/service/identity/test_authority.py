@@ -182,25 +182,6 @@ def test_rotating(authority: Authority, certs: Path, north: Path) -> None:
     assert expired.rotate("north").state(away(days=40)()) == "valid", "what expired can be replaced"
 
 
-def test_replacing_the_authority(authority: Authority, certs: Path, north: Path) -> None:
-    first = authority.listed()[0]
-    second = authority.rotate_authority(days=100)
-    for folder in (north, certs / "server", certs / "operators" / "anna"):
-        assert len(certificates(folder / "ca.pem")) == 2
-    assert authority.rotate("north").authority == second.serial
-    with pytest.raises(InputError, match=r"still hold: .*operator 'anna'.*certs rotate.*--force"):
-        authority.retire_authorities()
-    authority.rotate("anna")
-    authority.rotate("server")
-    assert [one.serial for one in authority.retire_authorities()] == [first.serial]
-    assert authority.retire_authorities() == []
-    assert [path.name for path in (certs / "authority").glob("*.key.pem")] == [f"ca-{second.serial}.key.pem"]
-    for folder in (north, certs / "server"):
-        assert len(certificates(folder / "ca.pem")) == 1
-    assert Trust(certs / "server").principal(der_of(north)).name == "north"
-    assert [one.state(away()()) for one in authority.listed()[:2]] == ["retired", "valid"]
-
-
 def test_a_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PASSPHRASE, "short")
     with pytest.raises(InputError, match=r"has 5 bytes .* at least 16"):
@@ -219,7 +200,6 @@ def test_a_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Authority(tmp_path).revoke("north")
     assert [one.name for one in Authority(tmp_path).listed()] == ["ward", "north", "server"], "to look needs no key"
     authority = Authority(tmp_path, passphrase=SECRET)
-    authority.rotate_authority()
     authority.issue_client("south")
     assert all(b"ENCRYPTED" in path.read_bytes() for path in (tmp_path / "authority").glob("*.key.pem"))
     client_context(tmp_path / "clients" / "south")

@@ -13,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from service.identity.tls import der_of
+from service.identity.tls import der_of, signer_of
 from splitwiper.errors import CorruptError, FormatError, IdentityError
 from splitwiper.service.identity import Authority, Principal, Tokens, Trust, client_context, server_context
+from splitwiper.service.identity.certificate_builder import authority_certificate, serial_of
 from splitwiper.service.identity.folders import certificates
+from splitwiper.service.identity.index import Journal, issuing
+from splitwiper.service.identity.keys import new_key
+from splitwiper.service.identity.records import utc_now
 from splitwiper.store.files import watch
 
 DEAD = 77
@@ -45,14 +49,13 @@ def test_no_file_is_readable_by_others_at_any_instant(tmp_path: Path) -> None:
         authority = Authority.create(tmp_path / "certs", "ward", ["localhost"])
         authority.issue_client("north")
         authority.rotate("north", overlap=timedelta(days=1))
-        authority.rotate_authority()
         authority.revoke("north")
         Tokens(tmp_path / "certs" / "server").add(Principal("client", "north"))
         look("", tmp_path)
     assert {"key.pem", "next-key.pem", "tokens.jsonl", "index.jsonl"} <= seen
     assert any(name.startswith(".tmp-") for name in seen)
     keys = list((tmp_path / "certs").rglob("*key.pem"))
-    assert len(keys) == 4
+    assert len(keys) == 3
     assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
 
 
@@ -112,8 +115,6 @@ TASKS: dict[str, Callable[[Authority], object]] = {
     "rotate": lambda authority: authority.rotate("north"),
     "overlap": lambda authority: authority.rotate("north", overlap=timedelta(days=1)),
     "revoke": lambda authority: authority.revoke("north"),
-    "ca": lambda authority: authority.rotate_authority(),
-    "retire": lambda authority: authority.retire_authorities(force=True),
 }
 
 
@@ -121,10 +122,6 @@ TASKS: dict[str, Callable[[Authority], object]] = {
 def test_dying_at_every_step(made: Path, tmp_path: Path, task: str) -> None:
     first = der_of(made / "clients" / "north")
     source = Path(shutil.copytree(made, tmp_path / "source"))
-    if task == "retire":
-        Authority(source).rotate_authority()
-        Authority(source).rotate("north")
-        first = der_of(source / "operators" / "anna")
     for step in range(100):
         certs = Path(shutil.copytree(source, tmp_path / str(step)))
         authority = Authority(certs)
@@ -133,7 +130,7 @@ def test_dying_at_every_step(made: Path, tmp_path: Path, task: str) -> None:
         happened = events > len((source / INDEX).read_text(encoding="utf-8").splitlines())
         Authority(certs).issue_operator("after")  # whatever comes next puts things in order
         check(certs)
-        if happened and task in ("rotate", "revoke", "retire"):
+        if happened and task in ("rotate", "revoke"):
             with pytest.raises(IdentityError):
                 Trust(certs / "server").principal(first)
         else:
@@ -230,6 +227,16 @@ def test_an_index_of_another_version(certs: Path) -> None:
     index.write_text(f"{heading}\n{rest}", encoding="utf-8")
     assert json.loads(heading)["version"] == 1
     assert Authority(certs).name == "ward"
+
+
+def test_an_index_with_a_second_ca(certs: Path) -> None:
+    journal, key = Journal.read(certs / INDEX), new_key()
+    second = authority_certificate(key, name="ward", now=utc_now(), span=timedelta(days=1))
+    event = issuing(second, kind="authority", name="ward", authority=serial_of(second), now=utc_now())
+    with pytest.raises(FormatError, match=r"has a second CA"):
+        journal.append(event, by=signer_of(Authority(certs)))
+    with pytest.raises(FormatError, match=r"has a second CA"):
+        Authority(certs)
 
 
 def test_a_key_of_another_authority(certs: Path, other: Authority) -> None:

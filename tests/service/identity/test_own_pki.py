@@ -36,7 +36,7 @@ def connect(folder: Path) -> bytes:
 
 @pytest.mark.parametrize("key", ["ec -pkeyopt ec_paramgen_curve:P-384", "rsa:2048"])
 def test_certificates_of_another_authority(tmp_path: Path, key: str) -> None:
-    configuration, issuing, revoking = SCRIPTS
+    configuration, issuing, revoking = SCRIPTS[:3]
     run(configuration, tmp_path, key)
     run(issuing, tmp_path, key)
     north = connect(tmp_path)

@@ -131,7 +131,6 @@ def test_asyncio(authority: Authority, certs: Path, north: Path) -> None:
         async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
             port = server.sockets[0].getsockname()[1]
             first = await ask(port)
-            authority.rotate_authority()
             second = authority.rotate("north").serial
             authority.rotate("server")
             assert (await ask(port), first != second) == (second, True)
@@ -204,29 +203,6 @@ def test_rotation_with_and_without_overlap(authority: Authority, certs: Path, no
         for context in (first, client_context(north)):
             with pytest.raises(REFUSED):
                 server.ask(context)
-
-
-def test_rotation_of_the_ca(authority: Authority, certs: Path, north: Path, tmp_path: Path) -> None:
-    before = client_context(mixed(tmp_path / "before", ca=north, own=north))
-    with Server(certs / "server") as server:
-        authority.rotate_authority()
-        assert server.ask(before) == "client 'north'", "the old CA's client still reaches the old CA's server"
-        authority.issue_client("south")
-        south = client_context(certs / "clients" / "south")
-        assert server.ask(south) == "client 'south'", "the new CA's client does, too"
-        authority.rotate("north", overlap=timedelta(days=7))
-        authority.rotate("anna")
-        updated = client_context(north)
-        assert server.ask(updated) == server.ask(before) == "client 'north'"
-        authority.rotate("server")
-        assert server.ask(updated) == "client 'north'"
-        with pytest.raises(ssl.SSLCertVerificationError):
-            server.ask(before)  # it never got the new bundle
-        authority.retire_authorities(force=True)
-        assert server.ask(updated) == "client 'north'"
-        old = client_context(mixed(tmp_path / "after", ca=north, own=tmp_path / "before"))
-        with pytest.raises(REFUSED):
-            server.ask(old)
 
 
 def test_two_authorities_side_by_side(certs: Path, north: Path, other: Authority, tmp_path: Path) -> None:

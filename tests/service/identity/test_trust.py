@@ -144,7 +144,7 @@ def test_a_ca_that_expired(tmp_path: Path) -> None:
     assert one.not_after == authority.listed()[0].not_after, "it ends with its CA"
     with pytest.raises(IdentityError, match="expired"):
         Trust(tmp_path / "server").principal(der_of(tmp_path / "clients" / "north"), at=utc_now() + timedelta(days=11))
-    with pytest.raises(IdentityError, match=r"the CA's certificate holds from .* --ca"):
+    with pytest.raises(IdentityError, match=r"the CA's certificate holds from .* certs init"):
         Authority(tmp_path, clock=away(days=11)).issue_client("south")
 
 

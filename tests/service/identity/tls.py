@@ -95,8 +95,8 @@ def away(**span: float) -> Clock:
 
 
 def signer_of(authority: Authority) -> Signer:
-    """The newest CA's certificate and key, to make certificates that an authority would not."""
+    """The CA's certificate and key, to make certificates that an authority would not."""
     from splitwiper.service.identity.index import Journal
 
     journal = Journal.read(authority.folder / "authority" / "index.jsonl")
-    return authority._signer(journal, journal.authorities[-1])
+    return authority._signer(journal)

@@ -40,11 +40,11 @@ from splitwiper.service.metrics import Metrics
 from splitwiper.service.negotiations import Negotiations
 from splitwiper.service.pacing import Pacing
 from splitwiper.service.requests import RequestRecord, RequestRecords, due
+from splitwiper.service.server_threads import ServerThread
 from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.turns import Places, Turns
 from splitwiper.service.uploads import Uploads
 from splitwiper.service.witnesses import Witnesses
-from splitwiper.service.worker_threads import ServerThread
 from splitwiper.splitting import ServerHalf
 from splitwiper.store import ServerStore
 from splitwiper.wire import Ticket
@@ -69,7 +69,7 @@ class Service:
         self.database = service_database(root)
         self.database.create({})
         self.overrides = overrides.Overrides(self.database)
-        self.requests = RequestRecords(self.database)
+        self.requests = RequestRecords(self.database, must=config.signed)
         self.keys = self.requests.keys
         self.attestations = Attestations(self.database)
         self.uploads = Uploads(root / "uploads", self.database, config)
@@ -117,7 +117,7 @@ class Service:
         Raises:
             ForbiddenError: it has registered no key.
         """
-        if self.config.signed and self.keys.key(client) is None:
+        if self.keys.must and self.keys.key(client) is None:
             raise ForbiddenError(
                 f"client {client!r} has not joined: labels, predictions and the relay are for clients that registered "
                 "a key. Run 'splitwiper join' first."

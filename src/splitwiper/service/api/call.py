@@ -15,7 +15,7 @@ from splitwiper.service.identity import Principal
 
 if TYPE_CHECKING:
     from splitwiper.service.api.app import Service
-    from splitwiper.service.worker_threads import ServerThread
+    from splitwiper.service.server_threads import ServerThread
 
 ABOUT = "splitwiper.about"
 """Key under which a call's scope holds what the call is about, besides the names in its path."""

@@ -86,10 +86,8 @@ def restorations(server: Server, _: ApiCall) -> dict[str, Any]:
 @queries
 def countersign(server: Server, call: ApiCall, body: Witnessed) -> None:
     """Publish a countersigned head for other sites to compare. The newest few of each site are kept."""
-    service, site = call.service, call.client
     head, countersignature = body.head.model_dump(), body.countersignature.model_dump()
-    key, must = service.keys.key(site), service.config.signed
-    service.witnesses.add(server.store, site, head, countersignature, key=key, must=must)
+    call.service.witnesses.add(server.store, call.client, head, countersignature, keys=call.service.keys)
 
 
 @router.get("/witnesses")

@@ -51,7 +51,7 @@ def ask(server: Server, call: ApiCall, body: Ask) -> TicketShape:
     _check_new(server, call, body.ticket)
     asked = Request(body.ticket, client, body.level, body.commitment)
     signed = body.signed.model_dump() if body.signed else None
-    record = service.requests.receive(asked, signed, federation=server.store.federation, must=service.config.signed)
+    record = service.requests.receive(asked, signed, federation=server.store.federation)
     at_once = not service.is_taking_in(client)  # its shard would be accepted afterwards
     if at_once and server.store.shard(client) is None:  # nor may an upload begun before the request be finished
         service.uploads.end_all(client)

@@ -125,7 +125,7 @@ def begin(server: Server, call: ApiCall, body: Begin) -> Begun:
     server.check_admitted(client, said)
     if not answers(server.store, client, said):
         service.pacing.check(client)
-    service.keys.check_shard(server.store, client, signed, said, must=service.config.signed)
+    service.keys.check_shard(server.store, client, signed, said)
     text, spared = json.dumps(signed) if signed else None, _spared(server, client, said)
     if spared:
         service.uploads.end_all(client, but=body.mark)  # otherwise several of them would use the disk's reserve
@@ -230,7 +230,7 @@ def withdraw(server: Server, call: ApiCall, body: Withdraw) -> None:
     """Erase the client's shard; nothing replaces it."""
     service, client = call.service, call.client
     said, signed = body.statement(), body.signed.model_dump() if body.signed else None
-    made = service.keys.check_shard(server.store, client, signed, said, must=service.config.signed)
+    made = service.keys.check_shard(server.store, client, signed, said)
     if made is not None:
         if made.digest:
             raise DataError("the signed statement is about a new shard, and not about withdrawing the present one.")

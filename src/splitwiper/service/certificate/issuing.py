@@ -13,10 +13,10 @@ from splitwiper.errors import CorruptError, FormatError, NotFoundError
 from splitwiper.seeding import digest
 from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.envelope import MOST_SIGNATURES, Envelope, read_limited
+from splitwiper.service.certificate.keyring import Keyring
 from splitwiper.service.certificate.keys import SigningKey
 from splitwiper.service.certificate.log import Log
 from splitwiper.service.certificate.manifest import Opening
-from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.statement import describe, statement
 from splitwiper.service.certificate.structure import parse
 from splitwiper.store import ServerStore, files

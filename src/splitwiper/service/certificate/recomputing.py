@@ -11,9 +11,9 @@ from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.checking import check
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding, found
+from splitwiper.service.certificate.keyring import Keyring
 from splitwiper.service.certificate.keys import PublicKey
 from splitwiper.service.certificate.log import Log, TreeHead
-from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.statement import describe
 from splitwiper.store import ServerStore
 from splitwiper.wire import Receipt

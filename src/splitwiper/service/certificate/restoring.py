@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.envelope import Envelope
+from splitwiper.service.certificate.keyring import Keyring
 from splitwiper.service.certificate.log import Log, TreeHead, shows
 from splitwiper.service.certificate.signed import SignedMessage
-from splitwiper.service.certificate.signing import Keyring
 from splitwiper.service.certificate.standing import Keys
 from splitwiper.store import ServerStore, ledger
 from splitwiper.store.tickets import now

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 from splitwiper.errors import IdentityError, InputError
 from splitwiper.service.identity import certificate_builder, distribution, keys
-from splitwiper.service.identity.certificate_builder import Signer, serial_of
+from splitwiper.service.identity.certificate_builder import Signer
 from splitwiper.service.identity.folders import AUTHORITY
 from splitwiper.service.identity.index import INDEX, Event, Journal, ending, issuing
 from splitwiper.service.identity.names import SERVER, Kind, check_hosts, check_name
 from splitwiper.service.identity.records import Clock, Issued, check_days, utc_now
-from splitwiper.store.files import erase, locked, make_folder, write_bytes
+from splitwiper.store.files import erase, locked, write_bytes
 
 CA_DAYS, LEAF_DAYS = 3650, 365
 
@@ -74,9 +74,14 @@ class Authority:
             if index.exists():
                 raise InputError(f"there is a certificate authority in {root} already: use it, or name another folder.")
             journal = Journal.start(index, name, clock())
-            signer, event = _new_authority(root, name, span, secret, clock)
+            key = keys.new_key()
+            certificate = certificate_builder.authority_certificate(key, name=name, now=clock(), span=span)
+            signer = Signer(certificate, key)
+            # the key first: an index without its key could never be changed
+            write_bytes(_key_file(root, signer.serial), keys.key_pem(key, secret=secret))
+            event = issuing(certificate, kind="authority", name=name, authority=signer.serial, now=clock())
             journal.append(event, by=signer)
-            distribution.publish(root, journal, [signer], clock())
+            distribution.publish(root, journal, signer, clock())
         out = cls(root, passphrase=passphrase, clock=clock)
         if named:
             out.issue_server(named, days=server_days)
@@ -111,9 +116,10 @@ class Authority:
             NotFoundError: there is no such certificate.
             InputError: it may mean several identities.
         """
-        with self._changing() as (journal, signers):
-            found = journal.find(which, kind)
-            journal.append(*self._revoking(found), by=signers[-1])
+        with self._changing() as (journal, signer):
+            found, now = journal.find(which, kind), self._clock()
+            events = [ending("revoked", one, now=now) for one in found if one.revoked is None]
+            journal.append(*events, by=signer)
             return [journal.issued[one.serial] for one in found]
 
     def rotate(
@@ -142,7 +148,7 @@ class Authority:
             raise InputError(f"overlap {overlap}: give a time span that is not negative.")
         named = None if hosts is None else check_hosts(hosts)
         span = check_days(days)
-        with self._changing() as (journal, signers):
+        with self._changing() as (journal, signer):
             found = journal.find(which, kind)[0]  # the others are of the same identity
             kind, name = found.kind, found.name
             if named is not None and kind != "server":
@@ -158,44 +164,7 @@ class Authority:
                     events.append(ending("superseded", one, now=now, ends=end.isoformat()))
                 else:
                     events.append(ending("revoked", one, now=now))
-            return self._make(journal, signers[-1], kind, name, span, named or old[-1].hosts, events)
-
-    def rotate_authority(self, *, days: int = CA_DAYS) -> Issued:
-        """Create a new CA that signs from now on. The old one stays trusted until `retire_authorities`."""
-        span = check_days(days)
-        with self._changing() as (journal, signers):
-            signer, event = _new_authority(self.folder, self.name, span, self._secret, self._clock)
-            journal.append(event, by=signers[-1])
-            signers.append(signer)
-            return journal.authorities[-1]
-
-    def retire_authorities(self, *, force: bool = False) -> list[Issued]:
-        """Stop trusting all CAs except the newest, and erase their keys.
-
-        Args:
-            force: proceed even if valid certificates were signed by them; these are revoked.
-
-        Raises:
-            InputError: there are such certificates, and ``force`` is not set.
-        """
-        with self._changing() as (journal, signers):
-            old, now = journal.authorities[:-1], self._clock()
-            serials = {one.serial for one in old}
-            left = []
-            for one in journal.issued.values():
-                if one.authority in serials and one.serial not in serials:
-                    left.append(one)
-            living = [one for one in left if one.state(now) not in ("expired", "revoked")]
-            if living and not force:
-                raise InputError(
-                    f"certificates of an old CA still hold: {', '.join(map(str, living))}. Replace each with "
-                    "'splitwiper certs rotate' first, or add --force (force=True) to lock them out."
-                )
-            if old:
-                events = [*self._revoking(left), *(ending("retired", one, now=now) for one in old)]
-                journal.append(*events, by=signers[-1])
-                del signers[:-1]
-            return [journal.issued[one.serial] for one in old]
+            return self._make(journal, signer, kind, name, span, named or old[-1].hosts, events)
 
     def listed(self) -> list[Issued]:
         """Return every certificate ever issued, CAs first."""
@@ -210,35 +179,31 @@ class Authority:
         return distribution.whole_index(self.folder, self.folder / AUTHORITY / INDEX)
 
     @contextmanager
-    def _changing(self) -> Iterator[tuple[Journal, list[Signer]]]:
-        """Yield the index, and the trusted CAs with their keys; publish the changes afterwards."""
+    def _changing(self) -> Iterator[tuple[Journal, Signer]]:
+        """Yield the index, and the CA with its key; publish the changes afterwards."""
         with locked(self.folder / AUTHORITY):
             journal = self._read()
             distribution.finish(self.folder, journal)
-            signers = [self._signer(journal, one) for one in journal.authorities]
-            yield journal, signers
+            signer = self._signer(journal)
+            yield journal, signer
             distribution.finish(self.folder, journal)
-            distribution.publish(self.folder, journal, signers, self._clock())
-            # the others are keys of retired CAs, or of one whose making was cut short by a kill
-            trusted = {_key_file(self.folder, one.serial) for one in journal.authorities}
-            for leftover in set((self.folder / AUTHORITY).glob("ca-*.key.pem")) - trusted:
-                erase(leftover)
+            distribution.publish(self.folder, journal, signer, self._clock())
+            for leftover in (self.folder / AUTHORITY).glob("ca-*.key.pem"):
+                if leftover != _key_file(self.folder, signer.serial):  # of a creation that was cut short by a kill
+                    erase(leftover)
 
-    def _revoking(self, found: Iterable[Issued]) -> list[Event]:
-        return [ending("revoked", one, now=self._clock()) for one in found if one.revoked is None]
-
-    def _signer(self, journal: Journal, one: Issued) -> Signer:
-        certificate = journal.certificate(one.serial)
-        path = _key_file(self.folder, one.serial)
+    def _signer(self, journal: Journal) -> Signer:
+        serial = journal.authority.serial
+        certificate, path = journal.certificate(serial), _key_file(self.folder, serial)
         key = keys.read_key(path, secret=self._secret)
         if key.public_key() != certificate.public_key():
-            raise IdentityError(f"{path} is not the key of CA {one.serial}: restore the right one from a backup.")
+            raise IdentityError(f"{path} is not the key of CA {serial}: restore the right one from a backup.")
         return Signer(certificate, key)
 
     def _issue(self, kind: Kind, name: str, days: int, hosts: tuple[str, ...] = ()) -> Issued:
         span = check_days(days)
         check_name(name, kind=kind)
-        with self._changing() as (journal, signers):
+        with self._changing() as (journal, signer):
             check_name(name, kind=kind, known={one.name for one in journal.issued.values() if one.kind == kind})
             holding = [one for one in journal.identity(kind, name) if one.is_current]
             if holding and holding[-1].state(self._clock()) != "expired":
@@ -246,7 +211,7 @@ class Authority:
                     f"{kind} {name!r} has a certificate until {holding[-1].not_after:%Y-%m-%d}: replace it with "
                     f"'splitwiper certs rotate {self.folder} {name}'."
                 )
-            return self._make(journal, signers[-1], kind, name, span, hosts, [])
+            return self._make(journal, signer, kind, name, span, hosts, [])
 
     def _make(
         self,
@@ -267,16 +232,6 @@ class Authority:
         event = issuing(certificate, kind=kind, name=name, authority=by.serial, now=self._clock(), hosts=hosts)
         journal.append(event, *also, by=by)
         return journal.issued[event["serial"]]
-
-
-def _new_authority(root: Path, name: str, span: timedelta, secret: bytes | None, clock: Clock) -> tuple[Signer, Event]:
-    """Make a CA's key and certificate, and return them with the event; the key is written first."""
-    key = keys.new_key()
-    certificate = certificate_builder.authority_certificate(key, name=name, now=clock(), span=span)
-    serial = serial_of(certificate)
-    make_folder(root / AUTHORITY)
-    write_bytes(_key_file(root, serial), keys.key_pem(key, secret=secret))
-    return Signer(certificate, key), issuing(certificate, kind="authority", name=name, authority=serial, now=clock())
 
 
 def _key_file(root: Path, serial: str) -> Path:

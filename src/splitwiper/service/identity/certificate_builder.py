@@ -68,7 +68,7 @@ def leaf_certificate(
     if not begin <= now < end:
         raise IdentityError(
             f"the CA's certificate holds from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, and it is {now:%Y-%m-%d}: set the "
-            "clock right, or make a new one with 'splitwiper certs rotate FOLDER --ca'."
+            "clock right, or make another CA with 'splitwiper certs init'."
         )
     unit = x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, kind)
     subject = x509.Name([unit, x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -54,12 +54,10 @@ def finish(root: Path, journal: Journal) -> None:
             folder.rmdir()
 
 
-def publish(root: Path, journal: Journal, signers: list[Signer], now: datetime) -> None:
-    """Write the CA bundle to all folders, and the revocation lists to the server's, as the index has them."""
+def publish(root: Path, journal: Journal, signer: Signer, now: datetime) -> None:
+    """Write the CA's certificate to all folders, and the revocation lists to the server's, as the index has them."""
     own, server = root / AUTHORITY, root / SERVER
     make_folder(server)
-    newest_first = [signer.certificate.public_bytes(Encoding.PEM) for signer in reversed(signers)]
-    bundle = b"".join(newest_first)
     # numbered by the length of the index, so that an index older than a list is noticed
     if _number(own) < len(journal):
         revoked: dict[str, datetime] = {}
@@ -70,15 +68,15 @@ def publish(root: Path, journal: Journal, signers: list[Signer], now: datetime) 
             if (end := one.revoked or (one.ends if one.ends and one.ends <= now else None)) is not None:
                 revoked[one.serial] = end
         for file, dates in ((SUPERSEDED, ends), (REVOKED, revoked)):
-            write_bytes(own / file, _lists(journal, signers, dates, now))
+            made = revocation_list(signer, dates.items(), number=len(journal), now=now)
+            write_bytes(own / file, made.public_bytes(Encoding.PEM))
     # made once for each entry of the index and kept with it: signing them again would change their bytes
-    lists = [(server / file, (own / file).read_bytes()) for file in (REVOKED, SUPERSEDED)]
-    old = (server / CA).read_bytes() if (server / CA).is_file() else b""
-    holders = [folder for folder in _handed_out(root) if folder == server or (folder / CERTIFICATE).is_file()]
-    bundles = [(folder / CA, bundle) for folder in holders]
-    # a server that reads between two of these writes must find a list for every CA it trusts
-    for path, data in bundles + lists if len(bundle) < len(old) else lists + bundles:
-        folders.write_changed(path, data)
+    # and before the CA's certificate: a server that reads in between must find a list for every CA that it trusts
+    for file in (REVOKED, SUPERSEDED):
+        folders.write_changed(server / file, (own / file).read_bytes())
+    for folder in _handed_out(root):
+        if folder == server or (folder / CERTIFICATE).is_file():
+            folders.write_changed(folder / CA, signer.certificate.public_bytes(Encoding.PEM))
 
 
 def whole_index(root: Path, path: Path) -> Journal:
@@ -116,17 +114,6 @@ def _is_known(path: Path, journal: Journal) -> bool:
     return known is not None and known.is_current
 
 
-def _lists(journal: Journal, signers: list[Signer], dates: dict[str, datetime], now: datetime) -> bytes:
-    out = b""
-    for signer in reversed(signers):
-        mine = []
-        for serial, when in dates.items():
-            if journal.issued[serial].authority == signer.serial:
-                mine.append((serial, when))
-        out += revocation_list(signer, mine, number=len(journal), now=now).public_bytes(Encoding.PEM)
-    return out
-
-
 def _number(folder: Path, journal: Journal | None = None) -> int:
     """Return the number of index entries that the lists in a folder were made from; 0 if there are no lists.
 
@@ -136,8 +123,8 @@ def _number(folder: Path, journal: Journal | None = None) -> int:
         return 0
     found = folders.revocation_lists(folder / REVOKED)
     if journal is not None:
-        own = [journal.certificate(one.serial).subject for one in journal.authorities]
-        found = [one for one in found if one.issuer in own]
+        own = journal.certificate(journal.authority.serial).subject
+        found = [one for one in found if one.issuer == own]
     newest = 0
     for one in found:
         newest = max(newest, one.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number)

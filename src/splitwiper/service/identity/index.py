@@ -83,9 +83,9 @@ class Journal:
         return len(self._lines) - 1
 
     @property
-    def authorities(self) -> list[Issued]:
-        """The trusted CAs, newest last."""
-        return [one for one in self.issued.values() if one.kind == "authority" and one.revoked is None]
+    def authority(self) -> Issued:
+        """The CA's own certificate."""
+        return next(one for one in self.issued.values() if one.kind == "authority")
 
     def identity(self, kind: Kind, name: str) -> list[Issued]:
         """Return all certificates of one identity, newest last."""
@@ -117,7 +117,7 @@ class Journal:
         if named or numbered:
             return named or numbered
         if which in self.issued:
-            raise InputError(f"{which!r} is the CA: replace it with 'splitwiper certs rotate FOLDER --ca'.")
+            raise InputError(f"{which!r} is the CA: to replace it, make another one, as docs/how-to/own-pki.md says.")
         raise NotFoundError(
             f"no {kind or 'identity'} is called {which!r}, and no serial number begins so."
             f"{nearest(which, sorted(known))} 'splitwiper certs list FOLDER' shows all."
@@ -167,8 +167,13 @@ class Journal:
     def _apply(self, event: Event) -> None:
         what, serial = event["event"], event.get("serial", "")
         if what == "issued":
+            if event["kind"] == "authority" and any(one.kind == "authority" for one in self.issued.values()):
+                raise FormatError(
+                    f"{self.path} has a second CA, and this version knows one: make another authority, as "
+                    "docs/how-to/own-pki.md says."
+                )
             self.issued[serial] = _issued(event)
-        elif what in ("revoked", "retired"):
+        elif what == "revoked":
             self.issued[serial] = replace(self.issued[serial], revoked=moment(event["at"]))
         elif what == "superseded":
             self.issued[serial] = replace(self.issued[serial], ends=moment(event["ends"]))
@@ -195,7 +200,7 @@ def issuing(
 
 
 def ending(what: str, one: Issued, *, now: datetime, **more: str) -> Event:
-    """Return the event for a certificate that was revoked, superseded or retired."""
+    """Return the event for a certificate that was revoked or superseded."""
     return {"event": what, "at": now.isoformat(), "serial": one.serial} | more
 
 

@@ -11,7 +11,7 @@ from splitwiper.errors import InputError
 from splitwiper.service.identity.names import Kind
 
 Clock = Callable[[], datetime]
-State = Literal["valid", "ending", "expired", "not yet valid", "revoked", "retired"]
+State = Literal["valid", "ending", "expired", "not yet valid", "revoked"]
 _LONGEST = 36_500
 
 
@@ -28,7 +28,7 @@ class Issued:
         not_after: the end of its validity.
         hosts: a server's names and addresses.
         ends: when a replaced certificate stops being accepted, if earlier than ``not_after``.
-        revoked: when it was revoked, or a CA retired.
+        revoked: when it was revoked.
         der: the certificate itself, in DER form.
     """
 
@@ -51,7 +51,7 @@ class Issued:
     def state(self, at: datetime) -> State:
         """Return its state at a given time."""
         if self.revoked is not None:
-            return "retired" if self.kind == "authority" else "revoked"
+            return "revoked"
         if at < self.not_before:
             return "not yet valid"
         if at > self.not_after or (self.ends is not None and at >= self.ends):
