@@ -11,7 +11,7 @@ from queue_link import queue_link
 from splitwiper import Federation
 from splitwiper.client import Client
 from splitwiper.client.agreeing import Gathering
-from splitwiper.config import Masking
+from splitwiper.config import Masking, Noise
 from splitwiper.errors import AbsentClientError, CorruptError
 from splitwiper.server import Server
 from splitwiper.store import ClientStore, ServerStore
@@ -86,3 +86,17 @@ def test_only_where_one_party_runs_everything_others_can_ask_in_a_clients_name(t
         assert client.holdings.ids()
         trusting = over(fed, link, "north")
         assert trusting.sync() and not trusting.holdings.ids()
+
+
+def test_a_receipt_says_what_the_clients_noise_has_spent(tmp_path: Path) -> None:
+    noise = Noise(mechanism="laplace", epsilon=0.5, clip=1.0, reading="value", nonnegative=True)
+    fed = Federation(tmp_path / "run", halves(), settings(noise=noise))
+    with queue_link(fed.path / "server", fed.halves.server) as link:
+        client = over(fed, link, "north")
+        client.learn(three()["north"])
+        request = client.forget(client.choose(classes=["bird"]))
+        client.sync()
+        train(fed)
+        assert link.receipt(request.ticket).privacy == {}  # the server does not know
+        assert client.receipt(request.ticket).privacy == client.privacy().to_dict() != {}
+        assert fed.receipt(request.ticket).privacy == client.privacy().to_dict()

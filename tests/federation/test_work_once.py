@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,19 @@ def test_no_client_stays_open_after_a_call(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no client"):
         fed.unlearn("nobody", classes=["bird"])
     assert fed.unlearn("north", classes=["cat"]).exact
+
+
+def test_calls_and_threads_have_clients_of_their_own(fed: Federation) -> None:
+    members, seen = fed._members, list[Client]()
+    with members.call():
+        mine = members.client("north")
+        assert members.client("north") is mine
+        thread = threading.Thread(target=lambda: seen.append(members.client("north")))
+        thread.start()
+        thread.join(60)
+        with members.call():  # from a callback
+            seen.append(members.client("north"))
+        assert members.client("north") is mine and len({id(mine), *map(id, seen)}) == 3
 
 
 def test_a_client_is_opened_and_agrees_once_in_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

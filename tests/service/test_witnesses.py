@@ -69,9 +69,9 @@ def test_a_fork_between_two_sites(serve, run, certs: Path, tmp_path: Path) -> No
             db.executemany("INSERT OR REPLACE INTO witnesses VALUES (?, ?, ?, ?, ?, ?)", relayed)
         with pytest.raises(ForkError, match="keeps two ledgers: site 'north'") as problem:
             at_south.try_exchange()
-        (evidence,) = south.path.glob("evidence-*.json")
+        (evidence,) = south.folder.glob("evidence-*.json")
         assert str(evidence) in str(problem.value)
-        keys = south.path / "server-keys"
+        keys = south.folder / "server-keys"
         assert "the server signed two ledgers" in call_json("verify", evidence, "--key", keys, code=3)["reason"]
         stranger = tmp_path / "other.pem"
         stranger.write_bytes(SigningKey.generate().public.pem())
@@ -80,11 +80,11 @@ def test_a_fork_between_two_sites(serve, run, certs: Path, tmp_path: Path) -> No
         evidence.unlink()
         with pytest.raises(ForkError, match="whoever wrote it"):
             at_south.compare(at_north.newest(), whose="whoever wrote it")
-        assert list(south.path.glob("evidence-*.json"))
+        assert list(south.folder.glob("evidence-*.json"))
         # and north is not taken in either
         with pytest.raises(ForkError, match="forked"):
             north.at(other, certs).exchange()
-        assert list(north.path.glob("evidence-*.json"))
+        assert list(north.folder.glob("evidence-*.json"))
 
 
 def test_a_head_that_is_larger_than_the_ledger(serve, run, certs: Path, tmp_path: Path) -> None:

@@ -465,8 +465,9 @@ class Federation:
         """Add to receipts what each requester's noise has spent so far, if it uses noise and its folder is here."""
         if not self.config.client.noise.is_on:
             return tuple(receipts)
-        here = set(self._members.here())
-        return tuple(self._members.open(r.client).with_privacy(r) if r.client in here else r for r in receipts)
+        asked = {receipt.client for receipt in receipts} & set(self._members.here())
+        clients = {name: self._members.open(name) for name in asked}
+        return tuple(clients[r.client].with_privacy(r) if r.client in clients else r for r in receipts)
 
     def head(self) -> Head:
         """Return the ledger's present head. Kept outside the run, it later shows whether the ledger only grew."""

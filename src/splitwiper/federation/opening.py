@@ -29,19 +29,12 @@ _S = TypeVar("_S", bound=_Opened)
 
 
 def unchanged(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Make a method check first that run and halves are unchanged since opening, and run it isolated.
-
-    Clients that it opens are closed at its end: what is open would keep erased files on the disk.
-    """
+    """Make a method check first that run and halves are unchanged since opening, and run it isolated."""
 
     @wraps(method)
     def checked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with isolated_call():
-            self._members.look_again()
-            try:
-                return method(self, *args, **kwargs)
-            finally:
-                self._members.close()
+        with isolated_call(), self._members.call():
+            return method(self, *args, **kwargs)
 
     return checked
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -53,6 +54,14 @@ _OPEN = 5
 """Clients that stay open from one step of a call to the next, so that open files do not grow with their number."""
 
 
+class _Opened(threading.local):
+    """The clients that a call has opened: each thread has its own, since threads must not share a transaction."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, Client] = {}
+        """Clients in the order of their last use."""
+
+
 class ClientRegistry:
     """Clients by name. Clients on this machine have a folder; the server may know others."""
 
@@ -68,11 +77,23 @@ class ClientRegistry:
     ) -> None:
         self._invitation = invitation
         self._identities: dict[nn.Module, str] = {}
-        self._opened: dict[str, Client] = {}
-        """Clients in the order of their last use, for the duration of a call."""
+        self._opened = _Opened()
         self.config, self.server, self.link, self.progress = config, server, link, progress
         self._path, self._halves = path, halves
         self._folder, self._pending = path / "clients", path / "pending"
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Begin a call, for which each client is opened anew, and closed at its end.
+
+        What stayed open would keep erased files on the disk. A call from a callback has its own clients.
+        """
+        self.look_again()
+        outer, self._opened.clients = self._opened.clients, {}
+        try:
+            yield
+        finally:
+            self._opened.clients = outer
 
     def look_again(self) -> None:
         """Check that the run still exists, and that no half was changed since it was opened.
@@ -138,15 +159,12 @@ class ClientRegistry:
 
     def client(self, name: str) -> Client:
         """Return an existing client, opened once in a call unless there are many. Raises what `open` raises."""
-        client = self._opened.pop(name, None) if isinstance(name, str) and self.has_joined(name) else None
-        client = self._opened[name] = client or self.open(name)
-        if len(self._opened) > _OPEN:
-            self._opened.pop(next(iter(self._opened)))
+        opened = self._opened.clients
+        client = opened.pop(name, None) if isinstance(name, str) and self.has_joined(name) else None
+        client = opened[name] = client or self.open(name)
+        if len(opened) > _OPEN:
+            opened.pop(next(iter(opened)))
         return client
-
-    def close(self) -> None:
-        """Close the clients that a call has opened."""
-        self._opened.clear()
 
     def open(self, name: str) -> Client:
         """Open an existing client.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 import torch
@@ -22,6 +22,7 @@ from splitwiper.service.certificate import TreeHead
 from splitwiper.service.certificate.log import shows
 from splitwiper.service.site.notary import HttpsNotary, readable
 from splitwiper.service.site.own_key import OwnKey
+from splitwiper.service.site.served import ModelWatch
 from splitwiper.store.files import file_digest
 from splitwiper.wire import Accepted, ModelCopy, Posted, Receipt, Request, Scores, Standing, Statement, Ticket
 from splitwiper.wire.codecs import LARGEST
@@ -49,18 +50,6 @@ class _File:
                 yield piece
 
 
-class AnswerCheck(Protocol):
-    """Checks which model a server answers with; see `splitwiper.service.site.served`."""
-
-    def answered(self, boundary: Mapping[str, Tensor], ask: Callable[[Mapping[str, Tensor]], Scores]) -> Scores:
-        """Ask, and return the answer if it is from the model that the server commits to."""
-        ...
-
-    def fetched(self) -> ModelCopy:
-        """Fetch the model, and check that it is the one that the server commits to."""
-        ...
-
-
 class HttpsLink(HttpsNotary):
     """A client's connection to a server: its `Link`, and for a site the `Notary`.
 
@@ -84,7 +73,7 @@ class HttpsLink(HttpsNotary):
         check_transfer(transfer)
         super().__init__(url, context, **how)
         self._signer, self._transfer = signer, transfer
-        self.watch: AnswerCheck | None = None
+        self.watch: ModelWatch | None = None
         """Checks which model answers; None for no check."""
         self.timings: dict[str, float] = {}
         """Durations of the parts of the last upload, in seconds, for measurements."""
