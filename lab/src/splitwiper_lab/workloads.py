@@ -125,7 +125,7 @@ def workload(
         client: fields of `ClientConfig` that override the recipe.
         model_args: arguments of the network.
         cut: fields of `ModelConfig` (``at``, ``head``, ``inputs``, ``shared``) to override.
-        tokenizer: a ``tokenizer.json`` for texts, fixed beforehand; by default words are hashed.
+        tokenizer: a ``tokenizer.json`` for texts, fixed beforehand; by default, each word is hashed.
 
     Raises:
         ConfigError: there is no such network, it does not take such rows, or a setting is wrong.
@@ -137,7 +137,8 @@ def workload(
     epochs = {"epochs": EPOCHS[same]} if (same := source.replace("-", "")) in EPOCHS else {}
     serving = {**network.server, **epochs, **both, **(server or {})}
     holding = {**network.client, **both, "keys": "seeded", **(client or {})}
-    serving_config = from_dict(ServerConfig, serving, where="server.")  # report wrong settings before reading data
+    # before data is read, which may take long, so that wrong settings are reported at once
+    serving_config = from_dict(ServerConfig, serving, where="server.")
     holding_config = from_dict(ClientConfig, holding, where="client.")
     if "keys" not in (client or {}) and (holding_config.masking.is_on or holding_config.noise.is_on):
         holding_config = dataclasses.replace(holding_config, keys="random")  # a seeded key hides nothing
@@ -194,7 +195,7 @@ def _network(model: str) -> NetworkRecipe:
 def _encoded(
     found: Divided, args: Mapping[str, Any], tokenizer: str | Path | None
 ) -> tuple[dict[str, Part], dict[str, Part], int]:
-    """Encode texts as token ids, and keep all else; also return how many training and test texts were truncated."""
+    """Encode texts as token ids; also return how many training and test texts were truncated."""
     sizes = {"length": args.get("length", LENGTH), "vocabulary": args.get("vocabulary", VOCABULARY)}
     shortened = 0
     parts: list[dict[str, Part]] = []

@@ -407,7 +407,7 @@ def test_pairs_that_make_no_sense(rows: Sample, target: ModelPair) -> None:
         replace(target, outsiders=some(tumours(), 0, 5))
     with pytest.raises(DataError, match=r"different numbers of rows: \{'inputs': 5, 'labels': 4\}"):
         Sample(rows.columns[""][:5], rows.labels[:4])
-    with pytest.raises(DataError, match=r"label 3 is no splitwiper\.wire\.Label"):
+    with pytest.raises(DataError, match=r"label 3 is not a splitwiper\.wire\.Label"):
         Sample(rows.columns[""][:1], [3])  # type: ignore[list-item]
     with pytest.raises(DataError, match="there are no inputs"):
         Sample({}, [])
@@ -422,8 +422,8 @@ def test_pairs_that_make_no_sense(rows: Sample, target: ModelPair) -> None:
         (lambda said: said[:-1], r"shape \[349, 10\]"),
         (lambda said: said[:, 0], r"shape \[350\]"),
         (lambda said: np.where(np.arange(350)[:, None] < 3, np.nan, said), "not finite in 3 rows"),
-        (lambda said: said * 2, r"no posteriors in 350 rows \(row 0 sums to 2\); apply softmax"),
-        (lambda said: said + np.r_[-2, 2, np.zeros(8)], "no posteriors in 350 rows"),
+        (lambda said: said * 2, r"not posteriors in 350 rows \(row 0 sums to 2\); apply softmax"),
+        (lambda said: said + np.r_[-2, 2, np.zeros(8)], "not posteriors in 350 rows"),
     ],
 )
 def test_answers_that_are_no_posteriors(change: Callable[[Array], Array], message: str, target: ModelPair) -> None:

@@ -30,7 +30,7 @@ def named(found: list[AttackResult]) -> dict[str, AttackResult]:
 
 
 @pytest.mark.parametrize("attack", ON_CODES, ids=lambda a: a.__name__)
-@pytest.mark.parametrize("told", [{}, {"labels": 10}], ids=["told nothing", "told Q"])
+@pytest.mark.parametrize("told", [{}, {"labels": 10}], ids=["knowing nothing", "knowing Q"])
 def test_copied_rows_give_every_group_away(attack: Callable[..., Any], told: dict[str, int], duplicate: Known) -> None:
     for result in results(attack, duplicate, **told):
         assert result.perfect == result.inclusive == result.pair_f1 == result.sample_recovery == 1.0, result

@@ -168,7 +168,7 @@ def test_halves_that_differ_cannot_be_averaged() -> None:
         ({"schedule": "turn"}, "Did you mean 'turns'"),
         ({"start": "zero"}, "pretrained, scratch"),
         ({"aggregate": "row"}, "Did you mean 'rows'"),
-        ({"aggregate": None}, "is no aggregation"),
+        ({"aggregate": None}, "is not an aggregation"),
         ({"synchronise": "no"}, "must be true or false"),
     ],
 )

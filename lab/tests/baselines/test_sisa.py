@@ -20,7 +20,8 @@ from splitwiper.splitting import split
 from splitwiper.training.loop import fit, state_of
 from splitwiper.wire import Label
 from splitwiper_lab.baselines.problem import Forgetting, Problem
-from splitwiper_lab.baselines.sisa import Sisa, by_vote, places, sisa
+from splitwiper_lab.baselines.sharding import places
+from splitwiper_lab.baselines.sisa import Sisa, by_vote, sisa
 from splitwiper_lab.baselines.whole import Weights, Whole, loaded, logits_of, poolable, train_whole
 from splitwiper_lab.workloads import Workload, workload
 

@@ -170,7 +170,7 @@ def test_ways_that_were_taken_out_are_not_shown(
 
 
 def test_a_last_line_cut_short_is_computed_again(compared: tuple[Path, str], smoke: Path, call, tmp_path: Path) -> None:
-    """A run that was killed while it wrote is gone on with."""
+    """A run that was killed while it wrote is continued."""
     path = tmp_path / "compare.jsonl"
     whole = (compared[0] / "compare.jsonl").read_bytes()
     path.write_bytes(whole[:-200])
@@ -186,14 +186,14 @@ def test_a_line_cut_short_in_the_middle_is_told(
     path.write_bytes(b'{"about": \n' + (compared[0] / "compare.jsonl").read_bytes())
     cut = path.read_bytes()
     problem = call("compare", smoke, "--out", tmp_path, code=2).stderr
-    assert f"error: {path}, line 1 is no result" in problem and "Take that line away" in problem
+    assert f"error: {path}, line 1 is not a result" in problem and "Take that line away" in problem
     assert path.read_bytes() == cut
 
 
 @pytest.mark.parametrize("text", ["nonsense\n", "[1]\n", '{"about": 1}\nnull\n'])
 def test_other_files_are_no_results(smoke: Path, call, tmp_path: Path, nothing_is_computed: None, text: str) -> None:
     (tmp_path / "compare.jsonl").write_text(text, encoding="utf-8")
-    assert "is no result" in call("compare", smoke, "--out", tmp_path, code=2).stderr
+    assert "is not a result" in call("compare", smoke, "--out", tmp_path, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -273,4 +273,4 @@ def test_lines_that_cannot_be_shown_are_told(
     raw = (compared[0] / "compare.jsonl").read_bytes()
     assert old in raw
     (tmp_path / "compare.jsonl").write_bytes(raw.replace(old, new))
-    assert "is no result" in call("compare", smoke, "--out", tmp_path, code=2).stderr
+    assert "is not a result" in call("compare", smoke, "--out", tmp_path, code=2).stderr

@@ -93,7 +93,7 @@ def test_own_data_needs_a_label_its_owner_and_test_rows(tmp_path: Path, call) ->
         problem = call("compare", write(tmp_path, text, head=head), code=2).stderr
         assert "smoke.toml: compare.forget and compare.owner are missing: which label, and whose?" in problem
     for text, said in (
-        ('forget = 1\nowner = "nrth"\n', "compare.owner = 'nrth' is no client. Did you mean 'north'?"),
+        ('forget = 1\nowner = "nrth"\n', "compare.owner = 'nrth' is not a client. Did you mean 'north'?"),
         ('forget = 3\nowner = "north"\n', "client 'north' has no rows of class 3. It has 0, 1, 2."),
     ):
         assert said in call("compare", write(tmp_path, text, head=head), code=2).stderr

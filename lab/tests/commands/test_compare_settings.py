@@ -40,14 +40,17 @@ def test_seeds_and_folders_out_of_range(smoke: Path, tmp_path: Path, call, nothi
         ("systems = []", r"must be a list of systems, as in \[\[compare.systems\]\] kind = 'vanilla'"),
         ('systems = "vanilla"', r"must be a list of systems, as in \[\[compare.systems\]\]"),
         ("systems = [3]", r"compare.systems\[0\] must be a name or a table, not 3"),
-        ('systems = ["splitwiper", "vanila"]', r"systems\[1\].kind = 'vanila' is no system. Did you mean 'vanilla'\?"),
-        ("systems = [{}]", "kind = '' is no system. Known are splitwiper, vanilla, u-shaped, .*, sisa"),
+        (
+            'systems = ["splitwiper", "vanila"]',
+            r"systems\[1\].kind = 'vanila' is not a system. Did you mean 'vanilla'\?",
+        ),
+        ("systems = [{}]", "kind = '' is not a system. Known are splitwiper, vanilla, u-shaped, .*, sisa"),
         ('systems = ["vanilla", "vanilla"]', "two .* are called 'vanilla, interleaved'; give one of them another name"),
         ('systems = ["sisa", {kind = "vanilla", name = "sisa, 5 shards"}]', "another name"),
         ('systems = [{kind = "vanilla", shedule = "turns"}]', r"'compare.systems\[0\].shedule'. Did you mean 'sch"),
         ('systems = [{kind = "vanilla", schedule = "turn"}]', r"not one of interleaved, turns. Did you mean 'turns'\?"),
         ('systems = [{kind = "vanilla", schedule = 1}]', r"compare.systems\[0\].schedule must be str, not 1"),
-        ('systems = [{kind = "vanilla", aggregate = "men"}]', r"no aggregation. Did you mean 'mean'\?"),
+        ('systems = [{kind = "vanilla", aggregate = "men"}]', r"not an aggregation. Did you mean 'mean'\?"),
         ('systems = [{kind = "vanilla", start = "scrath"}]', r"pretrained, scratch. Did you mean 'scratch'\?"),
         ('systems = [{kind = "vanilla", synchronise = "averge"}]', r"none, average. Did you mean 'average'\?"),
         ('systems = [{kind = "vanilla", synchronise = true}]', "synchronise must be str, not True"),
@@ -104,8 +107,8 @@ def test_wrong_settings_are_told_with_the_remedy(
 @pytest.mark.parametrize(
     ("absent", "said"),
     [
-        ("north", "compare.absent = 'north' is no client, or the owner itself. Others are east, south"),
-        ("soth", r"compare.absent = 'soth' is no client, or the owner itself. Did you mean 'south'\?"),
+        ("north", "compare.absent = 'north' is not a client, or is the owner itself. Others are east, south"),
+        ("soth", r"compare.absent = 'soth' is not a client, or is the owner itself. Did you mean 'south'\?"),
         ("nowhere", "Others are east, south"),
     ],
 )

@@ -94,7 +94,7 @@ def test_damage_names_file_and_line(measured: tuple[Path, str], call, tmp_path: 
     path.parent.mkdir()
     path.write_text("\n".join([lines[0], '{"condition": 3}', lines[1]]) + "\n", encoding="utf-8")
     told = call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", tmp_path, code=2).stderr
-    assert "consensus.jsonl, line 2 is no result" in told and "measured again" in told
+    assert "consensus.jsonl, line 2 is not a result" in told and "measured again" in told
 
 
 def test_pieces(call_json, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_result_without_its_figures_is_named(call, tmp_path: Path) -> None:
     first = json.dumps({**json.loads(second), "settings": "of an older experiment"})
     path.write_text("\n".join([first, broken, *rest]) + "\n", encoding="utf-8")
     said = call("reproduce", "consensus", "--experiments", EXPERIMENTS, "--out", tmp_path, code=2).stderr
-    assert f"{path}, line 2 is no result" in said and "Take that line away" in said
+    assert f"{path}, line 2 is not a result" in said and "Take that line away" in said
 
 
 def test_where_results_cannot_be_written_nothing_is_measured(call, tmp_path: Path) -> None:

@@ -47,5 +47,5 @@ def test_the_page_and_the_text_are_whole(swept: Path) -> None:
 def test_bad_input(tmp_path: Path, swept: Path, call) -> None:
     assert "is in no setting's name" in call(*WORDS, "--out", tmp_path, "--only", "nonsense", code=2).stderr
     (tmp_path / "tradeoff.jsonl").write_text("nonsense\n", encoding="utf-8")
-    assert "line 1 is no result" in call(*WORDS, "--out", tmp_path, "--only", "plain", code=2).stderr
+    assert "line 1 is not a result" in call(*WORDS, "--out", tmp_path, "--only", "plain", code=2).stderr
     assert "no network" in call("tradeoff", "digits", "nonsense", "--out", tmp_path, code=2).stderr

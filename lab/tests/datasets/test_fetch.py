@@ -111,7 +111,7 @@ def test_files_laid_out_by_hand_are_compared_with_what_is_published(offered: Pub
     (place / "checksums.json").unlink()
     assert set(check(what, tmp_path).values()) == {"published"}
     name = "t10k-labels-idx1-ubyte.gz"
-    (place / name).write_bytes(gzip.compress(mnist_files()[name.removesuffix(".gz")], mtime=1))  # compressed anew
+    (place / name).write_bytes(gzip.compress(mnist_files()[name.removesuffix(".gz")], mtime=1))  # compressed again
     assert check(what, tmp_path)[name] == "not the published file"
 
 

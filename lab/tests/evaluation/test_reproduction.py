@@ -184,7 +184,7 @@ def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     found, path = read_experiment(write(tmp_path), "small", "full"), tmp_path / "small.jsonl"
     append(path, result(cells(found)[0]))
     path.write_bytes(path.read_bytes() + line.encode() + b"\n")
-    with pytest.raises(DataError, match=r"small\.jsonl, line 2 is no result"):
+    with pytest.raises(DataError, match=r"small\.jsonl, line 2 is not a result"):
         read_experiment_results(path, found)
 
 

@@ -71,7 +71,7 @@ def test_the_command_runs_it(tmp_path: Path, call, call_json) -> None:
     assert {one["knows"] for one in found if one["attack"] == "rows by size"} == {"", "Q"}
     assert "cannot be imported" in call("attack", run, "--with", "no_such_module:attack", code=2).stderr
     assert "Did you mean 'norms'" in call("attack", run, "--with", "norm", code=2).stderr
-    assert "is no attack" in call("attack", run, "--with", "ward_lab.attacks:greedy", code=2).stderr
+    assert "is not an attack" in call("attack", run, "--with", "ward_lab.attacks:greedy", code=2).stderr
 
 
 def test_what_yields_no_findings_is_told(hidden: Known) -> None:

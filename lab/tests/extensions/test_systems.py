@@ -108,10 +108,10 @@ def test_a_system_from_outside_forgets_a_whole_client() -> None:
 @pytest.mark.parametrize(
     ("system", "words"),
     [
-        ({"kind": "neighbors"}, "'neighbors' is no system"),
+        ({"kind": "neighbors"}, "'neighbors' is not a system"),
         ({"kind": "no_such_module:System"}, "cannot be imported"),
         ({"kind": "ward_lab.baselines:Missing"}, "cannot be imported"),
-        ({"kind": "ward_lab.baselines:table_of"}, "is no class"),
+        ({"kind": "ward_lab.baselines:table_of"}, "is not a class"),
         ({"kind": "ward_lab.baselines:Pool"}, "does not take the settings"),
         ({"kind": "builtins:dict"}, "has no method 'learn'"),
         ({"kind": "neighbours", "args": {"neighbours": 3}}, "does not take the settings"),
@@ -136,7 +136,7 @@ def test_a_system_that_breaks_its_word_is_told(name: str, words: str) -> None:
 
 
 def test_results_of_other_code_are_not_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a sweep would go on with what an older version of a baseline did."""
+    """Otherwise a sweep would mix in what an older version of a baseline did."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     text = "class Mine:\n    def learn(self, problem, *, on_epoch=None):\n        return 1\n"

@@ -87,13 +87,13 @@ def test_the_first_of_several_lines_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("[1]", "line 2 is no result"),
-        ("null", "line 2 is no result"),
-        ("nonsense", "line 2 is no result"),
-        ("{}", "line 2 is no result"),
+        ("[1]", "line 2 is not a result"),
+        ("null", "line 2 is not a result"),
+        ("nonsense", "line 2 is not a result"),
+        ("{}", "line 2 is not a result"),
         ('{"format": 2}', "of format 2, and this version reads up to 1"),
         ('{"format": 1, "condition": 3}', "condition is 3"),
-        ('{"about": 1, "record": {}}', "line 2 is no result"),
+        ('{"about": 1, "record": {}}', "line 2 is not a result"),
     ],
 )
 def test_damage_is_told_with_its_line(line: str, words: str, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_damage_is_told_with_its_line(line: str, words: str, tmp_path: Path) -> 
 def test_a_result_that_cannot_be_shown_is_told(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     run(path, CELLS[:2])
-    with pytest.raises(DataError, match=r"lines\.jsonl, line 1 is no result .*'accuracy'"):
+    with pytest.raises(DataError, match=r"lines\.jsonl, line 1 is not a result .*'accuracy'"):
         read_results(path, check=lambda result: result.values["accuracy"])
 
 
@@ -115,9 +115,9 @@ def test_a_result_that_cannot_be_shown_is_told(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_not_touched(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_bytes(text)
-    with pytest.raises(DataError, match="is no result"):
+    with pytest.raises(DataError, match="is not a result"):
         read_results(path)
-    with pytest.raises(DataError, match="is no result"):
+    with pytest.raises(DataError, match="is not a result"):
         append_line(path, {})
     assert path.read_bytes() == text
 

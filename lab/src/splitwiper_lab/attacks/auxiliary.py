@@ -49,8 +49,9 @@ def _nearest(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, c
 
 def _regressed(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Return the class of every row, by multinomial logistic regression with a small L2 penalty."""
-    points = points / points.std(0).mean().clamp_min(1e-12)
+    points = points / points.std(0).mean().clamp_min(1e-12)  # so that one penalty fits every representation
     known = points[here]
+    # the caller may have switched gradients off; tensors made there cannot have any, so they are copied
     with torch.inference_mode(False), torch.enable_grad():
         known = known.clone()
         weights = torch.zeros(points.shape[1] + 1, classes, device=points.device, requires_grad=True)

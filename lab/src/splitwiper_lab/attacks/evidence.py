@@ -64,9 +64,12 @@ class Evidence:
 
     @cached_property
     def _row_codes(self) -> Array:
-        numbers = self.view.numbers
-        found = [np.array([numbers[x] for x in s.shard.labels], np.int64)[s.shard.codes] for s in self.view.present]
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+        found = [np.empty(0, np.int64)]
+        for seen in self.view.present:
+            # each shard counts labels in its own table; the view has one number for each label of all shards
+            numbers = np.array([self.view.numbers[label] for label in seen.shard.labels], np.int64)
+            found.append(numbers[seen.shard.codes])
+        return np.concatenate(found)
 
     @cached_property
     def rows(self) -> dict[str, Tensor]:
@@ -77,7 +80,9 @@ class Evidence:
         found = self._read(self.view.present, self.index, deep=True)
         layers = [name for name in found if name not in (RAW, OUTPUT)][-2:]
         if len(layers) == 2:
-            found[JOINT] = torch.cat([found[x] / found[x].std().clamp_min(1e-12) for x in layers], dim=1)
+            # to the same scale first: else the layer with the larger numbers would decide by itself
+            scaled = [found[name] / found[name].std().clamp_min(1e-12) for name in layers]
+            found[JOINT] = torch.cat(scaled, dim=1)
         return found
 
     @property
@@ -126,7 +131,8 @@ class Evidence:
             layers, logits = probe(boundary)
             for name, values in layers.items():
                 parts.setdefault(name, []).append(values)
-            parts.setdefault(OUTPUT, []).append(torch.softmax(logits, dim=1).sqrt())  # Hellinger distance
+            # square roots, so that Euclidean distance is Hellinger's, which suits probabilities
+            parts.setdefault(OUTPUT, []).append(torch.softmax(logits, dim=1).sqrt())
         return {name: torch.cat(some) for name, some in parts.items()}
 
     def _blocks(self, cache: Cache, index: Array) -> Iterator[dict[str, Tensor]]:

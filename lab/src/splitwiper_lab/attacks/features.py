@@ -38,6 +38,7 @@ def pooled(values: Tensor, most: int) -> Tensor:
     values = values.flatten(1)
     if values.shape[1] <= most:
         return values
+    # a random projection keeps distances, and needs no fitting; the same width gets the same one in every block
     generator = torch.Generator().manual_seed(values.shape[1])
     chosen = torch.randn(values.shape[1], most, generator=generator) / most**0.5
     return torch.mm(values, chosen.to(values.device))
@@ -45,8 +46,14 @@ def pooled(values: Tensor, most: int) -> Tensor:
 
 def activations(boundary: Mapping[str, Tensor]) -> Tensor:
     """Return the tensors at the cut as one short vector per row; masks and other integers are left out."""
-    floats = [t for t in boundary.values() if t.is_floating_point()] or [t.float() for t in boundary.values()]
-    return torch.cat([pooled(t if t.ndim > 1 else t[:, None], WIDTH // len(floats)) for t in floats], dim=1)
+    floats = [tensor for tensor in boundary.values() if tensor.is_floating_point()]
+    if not floats:  # only integers cross the cut
+        floats = [tensor.float() for tensor in boundary.values()]
+    parts = []
+    for tensor in floats:
+        values = tensor if tensor.ndim > 1 else tensor[:, None]
+        parts.append(pooled(values, WIDTH // len(floats)))
+    return torch.cat(parts, dim=1)
 
 
 class Probe:
@@ -77,7 +84,9 @@ class Probe:
         names: list[str] = []
         for name, output in heard.items():
             flat = output.flatten(1)
-            differs = bool((flat != flat[:1]).any())  # layers before the cut give all rows the same
+            # Layers from before the cut, which the half may still contain, give all rows the same. A layer that changes
+            # nothing (dropout, identity) repeats one before it, or the logits.
+            differs = bool((flat != flat[:1]).any())
             known = any(flat.shape == other.shape and torch.equal(flat, other) for other in (*before[-2:], logits))
             if differs and not known:
                 names.append(name)
@@ -111,9 +120,11 @@ class Probe:
 def reduced(points: Tensor, most: int = 64, *, whiten: bool = False) -> Tensor:
     """Project rows onto at most ``most`` of their main axes; whitening gives all axes the same weight."""
     points = points - points.mean(0)
+    # axes are fitted to a sample: all rows would cost time and memory, and hardly turn them
     sample = points[:: max(1, len(points) // 20_000)].double()
     values, axes = torch.linalg.eigh(sample.T @ sample / max(1, len(sample) - 1))
     order = values.argsort(descending=True)[: min(most, max(1, len(sample) - 1))]
+    # axes without variance hold rounding errors, which whitening would blow up to the size of everything else
     order = order[values[order] > 1e-9 * values.max().clamp_min(1e-30)]
     axes = axes[:, order]
     if whiten:

@@ -34,15 +34,20 @@ def vanished_codes(evidence: Evidence) -> Iterator[AttackFinding]:
     vanished: dict[Place, dict[int, int]] = {}
     together: set[frozenset[int]] = set()
     for old, new in steps:
-        before = _sizes(row_codes(old, view))
         after = _sizes(row_codes(new, view)) if new else {}
-        fewer = {code: size - after.get(code, 0) for code, size in before.items() if after.get(code, 0) < size}
+        fewer = {}
+        for code, size in _sizes(row_codes(old, view)).items():
+            if after.get(code, 0) < size:
+                fewer[code] = size - after.get(code, 0)
         vanished[old.place] = fewer
-        if new and (left := frozenset(code for code in fewer if code not in after)):
+        # a withdrawn upload takes all its codes with it, which says nothing about which belong together
+        left = frozenset(code for code in fewer if code not in after)
+        if new and left:
             together.add(left)
     groups = tuple(sorted(together, key=sorted))
     spoken = frozenset().union(*groups)
-    links = sum(map(len, groups)) == len(spoken) > len(groups)  # codes vanished together, none in two groups
+    # groups are a claim only if some codes vanished together, and none is in two groups: else they contradict
+    links = sum(map(len, groups)) == len(spoken) > len(groups)
     rest = tuple(frozenset({code}) for code in evidence.numbers if code not in spoken)
     notes = f"{len(steps)} uploads replaced or withdrawn"
     yield AttackFinding(title, groups + rest if links else None, vanished=vanished, notes=notes)
@@ -79,9 +84,12 @@ def _sizes(codes: Array) -> dict[int, int]:
 
 def _gone(evidence: Evidence, old: SeenShard, new: SeenShard, match: Callable[[Array], Array]) -> Array:
     """Mark rows of the old upload that have no counterpart in the new one, code by code."""
-    raw = [evidence.raw_of(seen) for seen in (old, new)]
-    raw = [(x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-6) for x in raw]  # the half was retrained
-    points = reduced(torch.cat(raw)).cpu()
+    raw = []
+    for seen in (old, new):
+        values = evidence.raw_of(seen)
+        # the half was retrained in between: only its rows' relative positions can be compared
+        raw.append((values - values.mean(0)) / values.std(0, correction=0).clamp_min(1e-6))
+    points = reduced(torch.cat(raw)).cpu()  # axes that both uploads share
     before, after = points[: old.shard.rows], points[old.shard.rows :]
     codes = [row_codes(seen, evidence.view) for seen in (old, new)]
     gone = np.zeros(old.shard.rows, bool)
@@ -89,7 +97,7 @@ def _gone(evidence: Evidence, old: SeenShard, new: SeenShard, match: Callable[[A
         mine, theirs = (np.flatnonzero(c == code) for c in codes)
         if not len(theirs):
             gone[mine] = True
-        elif len(theirs) < len(mine) <= _MOST:
+        elif len(theirs) < len(mine) <= _MOST:  # an assignment takes time in the cube of its rows
             apart = torch.cdist(after[theirs], before[mine]).square().double().numpy()  # new × old
             gone[mine] = ~match(apart)
     return gone
@@ -114,19 +122,22 @@ def in_order(apart: Array) -> Array:
     """
     rows, columns = apart.shape
     spare = columns - rows
-    # dynamic programming over (new row, old rows skipped so far); the number skipped never decreases
-    places = np.arange(rows)[:, None] + np.arange(spare + 1)[None]  # new row i is old row i + (skipped before it)
+    # Dynamic programming. The state after new row i is the number of old rows skipped so far, 0 … spare; new row i
+    # then stands for old row i + skipped. Skipping is free and cannot be undone, so the best way to have skipped k
+    # rows is the best of all ways to have skipped at most k: a running minimum.
+    places = np.arange(rows)[:, None] + np.arange(spare + 1)[None]
     costs = np.take_along_axis(apart, places, axis=1)
     best = np.zeros(spare + 1)
     comes_from = np.empty((rows, spare + 1), np.int64)
     for i in range(rows):
         best = np.minimum.accumulate(best)
+        # where the running minimum stays, the state comes from the last place at which it fell
         change = np.r_[True, best[1:] < best[:-1]]
         comes_from[i] = np.maximum.accumulate(np.where(change, np.arange(spare + 1), 0))
         best = best + costs[i]
     found = np.zeros(columns, bool)
     left_out = int(best.argmin())
-    for i in reversed(range(rows)):
+    for i in reversed(range(rows)):  # follow the choices back
         found[i + left_out] = True
         left_out = int(comes_from[i, left_out])
     return found

@@ -80,11 +80,13 @@ def _codes_scores(
     if finding.groups is None or truth.codes is None:
         return None, None, None
     seen = {view.numbers[label] for upload in view.present for label in upload.shard.labels}
-    real = [some for codes in truth.codes.values() if (some := frozenset(codes) & seen)]
+    real = [frozenset(codes) & seen for codes in truth.codes.values()]
+    real = [codes for codes in real if codes]
     if not real:
         return None, None, None
+    # codes that stand for no label (of cover rows) are taken out of groups: they neither spoil one nor make one
     owned = frozenset().union(*real)
-    groups = [some for group in finding.groups if (some := group & owned)]
+    groups = [group & owned for group in finding.groups if group & owned]
     perfect = sum(codes in groups for codes in real) / len(real)
     inclusive = sum(any(codes <= group for group in groups) for codes in real) / len(real)
     pairs, claimed = _pairs(real), _pairs(groups)
@@ -113,6 +115,7 @@ def _recovery(finding: AttackFinding, truth: Truth, view: ServerView) -> float |
         real.append(labels[looked])
     if not sum(map(len, real)):
         return None
+    # an attack cannot know the labels' names, so its clusters get those that suit it best, each a label of its own
     table = contingency(np.concatenate(claimed), np.concatenate(real))
     return float(table[linear_sum_assignment(-table)].sum() / table.sum())
 
@@ -130,7 +133,8 @@ def _clusters(finding: AttackFinding, seen: SeenShard, view: ServerView) -> Arra
 
 def contingency(rows: Array, columns: Array) -> Array:
     """Count how often each pair of values occurs."""
-    a, b = (np.unique(values, return_inverse=True)[1] for values in (rows, columns))
+    a = np.unique(rows, return_inverse=True)[1]
+    b = np.unique(columns, return_inverse=True)[1]
     out = np.zeros((a.max() + 1, b.max() + 1), np.int64)
     np.add.at(out, (a, b), 1)
     return out
@@ -175,5 +179,8 @@ def _really_gone(truth: Truth, uploads: dict[Place, SeenShard], place: Place) ->
     if place not in truth.rows or later not in truth.rows:
         return None
     width = len(truth.labels)
-    before, now = (np.bincount(r[r >= 0], minlength=width) for r in (truth.rows[place], truth.rows[later]))
-    return (truth.rows[place] >= 0) & (now < before)[truth.rows[place]]
+    old, new = truth.rows[place], truth.rows[later]
+    before = np.bincount(old[old >= 0], minlength=width)
+    now = np.bincount(new[new >= 0], minlength=width)
+    # without ids, every row of a label that has fewer rows now may be the one that is gone
+    return (old >= 0) & (now < before)[old]

@@ -30,20 +30,20 @@ def load_attack(name: str) -> Attack:
     """Return an attack by its entry point or import path.
 
     Raises:
-        ConfigError: it cannot be imported, or cannot be called with evidence alone.
+        ConfigError: it cannot be imported, or takes more than evidence.
     """
     found: Attack = load(path_of(ATTACKS, name))
     try:
         inspect.signature(found).bind(object(), **({"labels": None} if _takes_labels(found) else {}))
     except (TypeError, ValueError) as problem:
-        raise ConfigError(f"{name!r} is no attack, which is called with evidence, and nothing else: {problem}.") from (
+        raise ConfigError(f"{name!r} is not an attack, which takes evidence and nothing more: {problem}.") from (
             problem
         )
     return found
 
 
 def outside_attacks(attacks: Sequence[Attack], labels: int) -> list[Attack]:
-    """Return attacks as the suite calls them: with evidence alone.
+    """Return attacks in the form that the suite calls, which takes evidence only.
 
     Args:
         attacks: the attacks.
@@ -69,4 +69,4 @@ def _run(attack: Attack, knows: str, told: dict[str, Any], evidence: Evidence) -
     for finding in attack(evidence, **told) or ():
         if not isinstance(finding, AttackFinding):
             raise ConfigError(f"the attack {name!r} yields {finding!r}; it must yield AttackFinding.")
-        yield replace(finding, knows=knows)  # what it was told is not for the attack to say
+        yield replace(finding, knows=knows)  # the laboratory says what the attack knew, not the attack

@@ -43,6 +43,7 @@ def confusion(evidence: Evidence, labels: int | None = None) -> Iterator[AttackF
     shares = means(evidence.rows[OUTPUT].square(), evidence.codes, len(evidence.numbers)).double()
     mixed = shares[:, _columns(evidence)]  # codes × codes: mean probability of each code's output
     both = (mixed + mixed.T) / 2
+    # relative to how sure the half is of either code: a rare or hard code is confused with all others
     own = both.diagonal().clamp_min(1e-12).sqrt()
     likeness = (both / (own[:, None] * own[None])).clamp(0, 1)
     store = merge_distances((1 - likeness).cpu().numpy())

@@ -131,10 +131,11 @@ def rebuild(sent: Mapping[str, Tensor], inputs: Tensor, seen: Mapping[str, Tenso
         seed: the seed that patches are sampled with.
     """
     maps, others = next(iter(sent.values())), next(iter(seen.values()))
-    fits = maps.ndim == 4 == inputs.ndim and all(
-        inputs.shape[d] % maps.shape[d] == 0 and inputs.shape[d] // maps.shape[d] == inputs.shape[2] // maps.shape[2]
-        for d in (2, 3)
-    )
+    # patch by patch only if each activation lies over a square of whole pixels, equally large in both directions
+    fits = False
+    if maps.ndim == 4 == inputs.ndim:
+        (down, rest_down), (right, rest_right) = (divmod(inputs.shape[d], maps.shape[d]) for d in (2, 3))
+        fits = down == right and rest_down == rest_right == 0
     if not fits:
         weights = _ridge(activations(sent), inputs.flatten(1))
         return _applied(activations(seen), weights).view(-1, *inputs.shape[1:])

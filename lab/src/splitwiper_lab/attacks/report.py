@@ -14,19 +14,13 @@ _TOLD = {"": "nothing", "Q": "how many labels", "aux": "a few rows"}
 
 def table(results: Sequence[AttackResult]) -> list[tuple[str, ...]]:
     """Return the rows of a table, in the order of the results; `HEADER` has the titles."""
-    return [
-        (
-            result.attack,
-            _TOLD.get(result.knows, result.knows),
-            percent(result.sample_recovery),
-            percent(result.perfect),
-            percent(result.inclusive),
-            NONE if result.pair_f1 is None else f"{result.pair_f1:.2f}",
-            _labels(result),
-            seconds(result.seconds),
-        )
-        for result in results
-    ]
+    rows = []
+    for result in results:
+        pairs = NONE if result.pair_f1 is None else f"{result.pair_f1:.2f}"
+        shares = map(percent, (result.sample_recovery, result.perfect, result.inclusive))
+        told = _TOLD.get(result.knows, result.knows)
+        rows.append((result.attack, told, *shares, pairs, _labels(result), seconds(result.seconds)))
+    return rows
 
 
 def _labels(result: AttackResult) -> str:
@@ -47,12 +41,12 @@ def verdict(results: Sequence[AttackResult]) -> str:
     untold = [r for r in real if not r.knows]
     if best.knows and untold:
         alone = max(untold, key=lambda r: r.strength)
-        parts.append(f"Told nothing, the server does best with {alone.attack}, which {_worth(alone)}.")
+        parts.append(f"Without a hint, the server does best with {alone.attack}, which {_worth(alone)}.")
     if (guess := by_name.get(GUESS)) and guess.sample_recovery is not None:
         parts.append(f"Knowing nothing gives {percent(guess.sample_recovery)}.")
     counted = [r for r in untold if r.labels_estimated is not None and not r.labels_error]
     if counted:
-        parts.append(f"{len(counted)} of the attacks that were told nothing get the number of labels right.")
+        parts.append(f"{len(counted)} of the attacks without a hint get the number of labels right.")
     parts += _others(results)
     if len(real) > 1:
         parts.append(f"The strongest of {len(real)} is picked by the truth, which a server could not do.")

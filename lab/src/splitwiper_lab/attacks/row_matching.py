@@ -33,9 +33,10 @@ def row_matching(evidence: Evidence, labels: int | None = None) -> Iterator[Atta
         yield nothing
         return
     links, copies = _links(evidence, queries=1000 if evidence.quick else 4000)
+    # large codes are neighbours of everything: only links beyond those of chance say that two codes belong together
     chance = links.sum(0, keepdim=True) * links.sum(1, keepdim=True) / links.sum().clamp_min(1)
     lift = links / chance.clamp_min(1e-9)
-    likeness = torch.minimum(lift, lift.T)
+    likeness = torch.minimum(lift, lift.T)  # mutual: an outlier's nearest row need not have it as its own
     distances = 1 / (1 + likeness)
     store = merge_distances(distances.cpu().numpy())
     notes = f"{percent(copies)} of rows have a copy under another code"
@@ -55,7 +56,7 @@ def _links(evidence: Evidence, *, queries: int) -> tuple[Tensor, float]:
         chosen = torch.randperm(len(here), generator=generator)[:queries].to(points.device)
         for part in chosen.split(max(1, _BLOCK // max(1, len(here)))):
             apart = torch.cdist(others[part], others)
-            apart[own[part][:, None] == own[None]] = torch.inf
+            apart[own[part][:, None] == own[None]] = torch.inf  # rows of the same code, itself included
             found = apart.topk(min(_FAR, len(here)), largest=False)
             near = found.indices[:, :_NEAR]
             pairs = own[part][:, None] * count + own[near]

@@ -47,17 +47,24 @@ class Truth:
         sent = dict(_sent(federation))
         labels = in_order(label for some in sent.values() for label in some.held)
         number = {label: at for at, label in enumerate(labels)}
-        rows = {place: _moved(some.held, some.truth(), number) for place, some in sent.items()}
-        ids = {place: some.sources() for place, some in sent.items()}
+        rows, ids = {}, {}
+        for place, sending in sent.items():
+            rows[place] = _moved(sending.held, sending.truth(), number)
+            ids[place] = sending.sources()
         return cls(labels, rows, _codes(federation, labels), ids)
 
     def save(self, path: Path) -> None:
         """Write the truth to a new file."""
-        codes = None if self.codes is None else [[x.text, list(c)] for x, c in self.codes.items()]
+        codes = None
+        if self.codes is not None:
+            codes = [[label.text, list(some)] for label, some in self.codes.items()]
         places = list(self.rows)
         text = json.dumps({"labels": [x.text for x in self.labels], "codes": codes, "places": places})
-        arrays: dict[str, Any] = {f"rows{n}": self.rows[place] for n, place in enumerate(places)}
-        arrays |= {f"ids{n}": self.ids[place] for n, place in enumerate(places) if self.ids}
+        arrays: dict[str, Any] = {}
+        for n, place in enumerate(places):
+            arrays[f"rows{n}"] = self.rows[place]
+            if self.ids:
+                arrays[f"ids{n}"] = self.ids[place]
         with files.atomic_file(path) as file:
             np.savez(file, about=np.frombuffer(text.encode(), np.uint8), **arrays)
 
@@ -69,11 +76,14 @@ class Truth:
             FormatError: the file does not hold one.
         """
         try:
+            rows, ids = {}, {}
             with np.load(path, allow_pickle=False) as held:
                 about = json.loads(held["about"].tobytes())
-                places = [(str(client), int(generation)) for client, generation in about["places"]]
-                rows = {place: held[f"rows{n}"] for n, place in enumerate(places)}
-                ids = {place: held[f"ids{n}"] for n, place in enumerate(places) if f"ids{n}" in held}
+                for n, (client, generation) in enumerate(about["places"]):
+                    place = (str(client), int(generation))
+                    rows[place] = held[f"rows{n}"]
+                    if f"ids{n}" in held:
+                        ids[place] = held[f"ids{n}"]
             codes = about["codes"] and {Label.parse(text): tuple(some) for text, some in about["codes"]}
             return cls(tuple(map(Label.parse, about["labels"])), rows, codes, ids or None)
         except (OSError, ValueError, KeyError, TypeError) as problem:
@@ -84,8 +94,12 @@ class Truth:
         every = (self, *others)
         labels = in_order(label for truth in every for label in truth.labels)
         number = {label: at for at, label in enumerate(labels)}
-        rows = {place: _moved(t.labels, values, number) for t in every for place, values in t.rows.items()}
-        ids = {place: values for truth in every for place, values in (truth.ids or {}).items()}
+        rows: dict[Place, Array] = {}
+        ids: dict[Place, Array] = {}
+        for truth in every:
+            for place, values in truth.rows.items():
+                rows[place] = _moved(truth.labels, values, number)
+            ids |= truth.ids or {}
         return Truth(labels, rows, _joined_codes(every, labels), ids or None)
 
 
@@ -95,12 +109,14 @@ def _moved(table: Sequence[Label], rows: Array, number: Mapping[Label, int]) -> 
 
 
 def _joined_codes(every: tuple[Truth, ...], labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]] | None:
-    known = [truth.codes for truth in every]
-    if any(codes is None for codes in known):
-        return None
-    if all(codes == _plain(truth.labels) for codes, truth in zip(known, every, strict=True)):
-        return _plain(labels)  # indices change when the table grows
-    return {label: codes for some in known for label, codes in (some or {}).items()}
+    joined: dict[Label, tuple[int, ...]] = {}
+    for truth in every:
+        if truth.codes is None:
+            return None
+        joined |= truth.codes
+    if all(truth.codes == _plain(truth.labels) for truth in every):
+        return _plain(labels)  # plain codes are indices, which change when the table grows
+    return joined
 
 
 def _plain(labels: tuple[Label, ...]) -> dict[Label, tuple[int, ...]]:

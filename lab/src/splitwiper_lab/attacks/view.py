@@ -83,15 +83,19 @@ class ServerView:
         store = ServerStore(server_folder)
         try:
             records, model = store.shards(), store.model()
-            found = {place: path for folder in earlier for place, path in kept_in(folder).items()}
-            found |= {(r.client, r.generation): store.root / "shards" / r.file for r in records}
+            found: dict[Place, Path] = {}
+            for folder in earlier:
+                found |= kept_in(folder)
+            # what the server still has comes last: a snapshot may hold a copy of the same upload
+            for record in records:
+                found[record.client, record.generation] = store.root / "shards" / record.file
             columns = store.columns()
             half = halves.server.loaded(store.weights(model)) if model else None
         finally:
             store.database.close()
         uploads = tuple(SeenShard(*place, open_shard(path)) for place, path in sorted(found.items()))
         labels = model.labels if model else ()
-        outputs = len(labels) or len({label for seen in uploads for label in seen.shard.labels})
+        outputs = len(labels) or len(in_order(label for seen in uploads for label in seen.shard.labels))
         return cls(uploads, columns, outputs, half, labels, frozenset(r.client for r in records))
 
 

@@ -42,5 +42,5 @@ def weighing(aggregate: str | Phi) -> Callable[[Sequence[int]], list[float]] | N
         return None
     if not isinstance(aggregate, str) or aggregate not in WEIGHTS:
         hint = nearest(str(aggregate), WEIGHTS) or f" Known are {', '.join(WEIGHTS)}, or a function."
-        raise ConfigError(f"aggregate = {aggregate!r} is no aggregation.{hint}")
+        raise ConfigError(f"aggregate = {aggregate!r} is not an aggregation.{hint}")
     return WEIGHTS[aggregate]

@@ -148,10 +148,10 @@ class Framework(ABC):
     def _check(self, problem: Problem) -> None:
         if not self.synchronise:
             return
-        shapes = {
-            name: [(key, t.shape) for key, t in problem.halves.client_for(name).state_dict().items()]
-            for name in problem.clients
-        }
+        shapes = {}
+        for name in problem.clients:
+            state = problem.halves.client_for(name).state_dict()
+            shapes[name] = [(key, tensor.shape) for key, tensor in state.items()]
         first = next(iter(shapes))
         for name, shape in shapes.items():
             if shape != shapes[first]:

@@ -100,7 +100,10 @@ class Network:
         Raises:
             NotFoundError: the client has no part of the network.
         """
-        found = [torch.softmax(logits.double(), dim=1).float().cpu() for logits in self._batches(client, inputs)]
+        found = []
+        for logits in self._batches(client, inputs):
+            # in double precision, so that a batch on a GPU and one on a processor round alike
+            found.append(torch.softmax(logits.double(), dim=1).float().cpu())
         return torch.cat(found).numpy()
 
     def predict(self, client: str, inputs: Any) -> list[Label]:
@@ -131,9 +134,10 @@ class Network:
     def _batches(self, client: str, inputs: Any) -> Iterator[Tensor]:
         self._check(client)
         named = fitting(inputs, f"client {client!r}", self.forms[client])
-        parts = [self.stems[client], self.halves[client], *([self.tails[client]] if client in self.tails else [])]
-        for part in parts:
-            part.eval()
+        self.stems[client].eval()
+        self.halves[client].eval()
+        if client in self.tails:
+            self.tails[client].eval()
         for start in range(0, max(1, len(next(iter(named.values())))), _BATCH):
             batch = {k: torch.from_numpy(np.array(v[start : start + _BATCH])) for k, v in named.items()}
             with reproducible(self.device, self.threads, self.numerics), torch.no_grad():
@@ -207,6 +211,6 @@ def _check_last(half: ServerHalf, stem: Embedder, held: Holding) -> None:
         whole, cut = copy.deepcopy(half).eval().logits(sent), half.head(half.without_head().eval().logits(sent))
     if whole.shape != cut.shape or not torch.allclose(whole, cut, rtol=_CLOSE, atol=_CLOSE):
         raise DataError(
-            f"the head {half.head_name!r} is not the last step of this network: it cannot lie with clients, as "
+            f"the head {half.head_name!r} is not the last step of this network: it cannot be at the clients, as "
             "U-shaped learning needs it. Return the head's outputs as they are."
         )

@@ -64,7 +64,7 @@ class LearnedBaseline(Protocol):
         """Return the probability of each label for each input (rows × labels).
 
         Args:
-            client: who asks.
+            client: the client that asks.
             inputs: an array, or a tuple or dict of arrays if the network takes several.
         """
         ...
@@ -117,7 +117,7 @@ def made(group: str, name: str, settings: Mapping[str, Any], *, what: str, **giv
     """
     path = path_of(group, name)
     if not isinstance(load(path), type):
-        raise ConfigError(f"{name!r} is no class; name a class whose objects have a method {what!r}.")
+        raise ConfigError(f"{name!r} is not a class; name one whose objects have a method {what!r}.")
     found = make(path, settings, **given)
     if not callable(getattr(found, what, None)):
         raise ConfigError(f"{name!r} has no method {what!r}, so it cannot be used here.")
@@ -125,7 +125,7 @@ def made(group: str, name: str, settings: Mapping[str, Any], *, what: str, **giv
 
 
 def checked(name: str, learned: LearnedBaseline, problem: Problem) -> LearnedBaseline:
-    """Check what a baseline returned, so that mistakes are told where they are made.
+    """Check what a baseline returned, so that mistakes are reported where they are made.
 
     Raises:
         TrainingError: something is missing or wrong.
@@ -145,7 +145,7 @@ def answers(name: str, learned: LearnedBaseline, client: str, inputs: Any) -> Ar
     """Return a baseline's posteriors, checked.
 
     Raises:
-        TrainingError: they are no probabilities of its labels.
+        TrainingError: they are not probabilities of its labels.
     """
     labels = learned.labels(client)
     found = np.asarray(learned.posteriors(client, inputs), dtype=np.float64)

@@ -41,7 +41,7 @@ class TrainingSide:
 
     def __init__(self, parts: Sequence[nn.Module], recipe: Recipe, device: torch.device, meter: Meter) -> None:
         if recipe.loss not in LOSSES:
-            raise ConfigError(f"baselines train with {LOSSES[0]} alone, not with loss = {recipe.loss!r}.")
+            raise ConfigError(f"baselines train only with {LOSSES[0]}, not with loss = {recipe.loss!r}.")
         self._recipe, self._device, self.meter = recipe, device, meter
         self._parts = nn.ModuleList(parts).train()
         self._layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format

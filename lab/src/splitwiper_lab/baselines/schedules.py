@@ -34,21 +34,25 @@ def interleaved(portions: Mapping[str, Portion], batch: int) -> list[Batch]:
     [{'a': [0], 'b': [0]}, {'a': [1], 'b': [1]}]
     """
     count = math.ceil(sum(map(len, portions.values())) / batch)
-    divided = {name: _parts(portion, count) for name, portion in portions.items()}
-    return [{name: parts[n] for name, parts in divided.items() if len(parts[n])} for n in range(count)]
+    batches: list[Batch] = [{} for _ in range(count)]
+    for name, portion in portions.items():
+        for place, rows in enumerate(_parts(portion, count)):
+            if len(rows):
+                batches[place][name] = rows
+    return batches
 
 
 def in_turn(portions: Mapping[str, Portion], batch: int, order: Sequence[str]) -> list[Batch]:
     """Make all batches of the first client, then all of the next."""
-    return [
-        {name: part}
-        for name in order
-        for part in _parts(portions[name], math.ceil(len(portions[name]) / batch))
-        if len(part)
-    ]
+    batches = []
+    for name in order:
+        for part in _parts(portions[name], math.ceil(len(portions[name]) / batch)):
+            if len(part):
+                batches.append({name: part})
+    return batches
 
 
 def _parts(portion: Portion, count: int) -> list[Array]:
     """Split rows into parts of equal size, up to a row; rows that stay and rows to forget are spread over all parts."""
-    kept, gone = (np.array_split(rows, count) for rows in (portion.kept, portion.gone))
+    kept, gone = np.array_split(portion.kept, count), np.array_split(portion.gone, count)
     return [np.concatenate(pair) for pair in zip(kept, gone, strict=True)]

@@ -150,6 +150,7 @@ class BaselineServer(TrainingSide):
         """Run one backward pass per client for a custom Φ; gradients returned to clients are weighed by rows."""
         found: list[list[Tensor]] = []
         told = [torch.zeros_like(leaf) for leaf in leaves]
+        # Φ may be any function of the clients' gradients, so each client's is needed by itself
         for place, (scalar, share) in enumerate(zip(scalars, shares, strict=True)):
             scalar.backward(retain_graph=place < len(scalars) - 1)
             found.append([gradient_of(parameter) for parameter in self._parameters])

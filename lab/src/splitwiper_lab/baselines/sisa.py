@@ -16,9 +16,8 @@ that never saw a forgotten row, and gives bit for bit the result of training wit
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +25,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from splitwiper.client.content import MAC_COLUMN, sort_order
-from splitwiper.config.settings import bounded, choice, typed
 from splitwiper.data.rows import Data, as_rows
 from splitwiper.errors import ConfigError, DataError, TrainingError
 from splitwiper.federation.evaluate import Evaluation, score
@@ -37,47 +34,9 @@ from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
 from splitwiper.wire.labels import in_order
 from splitwiper_lab.baselines.meters import Cost
-from splitwiper_lab.baselines.problem import Forgetting, Holding, Problem
+from splitwiper_lab.baselines.problem import Forgetting, Problem
+from splitwiper_lab.baselines.sharding import Sharding, SisaCheckpoint, SisaStage, planned, unchanged
 from splitwiper_lab.baselines.whole import Weights, logits_of, operations, poolable, train_whole
-
-AGGREGATES = ("vote", "mean")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sharding:
-    """How rows are divided, how long constituents train, and how their answers are combined."""
-
-    shards: int
-    slices: int
-    epochs: int
-    aggregate: str
-
-    def __post_init__(self) -> None:
-        typed(self)
-        for name in ("shards", "slices", "epochs"):
-            bounded(self, name, 1, high=10**6)
-        choice(self, "aggregate", AGGREGATES)
-
-    @property
-    def stage_epochs(self) -> int:
-        """Epochs per stage: round(2·epochs / (R + 1)) with R slices; in total about as many row passes as `epochs`.
-
-        >>> Sharding(shards=5, slices=3, epochs=30, aggregate="vote").stage_epochs
-        15
-        """
-        return max(1, round(2 * self.epochs / (self.slices + 1)))
-
-
-@dataclass(frozen=True, eq=False)
-class SisaCheckpoint:
-    """A constituent after one of its slices; the last checkpoint is the model."""
-
-    slice: int
-    rows: int
-    """The number of rows trained on, in this slice and those before."""
-    digest: bytes = field(repr=False)
-    """The digest of those rows."""
-    weights: Weights = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -124,12 +83,12 @@ class Sisa:
     @property
     def state(self) -> dict[str, Tensor]:
         """Every tensor of every checkpoint, as ``shard/slice/name``."""
-        return {
-            f"{shard}/{checkpoint.slice}/{name}": tensor
-            for shard, checkpoints in self.shards.items()
-            for checkpoint in checkpoints
-            for name, tensor in checkpoint.weights.state.items()
-        }
+        found = {}
+        for shard, checkpoints in self.shards.items():
+            for checkpoint in checkpoints:
+                for name, tensor in checkpoint.weights.state.items():
+                    found[f"{shard}/{checkpoint.slice}/{name}"] = tensor
+        return found
 
     def unlearn(self, forgetting: Forgetting, *, on_epoch: OnEpoch | None = None) -> Sisa:
         """Forget rows: return what `sisa` gives without them, under the same numerics, bit for bit.
@@ -247,56 +206,18 @@ def _mean(chances: Array) -> Array:
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class _Stage:
-    """The training rows of a constituent up to one slice."""
-
-    shard: int
-    slice: int
-    masks: Mapping[str, Array]
-    """For each client, a mask over its rows."""
-    digest: bytes
-    rows: int
-
-
-def _plan(problem: Problem, sharding: Sharding) -> dict[int, list[_Stage]]:
-    """Return the stages of every shard: one for each slice that has rows."""
-    clients = {name: problem.clients[name] for name in sorted(problem.clients)}
-    placed = {name: places(held, problem.config.seed, sharding) for name, held in clients.items()}
-    plan: dict[int, list[_Stage]] = {shard: [] for shard in range(sharding.shards)}
-    filled = sorted({(int(shard), int(part)) for place in placed.values() for shard, part in place.T})
-    for shard, part in filled:
-        masks = {name: (place[0] == shard) & (place[1] <= part) for name, place in placed.items()}
-        macs = np.concatenate([clients[name].shard.columns[MAC_COLUMN][mask] for name, mask in masks.items()])
-        digest = hashlib.sha256(macs[sort_order(macs)].tobytes()).digest()
-        plan[shard].append(_Stage(shard, part, masks, digest, len(macs)))
-    return plan
-
-
-def places(held: Holding, seed: int, sharding: Sharding) -> Array:
-    """Return the shard and the slice of each of a client's rows, from content and seed only: 2 × rows."""
-    macs = [mac.tobytes() for mac in held.shard.columns[MAC_COLUMN]]
-    counts = (("sisa/shard", sharding.shards), ("sisa/slice", sharding.slices))
-    return np.array([[Stream(seed, use, mac).number % count for mac in macs] for use, count in counts], np.int64)
-
-
-def _unchanged(known: Sequence[SisaCheckpoint], stages: Sequence[_Stage]) -> tuple[SisaCheckpoint, ...]:
-    """Return the checkpoints up to the last one whose rows are all present. A digest also covers earlier slices."""
-    # equal digests up to slice i mean equal rows in slices 0…i, so every checkpoint up to i is still exact
-    there = {(stage.slice, stage.digest) for stage in stages}
-    last = max((c.slice for c in known if (c.slice, c.digest) in there), default=-1)
-    return tuple(c for c in known if c.slice <= last)
-
-
 def _trained(
     problem: Problem, sharding: Sharding, known: Mapping[int, tuple[SisaCheckpoint, ...]], on_epoch: OnEpoch | None
 ) -> Sisa:
     """Train every stage that has no checkpoint in ``known``."""
     poolable(problem.halves, list(problem.clients.values()))
     began = time.perf_counter()
-    plan = _plan(problem, sharding)
-    made = {shard: _unchanged(known.get(shard, ()), stages) for shard, stages in plan.items()}
-    todo = [s for shard, stages in plan.items() for s in stages if not made[shard] or s.slice > made[shard][-1].slice]
+    plan = planned(problem, sharding)
+    made, todo = {}, []
+    for shard, stages in plan.items():
+        made[shard] = unchanged(known.get(shard, ()), stages)
+        reached = made[shard][-1].slice if made[shard] else -1
+        todo += [stage for stage in stages if stage.slice > reached]
     epochs, row_epochs = sharding.stage_epochs, 0
     for number, stage in enumerate(todo):
 
@@ -325,7 +246,9 @@ def _trained(
     return Sisa(problem, sharding, shards, cost)
 
 
-def _train(problem: Problem, stage: _Stage, epochs: int, before: Weights | None, on_epoch: OnEpoch) -> Weights | None:
+def _train(
+    problem: Problem, stage: SisaStage, epochs: int, before: Weights | None, on_epoch: OnEpoch
+) -> Weights | None:
     """Train one stage of a constituent; return None for a single row that some layer cannot process."""
     rows = [problem.clients[name].kept(mask) for name, mask in stage.masks.items() if mask.any()]
     name = f"shard {stage.shard}"

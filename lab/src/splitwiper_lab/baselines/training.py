@@ -72,12 +72,12 @@ class Work:
         self._channel = Channel(self._meters, tap)
         with reproducible(self._device, self._recipe.threads, self._recipe.numerics):
             self._feeds = {name: self._feed(name) for name in self._portions}
-            self._clients = {
-                name: BaselineClient(
-                    name, network, feed, self._recipe, objective, meter=self._meters[name], teachers=teachers
+            self._clients: dict[str, BaselineClient] = {}
+            for name, feed in self._feeds.items():
+                meter = self._meters[name]
+                self._clients[name] = BaselineClient(
+                    name, network, feed, self._recipe, objective, meter=meter, teachers=teachers
                 )
-                for name, feed in self._feeds.items()
-            }
             self._servers = self._make_servers(objective, teachers)
 
     def _feed(self, name: str) -> Feed:
@@ -87,6 +87,7 @@ class Work:
         return feed_for(cache, self._device, largest, dtype=torch.bfloat16 if half else torch.float32)
 
     def _make_servers(self, objective: Objective, teachers: Teachers | None) -> dict[str, BaselineServer]:
+        # one server for each half, whether clients share it or have copies: an optimiser must see a half only once
         made: dict[int, BaselineServer] = {}
         for name in self._portions:
             half = self._network.halves[name]
@@ -129,7 +130,7 @@ class Work:
             if not math.isfinite(mean):
                 raise TrainingError(
                     f"{self._framework.name}: the loss is {mean} after epoch {epoch + 1}. Lower lr "
-                    f"({self._recipe.lr:g}), or set clip (say 1.0)."
+                    f"({self._recipe.lr:g}), or set clip, for example to 1.0."
                 )
             losses.append(mean)
             if on_epoch:
@@ -140,13 +141,12 @@ class Work:
         return Stream(self._problem.config.seed, f"{self._framework.name}/{self._purpose}/{use}", client)
 
     def _batches(self, epoch: int) -> list[Batch]:
-        shuffled = {
-            name: Portion(
-                portion.kept[self._stream(f"order/{epoch}", name).permutation(len(portion.kept))],
-                portion.gone[self._stream(f"gone/{epoch}", name).permutation(len(portion.gone))],
-            )
-            for name, portion in self._portions.items()
-        }
+        shuffled = {}
+        for name, portion in self._portions.items():
+            # a stream for each client, so that rows which one of them forgets leave the others' order as it was
+            kept = self._stream(f"order/{epoch}", name).permutation(len(portion.kept))
+            gone = self._stream(f"gone/{epoch}", name).permutation(len(portion.gone))
+            shuffled[name] = Portion(portion.kept[kept], portion.gone[gone])
         if self._framework.schedule == "interleaved":
             return interleaved(shuffled, self._recipe.batch)
         order = list(shuffled)
@@ -156,16 +156,17 @@ class Work:
 
     def _turns(self, batches: Sequence[Batch]) -> Iterator[Turn]:
         """Yield the batches with their rows; each client reads its own."""
-        reading = {
-            name: self._feeds[name].epoch([batch[name] for batch in batches if name in batch])
-            for name in self._portions
-        }
-        marks = {name: torch.from_numpy(self._marks(name)).to(self._device) for name in self._portions}
+        reading, marks = {}, {}
+        for name in self._portions:
+            mine = [batch[name] for batch in batches if name in batch]
+            reading[name] = self._feeds[name].epoch(mine)
+            marks[name] = torch.from_numpy(self._marks(name)).to(self._device)
         for batch in batches:
-            yield [
-                (self._clients[name], next(reading[name]), marks[name][torch.from_numpy(rows).to(self._device)])
-                for name, rows in batch.items()
-            ]
+            turn = []
+            for name, rows in batch.items():
+                gone = marks[name][torch.from_numpy(rows).to(self._device)]
+                turn.append((self._clients[name], next(reading[name]), gone))
+            yield turn
 
     def _marks(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         marks = np.zeros(len(self._problem.clients[name]), bool)
@@ -174,6 +175,7 @@ class Work:
 
     def _step(self, turn: Turn, rate: float) -> Tensor:
         total = torch.zeros((), device=self._device)
+        # clients that share a server half exchange as one batch; those with copies, each with its own
         served: dict[int, Turn] = {}
         for place in turn:
             served.setdefault(id(self._servers[place[0].name]), []).append(place)

@@ -25,7 +25,7 @@ from splitwiper_lab.baselines.training import Turn
 
 @dataclass(frozen=True, kw_only=True)
 class UShaped(Framework):
-    """The head lies with each client; the server sees no label."""
+    """Each client holds a head; the server sees no label."""
 
     name: ClassVar[str] = "u-shaped"
     tails: ClassVar[bool] = True

@@ -66,11 +66,12 @@ class Weights:
     @property
     def state(self) -> dict[str, Tensor]:
         """All tensors by name."""
-        return {
-            **{f"client.{name}": tensor for name, tensor in self.client.items()},
-            **{f"server.{name}": tensor for name, tensor in self.server.items()},
-            **{f"input.{name}.{n}": tensor for name, pair in self.fitted.items() for n, tensor in enumerate(pair)},
-        }
+        found = {f"client.{name}": tensor for name, tensor in self.client.items()}
+        found |= {f"server.{name}": tensor for name, tensor in self.server.items()}
+        for name, pair in self.fitted.items():
+            for number, tensor in enumerate(pair):
+                found[f"input.{name}.{number}"] = tensor
+        return found
 
     @property
     def nbytes(self) -> int:

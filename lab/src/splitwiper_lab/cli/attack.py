@@ -49,10 +49,10 @@ def attack(
         typer.Option("--with", metavar="NAME", help="An attack of your own: package.module:name. May be repeated."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="Where to compute: cpu, or cuda.")] = "cpu",
-    everything: Annotated[bool, typer.Option("--all", help="Show every result, not the strongest alone.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show every result, not only the strongest.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON objects and nothing else.")] = False,
 ) -> None:
-    """Attack a run as its own server could, and tell what comes of it.
+    """Attack a run as its own server could, and report the results.
 
     Every attack sees what the server sees, and is scored by the truth in the
     clients' folders; 'told' says what it was given beyond that. A snapshot lets

@@ -140,7 +140,7 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
     if forget == "" or not owner:
         raise ConfigError(f"{config}: compare.forget and compare.owner are missing: which label, and whose?")
     if owner not in settings.train:
-        raise ConfigError(f"{config}: compare.owner = {owner!r} is no client.{nearest(owner, settings.train)}")
+        raise ConfigError(f"{config}: compare.owner = {owner!r} is not a client.{nearest(owner, settings.train)}")
     if not settings.test:
         raise ConfigError(f"{config}: no client has test data, so nothing can be compared; name test files.")
     if settings.config.client.masking.is_on or settings.config.client.noise.is_on:
@@ -163,7 +163,9 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
 
 
 def _chosen(comparison: Comparison, only: list[str] | None, seeds: int | None) -> Comparison:
-    systems = tuple(s for s in comparison.systems if not only or any(part in s.name for part in only))
+    from splitwiper_lab.sweeps import matches
+
+    systems = tuple(system for system in comparison.systems if matches(only or (), system.name))
     if not systems:
         names = "; ".join(s.name for s in comparison.systems)
         raise ConfigError(f"--only {' '.join(only or ())} is in no system's name. They are: {names}.")
@@ -247,12 +249,11 @@ def _finish(out: Path | None, comparison: Comparison, records: Sequence[Any], *,
     found = summary(records, bandwidth=comparison.bandwidth * 1e6)
     exposed = exposures(records)
     if as_json:
-        output.emit(
-            [
-                {**output.plain(line), "membership": [output.plain(e) for e in exposed if _same(e, line)]}
-                for line in found
-            ]
-        )
+        rows = []
+        for line in found:
+            attacks = [output.plain(one) for one in exposed if _same(one, line)]
+            rows.append({**output.plain(line), "membership": attacks})
+        output.emit(rows)
         return
     _print(found, exposed, comparison)
     if out is not None:
@@ -291,7 +292,7 @@ def _print(found: Sequence[SummaryRow], exposed: Sequence[Exposure], comparison:
         output.line(
             screen,
             f"Membership inference by an attacker who knows {knows}: percent of forgotten rows, and of rows never "
-            "learned, that it calls members; AUC with half its interval, and beside that of a model retrained without "
+            "learned, that it calls members; AUC with half its interval, and next to that of a model retrained without "
             "the rows. Equal to that model is the goal; less is not better.",
         )
 

@@ -73,8 +73,8 @@ def fetch(
     """Download data sets from their publishers.
 
     Files are compared with the published checksums before anything is unpacked,
-    and put in place whole or not at all. What is here undamaged is left alone,
-    and so is a part of a set, unless --again is given.
+    and put in place whole or not at all. Undamaged files stay as they are,
+    and so does a part of a set, unless --again is given.
 
     Example:
       splitwiper data fetch cifar10 mnist
@@ -153,15 +153,10 @@ def check(
 
 
 def _print(found: Sequence[Found]) -> None:
-    rows = [
-        (
-            one.name,
-            Text(one.state, STYLES.get(one.state, "")),
-            *((output.count(n) for n in (one.train, one.test, one.labels)) if one.train else ("–", "–", "–")),
-            one.title,
-        )
-        for one in found
-    ]
+    rows: list[tuple[str | Text, ...]] = []
+    for one in found:
+        counts = [output.count(number) for number in (one.train, one.test, one.labels)] if one.train else ["–"] * 3
+        rows.append((one.name, Text(one.state, STYLES.get(one.state, "")), *counts, one.title))
     output.output().print(output.table(("set", "state", ">training", ">test", ">labels", "what it is"), rows))
 
 

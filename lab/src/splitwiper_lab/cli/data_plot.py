@@ -144,10 +144,7 @@ def _grid(found: Divided, partition: str, seed: int) -> Grid:
         f"Rows per client and label, seed {seed}; the stronger the colour, the more rows. Outlined: ‘{found.forget}’, "
         f"the label to forget, held by {who}."
     )
-    train, test = (
-        {client: {str(label): n for label, n in held.items()} for client, held in found.counts(part).items()}
-        for part in ("train", "test")
-    )
+    train, test = _named_counts(found, "train"), _named_counts(found, "test")
     return Grid(
         title=f"{' and '.join(found.sources)}, {partition} over {output.plural(len(train), 'client')}",
         note=note,
@@ -157,6 +154,14 @@ def _grid(found: Divided, partition: str, seed: int) -> Grid:
         test=test,
         marked=(found.forget_source, str(found.forget)),
     )
+
+
+def _named_counts(found: Divided, part: str) -> dict[str, dict[str, int]]:
+    """Return the counts of a part with labels as text, for drawing."""
+    named = {}
+    for client, held in found.counts(part).items():
+        named[client] = {str(label): count for label, count in held.items()}
+    return named
 
 
 def _holders(found: Divided) -> list[str]:
@@ -171,7 +176,9 @@ def _print(found: Divided, out: Path | None) -> None:
         for first in range(0, len(clients), ACROSS):
             some = clients[first : first + ACROSS]
             counts = {client: held for client, held in found.counts(part).items() if client in some}
-            lines = [_line(found, source, label, counts) for source, labels in found.labels.items() for label in labels]
+            lines = []
+            for source, labels in found.labels.items():
+                lines += [_line(found, source, label, counts) for label in labels]
             lines.append(("all", *(output.count(sum(held.values())) for held in counts.values())))
             console.print(output.table(("label", *(f">{c}" for c in some)), lines, title=title, last="total"))
             console.print()
@@ -188,8 +195,8 @@ def _line(
     """Return the cells of one label; the cells of clients with another task are blank."""
     name = f"{source}: {label}" if len(found.sources) > 1 else str(label)
     marked = (source, label) == (found.forget_source, found.forget)
-    cells = [
-        output.count(held.get(label, 0)) if found.tasks[client] in ("", source) else ""
-        for client, held in counts.items()
-    ]
-    return Text(name, "bold yellow" if marked else ""), *(Text(cell, "dim" if cell == "0" else "") for cell in cells)
+    cells = [Text(name, "bold yellow" if marked else "")]
+    for client, held in counts.items():
+        cell = output.count(held.get(label, 0)) if found.tasks[client] in ("", source) else ""
+        cells.append(Text(cell, "dim" if cell == "0" else ""))
+    return tuple(cells)

@@ -22,7 +22,7 @@ class KnownData:
     source: str = ""
     """A set's name, or two joined by ``+``: ``cifar10+mnist``."""
     partition: str = "overlapping"
-    """How labels lie with clients: 'homogeneous', 'overlapping', 'disjoint' or 'equal'."""
+    """How labels are divided over clients: 'homogeneous', 'overlapping', 'disjoint' or 'equal'."""
     clients: tuple[str, ...] = CLIENTS
     """Their names; the file may also give a number."""
     forget: str | int = ""
@@ -30,13 +30,13 @@ class KnownData:
     owner: str = ""
     """The client that holds the label to forget."""
     share: bool = False
-    """Let that label lie with other clients too."""
+    """Let other clients hold that label too."""
     folder: str = ""
     """Where data sets lie; else SPLITWIPER_DATA says it."""
     rows: int = 0
     """Take so many training rows only; 0 takes all."""
     tokenizer: str = ""
-    """A ``tokenizer.json`` for texts; without it words are hashed."""
+    """A ``tokenizer.json`` for texts; without it, each word is hashed."""
 
     def __post_init__(self) -> None:
         if not self.source:

@@ -44,14 +44,16 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Fewer than the experiment has.")] = None,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", min=0, help="Begin nothing new after so long; run it again to go on."),
+        typer.Option("--minutes", min=0, help="Begin nothing new after this time; run it again to continue."),
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
     experiments: Experiments = None,
     commit: Annotated[str, typer.Option("--commit", help="Written into the results; git is asked else.")] = "",
     jobs: Annotated[
         int,
-        typer.Option("--jobs", min=1, help="Cells to measure at once, each in its process. Times are better alone."),
+        typer.Option(
+            "--jobs", min=1, help="Cells to measure at once, each in its process. Times are more reliable with one."
+        ),
     ] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, or a list, and nothing else.")
@@ -100,16 +102,16 @@ def experiments_folder(given: Path | None) -> Path:
 def _commit(folder: Path) -> str:
     """Return the commit of the source tree, with a + if files were changed; empty if git is unavailable."""
     try:
-        told = [
-            subprocess.run(["git", *ask], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603, S607
-            for ask in (
-                ("rev-parse", "--short", "HEAD"),
-                ("status", "--porcelain", "--untracked-files=no", ":/src", ":/lab/src"),
-            )
-        ]
+        commit = _git(folder, "rev-parse", "--short", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", ":/src", ":/lab/src")
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return told[0] + ("+" if told[1] else "")
+    return commit + ("+" if changed else "")
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603, S607
+    return done.stdout.strip()
 
 
 def _wanted(experiment: Experiment, there: Sequence[CellResult], only: Sequence[str], seeds: int | None) -> list[Cell]:
@@ -242,19 +244,11 @@ def _told(experiment: Experiment, results: Sequence[CellResult]) -> dict[str, An
     from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
 
     found = over_seeds(experiment, results)
-    return {
-        "title": experiment.title,
-        "cells": [
-            {
-                "condition": covered.condition,
-                "system": covered.system,
-                "done": covered.done,
-                "wanted": covered.wanted,
-                "values": found.get((covered.condition, covered.system), {}),
-            }
-            for covered in coverage(experiment, results)
-        ],
-    }
+    cells = []
+    for covered in coverage(experiment, results):
+        values = found.get((covered.condition, covered.system), {})
+        cells.append({**vars(covered), "values": values})
+    return {"title": experiment.title, "cells": cells}
 
 
 SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -266,9 +260,9 @@ SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "cluster": {
         "elbow": ("elbow.perfect", "elbow.inclusive"),
-        "told Q": ("kmeans Q.perfect", "kmeans Q.inclusive"),
+        "knowing Q": ("kmeans Q.perfect", "kmeans Q.inclusive"),
         "BIRCH": ("birch.perfect", "birch.inclusive"),
-        "BIRCH, told Q": ("birch Q.perfect", "birch Q.inclusive"),
+        "BIRCH, knowing Q": ("birch Q.perfect", "birch Q.inclusive"),
     },
     "converge": {"accuracy": ("accuracy",), "still changes": ("changed",)},
     "consensus": {"time": ("seconds",), "messages": ("messages",)},
@@ -286,7 +280,9 @@ def _tables(experiment: Experiment, results: Sequence[CellResult]) -> list[Table
     rows: dict[str, list[tuple[str, ...]]] = {}
     for covered in coverage(experiment, results):
         values = found.get((covered.condition, covered.system))
-        cells = (" → ".join(told(values, name) for name in names) if values else "–" for names in columns.values())
+        cells = ["–"] * len(columns)
+        if values:  # before forgetting → after it
+            cells = [" → ".join(told(values, name) for name in names) for names in columns.values()]
         row = (covered.system, *cells, f"{covered.done}/{covered.wanted}")
         rows.setdefault(covered.condition, []).append(row)
     headings = ("", *(f">{name}" for name in columns), ">seeds")

@@ -44,7 +44,7 @@ def results(
     """Make a page of all results: the paper's claims, every table and figure.
 
     The page needs no network. Verdicts on the paper's claims are computed from the
-    results; what was not measured is said to be missing.
+    results; the page says what is missing.
 
     Example:
       splitwiper results
@@ -101,22 +101,19 @@ def _told(collected: Collected, out: Path, written: list[str]) -> dict[str, Any]
     from splitwiper_lab.evaluation.reproduction import judged
     from splitwiper_lab.pages.reproduction import claims
 
+    judgements = []
+    for claim in claims(collected):
+        told = {"key": claim.key, "claim": claim.says, "verdict": claim.verdict, "why": claim.why}
+        judgements.append({**told, "evidence": list(claim.evidence)})
+    experiments = []
+    for one in collected.measured:
+        counts = {"id": one.experiment.id, "done": one.done, "cells": one.wanted}
+        experiments.append({**counts, "verdicts": judged(one.experiment, one.results)})
     return {
         "page": out,
         "scale": collected.scale,
-        "claims": [
-            {"key": c.key, "claim": c.says, "verdict": c.verdict, "why": c.why, "evidence": list(c.evidence)}
-            for c in claims(collected)
-        ],
-        "experiments": [
-            {
-                "id": one.experiment.id,
-                "done": one.done,
-                "cells": one.wanted,
-                "verdicts": judged(one.experiment, one.results),
-            }
-            for one in collected.measured
-        ],
+        "claims": judgements,
+        "experiments": experiments,
         "readmes": written,
     }
 

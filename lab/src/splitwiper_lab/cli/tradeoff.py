@@ -32,7 +32,7 @@ def tradeoff(
         list[str] | None,
         typer.Option("--only", metavar="TEXT", help="Only settings with this in them. May be repeated."),
     ] = None,
-    partition: Annotated[str, typer.Option("--partition", help="How labels lie with clients.")] = "overlapping",
+    partition: Annotated[str, typer.Option("--partition", help="How labels are divided over clients.")] = "overlapping",
     clients: Annotated[int, typer.Option("--clients", min=1, help="Number of clients.")] = 5,
     rows: Annotated[int | None, typer.Option("--rows", min=1, help="Use so many training rows.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Of the server.")] = None,

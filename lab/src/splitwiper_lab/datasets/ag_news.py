@@ -19,10 +19,8 @@ def read(what: Published, place: Path) -> DataSet:
     """Read texts (title and description) and class names. Fewer rows than published are accepted as a subset."""
     listed = place / "classes.txt"
     names = what.names(listed, len(CLASSES)) if listed.is_file() else CLASSES
-    train, test = (
-        _texts(what, place / f"{part}.csv", names=names, most=rows)
-        for part, rows in zip(("train", "test"), what.rows, strict=True)
-    )
+    train = _texts(what, place / "train.csv", names=names, most=what.rows[0])
+    test = _texts(what, place / "test.csv", names=names, most=what.rows[1])
     return DataSet(what.name, train, test, names)
 
 

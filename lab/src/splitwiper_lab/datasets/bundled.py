@@ -46,5 +46,8 @@ def _descriptions() -> DataSet:
         texts += rows
         labels += [name] * len(rows)
     held = np.arange(len(texts)) % 4 == 3
-    parts = [([texts[row] for row in np.flatnonzero(of)], np.array(labels)[of]) for of in (~held, held)]
+    parts = []
+    for rows_of_part in (~held, held):
+        chosen = [texts[row] for row in np.flatnonzero(rows_of_part)]
+        parts.append((chosen, np.array(labels)[rows_of_part]))
     return DataSet("descriptions", parts[0], parts[1], _DESCRIBED)

@@ -29,10 +29,8 @@ def read100(what: Published, place: Path) -> DataSet:
     """Read CIFAR-100: records of two label bytes (coarse, fine) and 3 × 32 × 32 pixels; labels are the fine ones."""
     names = what.names(place / "fine_label_names.txt", 100)
     named = np.array(names)
-    train, test = (
-        _records(what, place / file, rows=rows, labels=(20, 100))
-        for file, rows in zip(("train.bin", "test.bin"), what.rows, strict=True)
-    )
+    train = _records(what, place / "train.bin", rows=what.rows[0], labels=(20, 100))
+    test = _records(what, place / "test.bin", rows=what.rows[1], labels=(20, 100))
     return DataSet(what.name, (train[0], named[train[1]]), (test[0], named[test[1]]), names)
 
 

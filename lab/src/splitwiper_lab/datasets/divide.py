@@ -60,7 +60,7 @@ class Divided:
         for client, (_, labels) in (self.train if part == "train" else self.test).items():
             held = Counter(labels.tolist())
             order = self.labels[self.tasks[client] or self.sources[0]]
-            found[client] = {label: held[label] for label in order if held[label]}
+            found[client] = {label: held[label] for label in order if held[label]}  # in the set's order, not by size
         return found
 
 
@@ -143,16 +143,13 @@ def subset(sets: Mapping[str, DataSet], *, rows: int, seed: int) -> dict[str, Da
             f"label) to {sum(there.values()):,}."
         )
     wanted = _in_proportion(np.array(list(there.values())), rows).tolist()
-    return {
-        name: replace(
-            data,
-            train=_some(data.train, want, seed=seed, purpose=f"subset/train/{name}"),
-            test=_some(
-                data.test, round(len(data.test[1]) * want / there[name]), seed=seed, purpose=f"subset/test/{name}"
-            ),
-        )
-        for (name, data), want in zip(sets.items(), wanted, strict=True)
-    }
+    found = {}
+    for (name, data), want in zip(sets.items(), wanted, strict=True):
+        tests = round(len(data.test[1]) * want / there[name])
+        train = _some(data.train, want, seed=seed, purpose=f"subset/train/{name}")
+        test = _some(data.test, tests, seed=seed, purpose=f"subset/test/{name}")
+        found[name] = replace(data, train=train, test=test)
+    return found
 
 
 def _some(part: Part, rows: int, *, seed: int, purpose: str) -> Part:
@@ -177,13 +174,10 @@ def _take(part: Part, rows: Array) -> Part:
 
 
 def _assemble(sets: dict[str, DataSet], found: Mixed, label: str | int, owner: str) -> Divided:
-    train, test = (
-        {
-            client: _take((sets[task].train, sets[task].test)[number], part[client])
-            for client, task in found.tasks.items()
-        }
-        for number, part in enumerate(found.rows)
-    )
+    train, test = {}, {}
+    for client, task in found.tasks.items():
+        train[client] = _take(sets[task].train, found.rows[0][client])
+        test[client] = _take(sets[task].test, found.rows[1][client])
     return Divided(
         train=train,
         test=test,
@@ -251,5 +245,6 @@ def _alike(sets: dict[str, DataSet]) -> dict[str, DataSet]:
     if "mnist" not in sets or not {"cifar10", "cifar100"} & set(sets):
         return sets
     grey = sets["mnist"]
-    train, test = ((as_rgb32(inputs), labels) for inputs, labels in (grey.train, grey.test))
+    train = (as_rgb32(grey.train[0]), grey.train[1])
+    test = (as_rgb32(grey.test[0]), grey.test[1])
     return {**sets, "mnist": replace(grey, train=train, test=test)}

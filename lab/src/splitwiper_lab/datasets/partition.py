@@ -65,7 +65,7 @@ def _disjoint(labels: Sequence[Any], clients: int, *, forget: Any, owner: int, s
     """Let one client hold each label; numbers of labels differ by at most one between clients."""
     if clients > len(labels):
         raise DataError(
-            f"{clients} clients are too many for {len(labels)} labels when each label lies with one client; use fewer "
+            f"{clients} clients are too many for {len(labels)} labels when each label is held by one client; use fewer "
             "clients or another partition."
         )
     others = np.array([label for label in labels if not _same(label, forget)], dtype=object)
@@ -86,7 +86,7 @@ def _dealt(others: list[Any], clients: int, *, alone: Holders, owner: int) -> di
         waiting.remove(owner)  # it already has a label
     if len(waiting) > MOST * len(others):
         raise DataError(
-            f"{clients} clients are too many for {len(others) + len(alone)} labels when each label lies with at most "
+            f"{clients} clients are too many for {len(others) + len(alone)} labels when each label is held by at most "
             f"{MOST} clients{' and one with its owner alone' if alone else ''}: some would hold nothing. Use fewer "
             "clients or a homogeneous partition."
         )
@@ -133,7 +133,10 @@ def partition(
     """
     held = KINDS[one_of(KINDS, kind, "partition")]
     names = _checked(clients)
-    labels = sorted({label for part in parts for label in np.asarray(part).tolist()}, key=str)
+    every: set[Any] = set()
+    for part in parts:
+        every.update(np.asarray(part).tolist())
+    labels = sorted(every, key=str)
     own = names[0] if owner is None else one_of(names, owner, "client")
     label = None if forget is None else one_of(labels, forget, "label")
     holders = held(labels, len(names), forget=None if share else label, owner=names.index(own), seed=seed)

@@ -84,7 +84,10 @@ class Published:
         places = [root / self.folder]
         if self.loose or root.name == Path(self.folder).name:
             places.append(root)
-        return next((p for p in places if any(self.path(p, file) for file in self.files)), places[0])
+        for place in places:
+            if any(self.path(place, file) for file in self.files):
+                return place
+        return places[0]
 
     def load(self, root: Path) -> DataSet:
         """Read the set from a data folder.
@@ -106,9 +109,9 @@ class Published:
 
     def by_hand(self, root: Path) -> str:
         """Say what to download from where, and where to put it."""
-        offers = "".join(
-            f"\n  {self.base}{d.file}\n    ({count(d.size)} bytes, SHA-256 {d.sha256})" for d in self.downloads
-        )
+        offers = ""
+        for download in self.downloads:
+            offers += f"\n  {self.base}{download.file}\n    ({count(download.size)} bytes, SHA-256 {download.sha256})"
         way = f"unpack it in {root}" if self.packed else f"put {_them(self.downloads)} into {root / self.folder}"
         seen = root / self.folder / self.files[0]
         return (

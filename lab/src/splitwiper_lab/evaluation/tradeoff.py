@@ -86,16 +86,20 @@ class Point:
 def settings(labels: int) -> tuple[Setting, ...]:
     """Return the settings to sweep, modes and strengths, for this number of labels."""
     many = [Setting("plain labels")]
-    many += [Setting(f"duplicate, γ = {g}", Masking(mode="duplicate", gamma=g)) for g in (1, 2, 3)]
+    for gamma in (1, 2, 3):
+        many.append(Setting(f"duplicate, γ = {gamma}", Masking(mode="duplicate", gamma=gamma)))
     many.append(Setting("duplicate, γ in 1…3", Masking(mode="duplicate", gamma=(1, 3))))
     many.append(Setting("partition, γ = 3", Masking(mode="partition", gamma=3)))
-    many += [Setting(f"subclass, γ = {g}", Masking(mode="subclass", gamma=g)) for g in (3, 5)]
+    for gamma in (3, 5):
+        many.append(Setting(f"subclass, γ = {gamma}", Masking(mode="subclass", gamma=gamma)))
     for buckets, times in ((3, 2), (8, 4), (8, 2), (16, 4), (16, 2), (24, 1)):
         masking = Masking(mode="keyed", buckets=buckets, codes=times * labels)
         many.append(Setting(f"keyed, B = {buckets}, E = {times * labels}", masking))
     many.append(Setting("keyed, B = 8, cover", Masking(mode="keyed", buckets=8, cover=1.0, pad=1000)))
     three = Masking(mode="duplicate", gamma=3)
-    many += [Setting(f"duplicate, γ = 3, paper's ε = 0.2 read as {r}", three, paper(r, epsilon=0.2)) for r in "AB"]
+    for reading in ("A", "B"):  # the paper does not say how its ε is to be read
+        noise = paper(reading, epsilon=0.2)
+        many.append(Setting(f"duplicate, γ = 3, paper's ε = 0.2 read as {reading}", three, noise))
     for scale in (0.5, 2.0):
         noise = Noise(mechanism="laplace", epsilon=1 / scale, clip=1.0, reading="value", nonnegative=True)
         many.append(Setting(f"keyed, B = 8, Laplace {scale:g}", Masking(mode="keyed", buckets=8), noise))

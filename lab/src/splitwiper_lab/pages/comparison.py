@@ -49,18 +49,21 @@ SHORT = ("system", ">retained", ">forgotten", ">requester", ">others", ">needs",
 
 def short(lines: Sequence[SummaryRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return headings and rows that fit a terminal."""
-    return SHORT, [
-        (
-            line.system if line.unlearning == line.kind else f"{line.system}: {line.unlearning}",
-            _short(line.retained),
-            _short(line.forgotten),
-            _together(line.requester_seconds, line.requester_handling, line.requester_sending),
-            _together(line.others_seconds, line.others_sending),
-            f"{line.took_part[0]}/{line.took_part[1]}",
-            _exact(line),
+    rows: list[tuple[str, ...]] = []
+    for line in lines:
+        has_one_way = line.unlearning == line.kind
+        rows.append(
+            (
+                line.system if has_one_way else f"{line.system}: {line.unlearning}",
+                _short(line.retained),
+                _short(line.forgotten),
+                _together(line.requester_seconds, line.requester_handling, line.requester_sending),
+                _together(line.others_seconds, line.others_sending),
+                f"{line.took_part[0]}/{line.took_part[1]}",
+                _exact(line),
+            )
         )
-        for line in lines
-    ]
+    return SHORT, rows
 
 
 def _exact(line: SummaryRow) -> str:
@@ -105,11 +108,7 @@ def more(lines: Sequence[SummaryRow]) -> tuple[tuple[str, ...], list[tuple[str, 
             line.requester_handling.told(_seconds),
             line.requester_bytes.told(_size),
             line.others_bytes.told(_size),
-            *(
-                _share(spread)
-                for both in (line.share_of_vanilla, line.share_of_all, line.flops_of_vanilla)
-                for spread in both
-            ),
+            *map(_percent, (*line.share_of_vanilla, *line.share_of_all, *line.flops_of_vanilla)),
             line.server_seconds.told(_seconds),
             line.server_storage.told(_size),
         )
@@ -198,13 +197,13 @@ def markdown(
         "SplitWiper's bytes fewer; others send floats. U-shaped clients answer among their own labels, all others",
         "among all. SISA has all rows in one place, and clients nothing to do. The forgotten label stays known where",
         "other clients hold it too, or only some of its rows go. Exact: verified by recomputing and comparing every",
-        "bit, or yes because it was trained on the remaining rows alone.",
+        "bit, or yes because it was trained only on the remaining rows.",
         "",
         *_markdown(*more(lines)),
         "",
         "Files: seconds of writing and hashing them; SplitWiper keeps rows and uploads in files, what other systems",
         "send is counted and never written. Shares are of what vanilla split learning spends on retraining in the same",
-        "seed: computing, files and sending together, then operations alone; with the last epoch of pre-training, and",
+        "seed: computing, files and sending together, then only operations; with the last epoch of pre-training, and",
         "with all N epochs of it on both sides.",
         "",
     ]
@@ -215,7 +214,7 @@ def markdown(
             *_markdown(*exposure(exposed)),
             "",
             "Hit rate: forgotten rows that the attack calls members; false alarms: rows never learned that it calls so",
-            "too. AUC with its 95 % interval; beside: the difference from the same attack on a model retrained",
+            "too. AUC with its 95 % interval; beside: its difference from the same attack on a model retrained",
             "without the rows. Equal to that model is the goal; lower is not better.",
             "",
         ]
@@ -237,10 +236,6 @@ def _told(about: Mapping[str, Any]) -> str:
 
 
 def _percent(spread: SeedSpread) -> str:
-    return spread.told(lambda value: f"{100 * value:.2f}") + (" %" if spread.mean is not None else "")
-
-
-def _share(spread: SeedSpread) -> str:
     return spread.told(lambda value: f"{100 * value:.2f}") + (" %" if spread.mean is not None else "")
 
 

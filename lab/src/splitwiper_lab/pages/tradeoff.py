@@ -25,7 +25,17 @@ STYLE = """
 """
 """The style of the table, added to a page's style sheet."""
 _WIDTH, _SLIM, _HEIGHT = 780.0, 380.0, 420.0
-HEADER = ("setting", ">accuracy", ">× bytes", ">told nothing", ">told Q", ">10 rows", ">forgotten", ">E", ">codes gone")
+HEADER = (
+    "setting",
+    ">accuracy",
+    ">× bytes",
+    ">knowing nothing",
+    ">knowing Q",
+    ">10 rows",
+    ">forgotten",
+    ">E",
+    ">codes gone",
+)
 """Accuracy; bytes relative to the first setting; rows recovered by the best attack without side information, with the
 number of labels, or with ten labelled rows of each; accuracy on the forgotten label; codes; codes of it found by
 comparing uploads."""
@@ -86,14 +96,14 @@ def markdown(about: Mapping[str, Any], points: Sequence[Point], advice: str, mac
     lines = [
         f"# Hiding labels: {about['source']}, {about['model']}",
         "",
-        f"Written by `splitwiper tradeoff` from the JSON lines beside it; [the page]({page}) has the plot.",
+        f"Written by `splitwiper tradeoff` from the JSON lines in this folder; [the page]({page}) has the plot.",
         f"{_told(about)}. Measured on {'; '.join(machines)}.",
         "",
         "| " + " | ".join(h.removeprefix(">") for h in headings) + " |",
         "|---|" + "---:|" * (len(headings) - 1),
         *("| " + " | ".join(row) + " |" for row in rows),
         "",
-        "Rows recovered by the strongest attack: told nothing, also told the number of labels Q, also told ten rows",
+        "Rows recovered by the strongest attack: knowing nothing, also knowing the number of labels Q, also ten rows",
         "of each label. Forgotten: accuracy on the forgotten label after forgetting. Codes gone: of its codes, those",
         "found by a server that kept the erased upload.",
         "",
@@ -172,30 +182,23 @@ def settings_table(points: Sequence[Point]) -> Markup:
     """Render the rows of `table`, numbered, and mark the settings that no other beats."""
     headings, rows = table(points)
     best = set(map(id, frontier(points)))
-    body = [
-        el(
-            "tr",
-            el("td", f"{n}. {row[0]}" + (" ●" if id(p) in best else "")),
-            *(el("td", c, class_="n") for c in row[1:]),
-        )
-        for n, (p, row) in enumerate(zip(points, rows, strict=True), start=1)
-    ]
+    body = []
+    for number, (point, (setting, *figures)) in enumerate(zip(points, rows, strict=True), start=1):
+        mark = " ●" if id(point) in best else ""
+        cells = [el("td", figure, class_="n") for figure in figures]
+        body.append(el("tr", el("td", f"{number}. {setting}{mark}"), *cells))
     head = el("tr", *(el("th", h.removeprefix(">"), class_="n" if h.startswith(">") else None) for h in headings))
     inside = el("table", el("thead", head), el("tbody", *body), class_="settings")
     return scroll(inside, "Every setting")
 
 
 def _theorem(checks: Sequence[Inequality]) -> Markup:
-    rows = [
-        el(
-            "tr",
-            el("td", c.case),
-            *(el("td", f"{v:.2f}", class_="n") for v in (c.epsilon, c.supremum, c.median)),
-            el("td", percent(c.outside), class_="n"),
-            el("td", "holds" if c.step_holds else "fails"),
-        )
-        for c in checks
-    ]
+    rows = []
+    for check in checks:
+        figures = [f"{value:.2f}" for value in (check.epsilon, check.supremum, check.median)]
+        cells = [el("td", figure, class_="n") for figure in (*figures, percent(check.outside))]
+        verdict = "holds" if check.step_holds else "fails"
+        rows.append(el("tr", el("td", check.case), *cells, el("td", verdict)))
     titles = ("case", "claimed", "largest possible", "median draw", "draws beyond", "the step")
     head = el("tr", *(el("th", t, class_="n" if 0 < i < 5 else None) for i, t in enumerate(titles)))
     note = el("p", "Logarithms of the ratio of posteriors that the paper's proof bounds by ε, for two noisy copies.")

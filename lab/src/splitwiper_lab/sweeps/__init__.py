@@ -1,4 +1,4 @@
-"""Sweeps: measure the cells that are missing, append each as a line to a file, and go on from there the next time.
+"""Sweeps: measure the cells that are missing, append each as a line to a file, and continue from there the next time.
 
 `compare`, `tradeoff` and `reproduce` are sweeps that differ in what a cell measures. Each says which cells it wants
 and how to measure some of them; everything else is here::

@@ -61,10 +61,10 @@ def read_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def damaged(path: Path, number: int, problem: Exception) -> DataError:
-    """Return the error about a line that is no result."""
+    """Return the error about a line that is not a result."""
     told = str(problem) if isinstance(problem, ValueError | TypeError) else repr(problem)
     return DataError(
-        f"{path}, line {number} is no result ({told}). Take that line away, and the cell is measured again; or name "
+        f"{path}, line {number} is not a result ({told}). Take that line away, and the cell is measured again; or name "
         "another file."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from splitwiper.errors import DataError
@@ -27,7 +28,7 @@ class Knowledge:
     def of(cls, target: ModelPair, shadows: Sequence[ModelPair]) -> Knowledge:
         """Return the knowledge of an attacker with these shadows."""
         real = {*target.before.labels, *target.unlearned.labels}
-        known = {label for shadow in shadows for label in shadow.before.labels}
+        known = set(chain.from_iterable(shadow.before.labels for shadow in shadows))
         same = {label.task for label in real} == {label.task for label in known}
         return cls("full" if real <= known else "partial", "same" if same else "mixed")
 

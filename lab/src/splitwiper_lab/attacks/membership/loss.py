@@ -9,6 +9,7 @@ after, what remains of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -47,7 +48,10 @@ def loss(shadows: Sequence[ModelPair], *, when: Literal["before", "after"]) -> C
         return [weight * _filled(one, usual) - other for one, other in zip(hard, raw, strict=True)]
 
     def worth(weight: float) -> float:
-        return float(np.mean([auc(v[s.truth], v[~s.truth]) for v, s in zip(scored(weight), shadows, strict=True)]))
+        areas = []
+        for scores, shadow in zip(scored(weight), shadows, strict=True):
+            areas.append(auc(scores[shadow.truth], scores[~shadow.truth]))
+        return float(np.mean(areas))
 
     weight = max(WEIGHTS, key=worth) if calibrated else 0.0
     cut = threshold(np.concatenate(scored(weight)), np.concatenate([s.truth for s in shadows]))
@@ -83,7 +87,7 @@ def difficulty(rows: Sample, shadows: Sequence[ModelPair], *, but: Model | None 
         The difficulty of each row; NaN if there is no such model.
     """
     total, count = np.zeros(len(rows)), np.zeros(len(rows))
-    for model, trained_on in (both for shadow in shadows for both in shadow.models):
+    for model, trained_on in chain.from_iterable(shadow.models for shadow in shadows):
         if model is but:
             continue
         fresh = np.array([digest not in trained_on for digest in rows.digests], bool)

@@ -122,8 +122,9 @@ def measure(claim: MembershipClaim, pair: ModelPair, knowledge: Knowledge) -> Ou
 
 def _unlike(pair: ModelPair) -> str:
     """Return a note if labels alone separate many unlearned rows from outsiders, else an empty string."""
-    sides = [Counter(pair.unlearned.labels), Counter(pair.outsiders.labels)]
-    alone = sum(n for one, other in (sides, sides[::-1]) for label, n in one.items() if label not in other)
+    mine, others = Counter(pair.unlearned.labels), Counter(pair.outsiders.labels)
+    alone = sum(count for label, count in mine.items() if label not in others)
+    alone += sum(count for label, count in others.items() if label not in mine)
     if alone <= _ALIKE * len(pair.truth):
         return ""
     return f"{alone} of {len(pair.truth)} candidates have a label that only unlearned rows or only outsiders have"

@@ -62,7 +62,7 @@ class Model:
         if wrong.any():
             row = int(wrong.argmax())
             raise DataError(
-                f"a model's answers are no posteriors in {wrong.sum()} rows (row {row} sums to "
+                f"a model's answers are not posteriors in {wrong.sum()} rows (row {row} sums to "
                 f"{found[row].sum():.3g}); apply softmax."
             )
         return found.clip(0, 1)
@@ -75,6 +75,11 @@ class Model:
         """Return the probability of each row's label; 0 if the model has no output for it."""
         places = self.outputs_of(labels)
         return np.where(places < 0, 0.0, posteriors[np.arange(len(places)), places])
+
+
+def _form(sample: Sample) -> dict[str, object]:
+    """Return the type and shape of one row of each input."""
+    return {name: (values.dtype, values.shape[1:]) for name, values in sample.columns.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +111,9 @@ class ModelPair:
         for kind, rows in (("unlearned rows", self.unlearned), ("outsiders", self.outsiders)):
             if not len(rows):
                 raise DataError(f"there are no {kind}: both kinds are needed to tell them apart.")
-        forms = [{n: (a.dtype, a.shape[1:]) for n, a in s.columns.items()} for s in (self.unlearned, self.outsiders)]
-        if forms[0] != forms[1]:
-            raise DataError(f"unlearned rows and outsiders have different inputs: {forms[0]} and {forms[1]}.")
+        mine, others = _form(self.unlearned), _form(self.outsiders)
+        if mine != others:
+            raise DataError(f"unlearned rows and outsiders have different inputs: {mine} and {others}.")
         inside = len(self.trained & set(self.outsiders.digests))
         if inside:
             raise DataError(f"{inside} outsiders are also among the target's training rows; leave them out.")

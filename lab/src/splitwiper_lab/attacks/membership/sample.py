@@ -33,7 +33,7 @@ class Sample:
         object.__setattr__(self, "labels", tuple(self.labels))
         wrong = next((x for x in self.labels if not isinstance(x, Label)), None)
         if wrong is not None:
-            raise DataError(f"label {wrong!r} is no splitwiper.wire.Label(task, name); name its task.")
+            raise DataError(f"label {wrong!r} is not a splitwiper.wire.Label(task, name); name its task.")
         if not self.columns:
             raise DataError("there are no inputs; give an array, or several by name.")
         lengths = {name or "inputs": len(array) for name, array in self.columns.items()} | {"labels": len(self.labels)}
@@ -55,9 +55,11 @@ class Sample:
         """A digest of each row's inputs. The label is left out: a row with a new label is the same row."""
         arrays = [_plain(array) for array in self.columns.values()]
         head = b"".join(encode([n, a.dtype.str, *a.shape[1:]]) for n, a in zip(self.columns, arrays, strict=True))
-        return tuple(
-            hashlib.sha256(head + b"".join(a[row].tobytes() for a in arrays)).digest() for row in range(len(self))
-        )
+        found = []
+        for row in range(len(self)):
+            content = b"".join(array[row].tobytes() for array in arrays)
+            found.append(hashlib.sha256(head + content).digest())
+        return tuple(found)
 
     def with_columns(self, columns: Mapping[str, Array]) -> Sample:
         """Return the same rows with other inputs."""

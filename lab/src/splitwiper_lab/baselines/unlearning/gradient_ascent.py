@@ -29,7 +29,7 @@ class GradientAscent(Adjusting):
     """Descend on ``retain`` · L_r − L_u, each a mean over its rows.
 
     Attributes:
-        retain: the weight of rows that stay; 0 leaves them alone.
+        retain: the weight of rows that stay; 0 ignores them.
 
     Notes:
         The loss of a row to forget is capped at ln(2 Q): there its label is half as likely as by chance, and ascending

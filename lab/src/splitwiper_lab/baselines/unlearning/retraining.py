@@ -15,7 +15,7 @@ from splitwiper_lab.baselines.unlearning.method import Method
 
 @dataclass(frozen=True, kw_only=True)
 class Retraining(Method):
-    """M epochs with all clients on the rows that stay. The requester's half is pre-trained anew, others' are not."""
+    """M epochs with all clients on the rows that stay. The requester's half is pre-trained again, others' are not."""
 
     name: ClassVar[str] = "retraining"
     exact: ClassVar[bool] = True

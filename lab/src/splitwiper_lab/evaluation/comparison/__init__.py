@@ -2,8 +2,9 @@
 
 from splitwiper_lab.evaluation.comparison.membership import Exposure, exposures
 from splitwiper_lab.evaluation.comparison.record import Phase, Record
-from splitwiper_lab.evaluation.comparison.running import compared, stage
+from splitwiper_lab.evaluation.comparison.running import compared
 from splitwiper_lab.evaluation.comparison.settings import Comparison, System, read_comparison
+from splitwiper_lab.evaluation.comparison.stage import stage
 from splitwiper_lab.evaluation.comparison.summary import SeedSpread, SummaryRow, in_order, summary
 from splitwiper_lab.evaluation.comparison.sweeping import (
     ComparisonMeasure,

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,8 @@ def check_attackable(work: Workload, comparison: Comparison) -> None:
     labels = list(work.test[work.owner][1]) if work.owner in work.test else []
     if work.forget not in labels:
         raise ConfigError(
-            f"compare.membership: {work.owner!r} has no test rows of {work.forget!r}, which forgotten rows are told "
-            "from; give it some."
+            f"compare.membership: {work.owner!r} has no test rows of {work.forget!r}, with which forgotten rows are "
+            "compared; give it some."
         )
 
 
@@ -52,9 +53,8 @@ def withheld(work: Workload, share: float) -> tuple[Workload, dict[str, Part]]:
     kept, taken = {}, {}
     for name, data in work.train.items():
         rows = as_rows(data, task="")
-        digests = Sample(
-            _inputs(rows.inputs, rows.call), rows.labels
-        ).digests  # rows with the same inputs stay together
+        # rows with the same inputs stay together: the attacker must have no row that the systems also have
+        digests = Sample(_inputs(rows.inputs, rows.call), rows.labels).digests
         number = {digest: place for place, digest in enumerate(dict.fromkeys(digests))}
         order = Stream(work.config.seed, "compare/shadow", name).permutation(len(number))
         cut = round(share * len(order))
@@ -192,17 +192,21 @@ def exposures(records: Sequence[Record]) -> list[Exposure]:
 
 def _exposure(system: str, unlearning: str, attack: str, knows: str, found: Sequence[Mapping[str, Any]]) -> Exposure:
     beside = [one["comparison"] for one in found if one["comparison"] is not None]
-    verdicts: list[str] = [judged(*one["interval"]) for one in beside]  # by the present rule, whenever it was measured
-    told = [word if len(verdicts) == 1 else f"{word} {verdicts.count(word)}×" for word in dict.fromkeys(verdicts)]
+    # judged by the present rule, whenever it was measured
+    verdicts: list[str] = [judged(*one["interval"]) for one in beside]
+    told = []
+    for word in dict.fromkeys(verdicts):
+        told.append(word if len(verdicts) == 1 else f"{word} {verdicts.count(word)}×")
+    low, high = np.mean([one["interval"] for one in found], axis=0).tolist()
     return Exposure(
         system,
         unlearning,
         attack,
         knows,
-        SeedSpread.of(one["hit_rate"] for one in found),
-        SeedSpread.of(one["false_positive_rate"] for one in found),
-        SeedSpread.of(one["auc"] for one in found),
-        (float(np.mean([one["interval"][0] for one in found])), float(np.mean([one["interval"][1] for one in found]))),
-        SeedSpread.of(one["difference"] for one in beside) if beside else None,
+        SeedSpread.of(map(itemgetter("hit_rate"), found)),
+        SeedSpread.of(map(itemgetter("false_positive_rate"), found)),
+        SeedSpread.of(map(itemgetter("auc"), found)),
+        (low, high),
+        SeedSpread.of(map(itemgetter("difference"), beside)) if beside else None,
         ", ".join(told) or "not compared",
     )

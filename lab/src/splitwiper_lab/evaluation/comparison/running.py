@@ -5,157 +5,25 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
-import numpy as np
-
-from splitwiper.errors import AbsentClientError, ConfigError, TrainingError, nearest
-from splitwiper.federation import Evaluation, Federation
-from splitwiper.federation.evaluate import apart
-from splitwiper.progress import Progress
-from splitwiper.seeding import Stream
+from splitwiper.errors import TrainingError
+from splitwiper.federation import Federation
 from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.attacks.membership import Model
-from splitwiper_lab.baselines import Baseline, Cost, Forgetting, LearnedBaseline, Problem, Trained
-from splitwiper_lab.baselines.outside import answers, checked, evaluate, same_answers
+from splitwiper_lab.baselines import Cost, Problem, Trained
 from splitwiper_lab.baselines.sisa import Sisa, sisa
-from splitwiper_lab.baselines.starting import Start, starts
 from splitwiper_lab.baselines.unlearning import Method, Retraining
-from splitwiper_lab.datasets.published import Part
 from splitwiper_lab.evaluation.comparison import splitwiper as ours
-from splitwiper_lab.evaluation.comparison.membership import Attacker, check_attackable, withheld
+from splitwiper_lab.evaluation.comparison.outsiders import run_outside
 from splitwiper_lab.evaluation.comparison.record import Phase, Record
 from splitwiper_lab.evaluation.comparison.settings import OURS, SISA, Comparison, System
-from splitwiper_lab.workloads import Workload
+from splitwiper_lab.evaluation.comparison.stage import Stage, with_one_away
 
 Key = tuple[str, str, int]
 _AFRESH = "trained on the remaining rows alone"
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """One seed of a comparison: the data that all systems learn from, and the rows that they forget."""
-
-    work: Workload
-    problem: Problem
-    forgetting: Forgetting
-    left: Problem
-    away: str
-    starts: Mapping[str, Start]
-    """Client halves before split training, and their costs."""
-    restarts: Mapping[str, Start]
-    """The same without the forgotten rows; only the requester's has a cost."""
-    attacker: Attacker | None
-    progress: Progress | None
-    scratch: Path | None = None
-
-    @property
-    def epochs(self) -> dict[str, int]:
-        """The paper's M and N."""
-        config = self.work.config
-        return {"server": config.server.epochs, "client": config.client.epochs}
-
-    def scores(self, found: Evaluation) -> tuple[float | None, float | None]:
-        """Return the accuracy on the labels that stay, and on the one to forget; None if there are no test rows."""
-        kept, gone = apart(found, self.work.forgotten)
-        return kept.accuracy if kept.rows else None, gone.accuracy if gone.rows else None
-
-    def test(self, problem: Problem) -> dict[str, Any]:
-        """Return the test rows of the clients in ``problem``."""
-        return {name: rows for name, rows in self.work.test.items() if name in problem.clients}
-
-    def attacked(self, before: Model, after: Model, retrained: Model | None) -> tuple[dict[str, Any], ...]:
-        """Run membership inference, if enabled; if ``retrained`` is None, ``after`` is itself a retrained model."""
-        if self.attacker is None:
-            return ()
-        if self.progress:
-            self.progress("membership inference", 0, 1)
-        return tuple(self.attacker.attack(before, after, retrained or after))
-
-    def told(self, what: str) -> OnEpoch | None:
-        """Return a callback that reports progress under a name."""
-        if self.progress is None:
-            return None
-        tell = self.progress
-        return lambda epoch, epochs, loss: tell(what, epoch, epochs, loss=loss)
-
-    def record(self, system: System, unlearning: str, learned: Phase, unlearned: Phase, **more: Any) -> Record:
-        """Create a line of the results."""
-        return Record(
-            system.name,
-            system.kind,
-            unlearning,
-            self.work.config.seed,
-            self.forgetting.client,
-            self.epochs,
-            learned,
-            unlearned,
-            **more,
-        )
-
-
-def stage(
-    work: Workload, comparison: Comparison, progress: Progress | None = None, *, scratch: Path | None = None
-) -> Stage:
-    """Prepare one seed: rows, the rows to forget, pre-trained halves, and an attacker with its own rows.
-
-    Args:
-        work: data, network and settings.
-        comparison: the settings of the comparison.
-        progress: called with the progress of long steps.
-        scratch: the folder in which SplitWiper's run folder is created and removed; by default the system's temporary
-            folder.
-    """
-    away = _away(work, comparison.absent)
-    own: dict[str, Part] = {}
-    if comparison.membership.shadow:
-        check_attackable(work, comparison)
-        work, own = withheld(work, comparison.membership.shadow)
-    problem = Problem.of_workload(work)
-    forgetting = _forgetting(problem, work, comparison)
-    left = problem.without(forgetting)
-    if progress:
-        progress("pre-training client halves", 0, 1)
-    first = starts(problem, "pretrained")
-    if progress and own:
-        progress("training shadow models", 0, 1)
-    return Stage(
-        work,
-        problem,
-        forgetting,
-        left,
-        away,
-        first,
-        starts(left, "pretrained", known=first),
-        Attacker(work, problem, forgetting, own, comparison) if own else None,
-        progress,
-        scratch,
-    )
-
-
-def _forgetting(problem: Problem, work: Workload, comparison: Comparison) -> Forgetting:
-    if comparison.level == "client":
-        return problem.choose(work.owner, everything=True)
-    chosen = problem.choose(work.owner, classes=[work.forget])
-    if comparison.level == "class":
-        return chosen
-    places = np.flatnonzero(chosen.gone)
-    order = Stream(work.config.seed, "compare/samples", work.owner).permutation(len(places))
-    gone = np.zeros(len(chosen.gone), bool)
-    gone[places[order[: max(1, round(comparison.delta * len(places)))]]] = True
-    return Forgetting(work.owner, "sample", gone)
-
-
-def _away(work: Workload, absent: str) -> str:
-    others = [name for name in sorted(work.train) if name != work.owner]
-    if absent and absent not in others:
-        hint = nearest(absent, others) or f" Others are {', '.join(others)}."
-        raise ConfigError(f"compare.absent = {absent!r} is no client, or the owner itself.{hint}")
-    return absent or (others[-1] if others else "")
 
 
 def compared(at: Stage, comparison: Comparison, *, only: Collection[Key] | None = None) -> Iterator[Record]:
@@ -189,7 +57,7 @@ def _results(at: Stage, system: System, todo: Sequence[str]) -> Iterator[Record]
     elif system.kind == SISA:
         yield _sisa(at, system)
     elif system.baseline is not None:
-        yield _outside(at, system, system.baseline)
+        yield run_outside(at, system, system.baseline)
     else:
         yield from _split(at, system, {way: system.named[way] for way in todo})
 
@@ -237,7 +105,7 @@ def _answering(at: Stage, federation: Federation) -> Model:
 def _split(at: Stage, system: System, methods: Mapping[str, Method]) -> Iterator[Record]:
     framework = system.framework
     if framework is None:
-        raise TypeError(f"{system.name} is no split-learning framework.")
+        raise TypeError(f"{system.name} is not a split-learning framework.")
     pretrained = framework.start == "pretrained"
     trained = framework.learn(
         at.problem, known=at.starts if pretrained else None, on_epoch=at.told(f"{system.name}: learning")
@@ -250,7 +118,7 @@ def _split(at: Stage, system: System, methods: Mapping[str, Method]) -> Iterator
         retrained = Retraining().unlearn(trained, at.forgetting, on_epoch=at.told(f"{system.name}: retraining"))
     for way, method in methods.items():
         told = at.told(f"{system.name}: {way}")
-        left, away = _with_one_away(at, partial(_forgotten, at, trained, method, told))
+        left, away = with_one_away(at, partial(_forgotten, at, trained, method, told))
         yield at.record(
             system,
             way,
@@ -271,55 +139,6 @@ def _of(at: Stage, trained: Trained) -> Model:
 
 def _forgotten(at: Stage, trained: Trained, method: Method, told: OnEpoch | None, present: Collection[str]) -> Trained:
     return method.unlearn(trained, at.forgetting, present=present, on_epoch=told)
-
-
-Left = TypeVar("Left")
-
-
-def _with_one_away(at: Stage, unlearn: Callable[[Collection[str]], Left]) -> tuple[Left, dict[str, Any] | None]:
-    """Forget while a client is away, if the system can; otherwise with all clients."""
-    try:
-        left = unlearn([name for name in at.problem.clients if name != at.away])
-    except AbsentClientError as problem:
-        left = unlearn(list(at.problem.clients))
-        return left, {"client": at.away, "went_on": False, "said": str(problem)}
-    return left, {"client": at.away, "went_on": True, "said": ""} if at.away else None
-
-
-def _outside(at: Stage, system: System, baseline: Baseline) -> Record:
-    """Run a system from another package. It is called exact only if training again without the rows says the same."""
-    told, retold = at.told(f"{system.name}: learning"), at.told(f"{system.name}: unlearning")
-    first = checked(system.name, baseline.learn(at.problem, on_epoch=told), at.problem)
-    learned = _baseline_phase(at, system, first, at.problem)
-    second, away = _with_one_away(at, lambda present: first.unlearn(at.forgetting, present=present, on_epoch=retold))
-    second = checked(system.name, second, at.left)
-    never = checked(system.name, baseline.learn(at.left), at.left)
-    exact = same_answers(system.name, second, never, at.test(at.left), at.work.tasks)
-    attacked: tuple[dict[str, Any], ...] = ()
-    if at.attacker is not None:
-        models = [_baseline_model(at, system, one) for one in (first, second, never)]
-        attacked = at.attacked(*models)
-    return at.record(
-        system,
-        system.kind,
-        learned,
-        _baseline_phase(at, system, second, at.left),
-        exact=exact,
-        proof="recomputed, the same answers bit for bit" if exact else "",
-        away=away,
-        membership=attacked,
-    )
-
-
-def _baseline_phase(at: Stage, system: System, learned: LearnedBaseline, problem: Problem) -> Phase:
-    found = evaluate(system.name, learned, at.test(problem), at.work.tasks)
-    costs = learned.costs
-    return Phase(*at.scores(found), costs.spent, {}, costs.server, costs.took_part)
-
-
-def _baseline_model(at: Stage, system: System, learned: LearnedBaseline) -> Model:
-    client = at.forgetting.client
-    return Model(lambda inputs: answers(system.name, learned, client, inputs), learned.labels(client))
 
 
 def _phase(at: Stage, trained: Trained) -> Phase:

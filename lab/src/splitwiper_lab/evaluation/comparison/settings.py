@@ -15,7 +15,7 @@ from splitwiper.formats import plural
 from splitwiper.seeding import digest
 from splitwiper_lab.baselines import FRAMEWORKS, Baseline, Framework
 from splitwiper_lab.baselines.outside import SYSTEMS, UNLEARNING, is_outside, made
-from splitwiper_lab.baselines.sisa import Sharding
+from splitwiper_lab.baselines.sharding import Sharding
 from splitwiper_lab.baselines.unlearning import METHODS, Method, Retraining
 
 LEVELS = ("class", "sample", "client")
@@ -58,7 +58,7 @@ class System:
         sharding: settings of SISA.
         masking: masking of SplitWiper+.
         noise: noise of SplitWiper+.
-        baseline: the system itself, if it comes from outside and is no framework.
+        baseline: the system itself, if it comes from outside and is not a framework.
         origin: where it comes from, with a digest of its code; empty for built-in systems.
     """
 
@@ -183,7 +183,7 @@ def _system(values: Any, where: str) -> System:
         if is_outside(SYSTEMS, kind):
             return _outside(kind, name, rest, where)
         hint = nearest(kind, KINDS) or f" Known are {', '.join(KINDS)}; or give an import path, 'package.module:Name'."
-        raise ConfigError(f"{where}kind = {kind!r} is no system.{hint}")
+        raise ConfigError(f"{where}kind = {kind!r} is not a system.{hint}")
     if kind == OURS:
         found = from_dict(_Ours, rest, where=where)
         plus = "+" if found.masking.is_on or found.noise.is_on else ""
@@ -280,7 +280,7 @@ def _method(values: Any, where: str) -> Method:
     if kind is None and is_outside(UNLEARNING, name):
         found, _ = made(UNLEARNING, name, rest, what="unlearn")
         if not isinstance(found, Method):
-            raise ConfigError(f"{where}: {name!r} is no subclass of splitwiper_lab.baselines.unlearning.Method.")
+            raise ConfigError(f"{where}: {name!r} is not a subclass of splitwiper_lab.baselines.unlearning.Method.")
         return found
     if kind is None:
         hint = nearest(name, METHODS) or f" Known are {', '.join(METHODS)}; or give an import path."

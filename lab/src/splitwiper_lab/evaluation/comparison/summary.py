@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from splitwiper_lab.baselines import Cost
 from splitwiper_lab.evaluation.comparison.record import Phase, Record
@@ -126,38 +127,39 @@ def summary(records: Sequence[Record], *, bandwidth: float) -> list[SummaryRow]:
 def _line(group: Sequence[Record], reference: dict[int, Record], bandwidth: float) -> SummaryRow:
     first = group[0]
     parts = [_Parts(record, bandwidth) for record in group]
-    base = [_Parts(reference[r.seed], bandwidth) if r.seed in reference else None for r in group]
-    pairs = [(mine, other) for mine, other in zip(parts, base, strict=True) if other is not None]
+    # a share is of vanilla's cost with the same seed; seeds that vanilla was not measured with have none
+    pairs = []
+    for record, mine in zip(group, parts, strict=True):
+        if record.seed in reference:
+            pairs.append((mine, _Parts(reference[record.seed], bandwidth)))
+
+    def spread(value: Callable[[_Parts], float]) -> SeedSpread:
+        return SeedSpread.of(map(value, parts))
 
     def shares(cost: Callable[[_Parts, float], float]) -> tuple[SeedSpread, SeedSpread]:
-        last, whole = (
-            SeedSpread.of(
-                [
-                    _ratio(cost(mine, mine.last if way else 1.0), cost(other, other.last if way else 1.0))
-                    for mine, other in pairs
-                ]
-            )
-            for way in (True, False)
-        )
-        return last, whole
+        last, whole = [], []
+        for mine, other in pairs:
+            last.append(_ratio(cost(mine, mine.last), cost(other, other.last)))
+            whole.append(_ratio(cost(mine, 1.0), cost(other, 1.0)))
+        return SeedSpread.of(last), SeedSpread.of(whole)
 
     return SummaryRow(
         system=first.system,
         kind=first.kind,
         unlearning=first.unlearning,
         seeds=len(group),
-        retained_learned=SeedSpread.of(r.learned.retained for r in group),
-        forgotten_learned=SeedSpread.of(r.learned.forgotten for r in group),
-        retained=SeedSpread.of(r.unlearned.retained for r in group),
-        forgotten=SeedSpread.of(r.unlearned.forgotten for r in group),
-        requester_seconds=SeedSpread.of(p.mine(p.last).seconds for p in parts),
-        requester_sending=SeedSpread.of(p.mine(0).transmission(bandwidth) for p in parts),
-        requester_handling=SeedSpread.of(p.mine(0).handling for p in parts),
-        others_seconds=SeedSpread.of(p.theirs(p.last).seconds for p in parts),
-        others_sending=SeedSpread.of(p.theirs(0).transmission(bandwidth) for p in parts),
-        requester_bytes=SeedSpread.of(float(p.mine(0).traffic) for p in parts),
-        others_bytes=SeedSpread.of(float(p.theirs(0).traffic) for p in parts),
-        server_seconds=SeedSpread.of(r.unlearned.server.seconds for r in group),
+        retained_learned=SeedSpread.of(map(attrgetter("learned.retained"), group)),
+        forgotten_learned=SeedSpread.of(map(attrgetter("learned.forgotten"), group)),
+        retained=SeedSpread.of(map(attrgetter("unlearned.retained"), group)),
+        forgotten=SeedSpread.of(map(attrgetter("unlearned.forgotten"), group)),
+        requester_seconds=spread(lambda p: p.mine(p.last).seconds),
+        requester_sending=spread(lambda p: p.mine(0).transmission(bandwidth)),
+        requester_handling=spread(lambda p: p.mine(0).handling),
+        others_seconds=spread(lambda p: p.theirs(p.last).seconds),
+        others_sending=spread(lambda p: p.theirs(0).transmission(bandwidth)),
+        requester_bytes=spread(lambda p: float(p.mine(0).traffic)),
+        others_bytes=spread(lambda p: float(p.theirs(0).traffic)),
+        server_seconds=SeedSpread.of(map(attrgetter("unlearned.server.seconds"), group)),
         server_storage=SeedSpread.of(float(r.unlearned.server.storage) for r in group),
         share_of_vanilla=shares(lambda p, n: p.time(p.mine(n))),
         share_of_all=shares(lambda p, n: p.time(p.mine(n)) + p.time(p.theirs(n))),

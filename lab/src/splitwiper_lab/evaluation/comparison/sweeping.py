@@ -15,8 +15,9 @@ from splitwiper.config import config_digest
 from splitwiper.progress import Progress
 from splitwiper_lab.evaluation.comparison.membership import exposures
 from splitwiper_lab.evaluation.comparison.record import Record
-from splitwiper_lab.evaluation.comparison.running import Key, compared, stage
+from splitwiper_lab.evaluation.comparison.running import Key, compared
 from splitwiper_lab.evaluation.comparison.settings import Comparison
+from splitwiper_lab.evaluation.comparison.stage import stage
 from splitwiper_lab.evaluation.comparison.summary import summary
 from splitwiper_lab.sweeps import Cell, CellResult, machines
 from splitwiper_lab.sweeps.cells import comparison_cell

@@ -26,14 +26,16 @@ class Covered:
 def cells(experiment: Experiment) -> list[Cell]:
     """Return every cell of an experiment, seeds outermost: each system gets one seed before any gets a second."""
     most = max(condition.seeds for condition in experiment.conditions)
-    return [
-        Cell(condition.name, system.name, seed, settings_digest(experiment, condition, system))
-        for seed in range(most)
-        for condition in experiment.conditions
-        if seed < condition.seeds
-        for system in systems_of(experiment, condition)
-        if not system.seeds or seed < system.seeds
-    ]
+    found = []
+    for seed in range(most):
+        for condition in experiment.conditions:
+            if seed >= condition.seeds:
+                continue
+            for system in systems_of(experiment, condition):
+                if not system.seeds or seed < system.seeds:
+                    settings = settings_digest(experiment, condition, system)
+                    found.append(Cell(condition.name, system.name, seed, settings))
+    return found
 
 
 def systems_of(experiment: Experiment, condition: Condition) -> list[Subject]:

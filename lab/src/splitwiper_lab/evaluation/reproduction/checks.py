@@ -184,7 +184,7 @@ _TIMES = ("learned.clients.sending", "learned.clients.flops")
 CHECKS: dict[str, tuple[str, Check]] = {
     "forgotten-zero": ("the forgotten label has an accuracy of 0 %", _forgotten_zero),
     "others-nothing": ("other clients compute and send nothing while one forgets", _others_nothing),
-    "exact": ("what is left is, bit for bit, the model that never had the rows", _exact),
+    "exact": ("the result is, bit for bit, the model that never had the rows", _exact),
     "retained-better": ("SplitWiper keeps more accuracy on other labels than the baselines", _retained_better),
     "samples-decline": ("the more samples are forgotten, the lower the accuracy on their label", _samples_decline),
     "hit-rate-falls": ("membership inference hits less than against vanilla split learning", _hit_rate_falls),

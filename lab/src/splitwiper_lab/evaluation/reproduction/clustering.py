@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,9 @@ def cluster(
             view, truth = ServerView.of(run / "server", federation.halves), Truth.of(federation)
             evidence = Evidence(view, device=work.config.server.device, seed=seed)
             labels = labels_present(truth, view)
-            found = [
-                measure(finding, truth, view)
-                for attack in (kmeans_means, birch_means)
-                for told in (None, labels)
-                for finding in attack(evidence, told)
-            ]
+            found = []
+            for attack, told in product((kmeans_means, birch_means), (None, labels)):
+                found += [measure(finding, truth, view) for finding in attack(evidence, told)]
         yield (
             system.name,
             {

@@ -39,6 +39,7 @@ def lines(experiment: Experiment, found: Found, what: str) -> Sequence[tuple[str
     """Return (group of conditions, system, line), where a line is a quantity over the conditions' places."""
     found_lines: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for condition in experiment.conditions:
+        # the condition that both axes start from is a point of both
         for group in condition.group.split() if condition.group == "M K" else [condition.group]:
             for system in experiment.systems:
                 value = mean(found.get((condition.name, system.name), {}), what)
@@ -55,6 +56,7 @@ def exponents(
     out: dict[tuple[str, str], tuple[float | None, int]] = {}
     for group, name, line in lines(experiment, found, what):
         out[group, name] = exponent([x for x, _ in line], [y for _, y in line]), len(line)
+    # γ is a setting of systems, not of conditions, so its axis runs over the systems of the first condition
     across: dict[str, list[tuple[float, float]]] = {}
     for condition in experiment.conditions[:1]:
         for system in experiment.systems:
@@ -75,10 +77,8 @@ def grows(what: Sequence[str], systems: str, wanted: float) -> Check:
         for quantity in what:
             for (axis, system), (slope, points) in exponents(experiment, results, quantity).items():
                 if system in names and slope is not None and points > 1:
-                    told = (
-                        f"{axis}, {system}, {quantity}: {slope:.3f}" if axis else f"{system}, {quantity}: {slope:.3f}"
-                    )
-                    yield abs(slope - wanted) <= _CLOSE, told
+                    where = f"{axis}, {system}" if axis else system
+                    yield abs(slope - wanted) <= _CLOSE, f"{where}, {quantity}: {slope:.3f}"
 
     return check
 

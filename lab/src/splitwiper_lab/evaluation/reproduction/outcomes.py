@@ -82,13 +82,13 @@ def _clustered(values: Mapping[str, Any]) -> dict[str, float | None]:
         "birch": ("code means, BIRCH", ""),
         "birch Q": ("code means, BIRCH", "Q"),
     }
-    found = {(one["attack"], one["knows"]): one for one in values["attacks"]}
-    return {
-        f"{name}.{what}": found[key][what]
-        for name, key in titles.items()
-        if key in found
-        for what in ("perfect", "inclusive")
-    }
+    by_attack = {(one["attack"], one["knows"]): one for one in values["attacks"]}
+    found = {}
+    for name, key in titles.items():
+        if key in by_attack:
+            for what in ("perfect", "inclusive"):
+                found[f"{name}.{what}"] = by_attack[key][what]
+    return found
 
 
 def sound(path: Path, experiment: Experiment) -> list[CellResult]:
@@ -119,11 +119,14 @@ def over_seeds(experiment: Experiment, results: Sequence[CellResult]) -> dict[tu
     """Return every quantity of each condition and system. Times come from results with the fewest concurrent runs."""
     out = {}
     for key, group in groups(results).items():
-        every, calm = ([quantities(experiment.kind, r.values) for r in some] for some in (group, quiet(group)))
-        out[key] = {
-            name: SeedSpread.of(one.get(name) for one in (calm if name.endswith(_CLOCKED) else every))
-            for name in every[0]
-        }
+        every = [quantities(experiment.kind, result.values) for result in group]
+        # times are longer alongside others; accuracies, bytes and operations are the same
+        calm = [quantities(experiment.kind, result.values) for result in quiet(group)]
+        spreads = {}
+        for name in every[0]:
+            source = calm if name.endswith(_CLOCKED) else every
+            spreads[name] = SeedSpread.of(one.get(name) for one in source)
+        out[key] = spreads
     return out
 
 
@@ -134,7 +137,8 @@ def beside(result: CellResult) -> int:
 
 def curves(results: Iterable[CellResult], what: str) -> dict[tuple[str, str], list[SeedSpread]]:
     """Return a quantity of kind ``converge`` after each epoch."""
-    return {
-        key: [SeedSpread.of(values) for values in zip(*(r.values[what] for r in group), strict=True)]
-        for key, group in groups(list(results)).items()
-    }
+    found = {}
+    for key, group in groups(list(results)).items():
+        by_epoch = zip(*(result.values[what] for result in group), strict=True)
+        found[key] = [SeedSpread.of(values) for values in by_epoch]
+    return found

@@ -19,7 +19,10 @@ Rows = dict[str, list[int]]
 def rows_here(experiment: Experiment, wanted: Iterable[Cell], folder: Path | None) -> Rows:
     """Count the rows of the published sets that some cells need. Sets that are missing or damaged are left out."""
     names = {cell.condition for cell in wanted}
-    sets = {one for condition in experiment.conditions if condition.name in names for one in _sets(condition)}
+    sets: set[str] = set()
+    for condition in experiment.conditions:
+        if condition.name in names:
+            sets.update(_sets(condition))
     found = [inspect(name, folder=folder) for name in sorted(sets)]
     return {one.name: [one.train, one.test] for one in found if one.problem is None}
 
@@ -47,12 +50,15 @@ def check_same(results: Iterable[CellResult], here: Rows, path: Path) -> None:
 
 def parts(made: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say which sets were measured only in part."""
-    found = {(name, *rows) for one in made for name, rows in one.get("data", {}).items()}
-    return [
-        f"{count(train)} of {count(PUBLISHED[name].rows[0])} training rows of {name}"
-        for name, train, _ in sorted(found)
-        if name in PUBLISHED and train < PUBLISHED[name].rows[0]
-    ]
+    found = set()
+    for one in made:
+        for name, (train, test) in one.get("data", {}).items():
+            found.add((name, train, test))
+    out = []
+    for name, train, _ in sorted(found):
+        if name in PUBLISHED and train < PUBLISHED[name].rows[0]:
+            out.append(f"{count(train)} of {count(PUBLISHED[name].rows[0])} training rows of {name}")
+    return out
 
 
 def _rows(rows: list[int]) -> str:

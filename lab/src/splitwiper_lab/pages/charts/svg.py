@@ -36,7 +36,7 @@ def svg(figure: Figure, label: str) -> Markup:
     for artist in figure.findobj():
         artist.set_clip_on(False)  # pages may not have url(…), which clipping needs
         if isinstance(artist, Text):
-            artist.set_parse_math(False)  # a name with two $ is no formula
+            artist.set_parse_math(False)  # a name with two $ is not a formula
     tips = _number_tips(figure)
     written = io.StringIO()
     settings: dict[Any, Any] = {"svg.fonttype": "none", "text.parse_math": False}

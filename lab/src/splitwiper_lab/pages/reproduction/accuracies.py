@@ -42,12 +42,13 @@ def _by_system(
         names = [s.name for s in systems_of(measured.experiment, condition)]
         series = _series(measured, condition.name, names, quantities)
         hollow: list[str] = [series[0].name] if len(series) > 1 else []
-        paper = [
-            (n, reported(measured.experiment, condition.name, list(quantities)[-1], s)) for n, s in enumerate(names)
-        ]
-        if any(value is not None for _, value in paper):
-            spots = tuple(Spot(float(n), value / 100, joined=False) for n, value in paper if value is not None)
-            series.append(Series("the paper's figure", spots, 7))
+        papers = []
+        for place, system in enumerate(names):
+            value = reported(measured.experiment, condition.name, list(quantities)[-1], system)
+            if value is not None:
+                papers.append(Spot(float(place), value / 100, joined=False))
+        if papers:
+            series.append(Series("the paper's figure", tuple(papers), 7))
         label = f"{condition.name}: {x.title}, by system"
         chart = dots(names, series, label=label, x=x, reference=reference, joined=joined, hollow=hollow)
         out.append((condition.name, chart))
@@ -89,8 +90,11 @@ def sampled(measured: Measured) -> list[Markup]:
         for title, what in (("the label", "unlearned.forgotten"), ("other labels", "unlearned.retained")):
             series = []
             for name, style in names.items():
-                spreads = [(c.x or 0.0, found.get((c.name, name), {}).get(what)) for c in conditions]
-                spots = (Spot(x, s.mean if s else None, s.deviation if s else None) for x, s in spreads)
+                spots = []
+                for condition in conditions:
+                    spread = found.get((condition.name, name), {}).get(what)
+                    mean, around = (spread.mean, spread.deviation) if spread else (None, None)
+                    spots.append(Spot(condition.x or 0.0, mean, around))
                 series.append(Series(name, tuple(spots), style))
             x = Axis("share δ of the label's rows forgotten", low=0.0, high=1.0)
             label = f"{group}: accuracy on {title} after forgetting a share of its samples, by system"
@@ -107,11 +111,10 @@ def rates(measured: Measured) -> list[Markup]:
     drawn = _by_system(measured, hits, Axis("share of rows called members", share, low=0.0, high=1.0))
     auc = {"two models.auc": ("AUC", 0)}
     areas = _by_system(measured, auc, Axis("AUC", low=0.4, high=0.6), reference=0.5, joined=False)
-    both = [
-        (f"{title}: {what}", chart)
-        for pair in zip(drawn, areas, strict=True)
-        for (title, chart), what in zip(pair, ("hits and false alarms", "AUC"), strict=True)
-    ]
+    both = []
+    for (title, hits_chart), (_, area_chart) in zip(drawn, areas, strict=True):
+        both.append((f"{title}: hits and false alarms", hits_chart))
+        both.append((f"{title}: AUC", area_chart))
     caption = (
         "Hits: forgotten rows that the attack calls members. False alarms: rows never learned that it calls so too. "
         "Where the two are equal, the attack knows nothing; its AUC is then 0.5, the dashed line. Bars: the deviation "

@@ -41,7 +41,7 @@ def side_by_side(lines: Sequence[SummaryRow]) -> Markup:
         chart = dots(names, series, label=f"{title}, by system", x=x, hollow=hollow, room=_ROOM)
         legend = key({one.name: one.style for one in reversed(series)}, hollow=hollow, lines=False)
         cells.append(el("div", el("h4", title), legend, chart))
-    caption = "Time: computing, files and sending; what takes none lies at 0. Bars: the deviation over seeds."
+    caption = "Time: computing, files and sending; no time at all is drawn at 0. Bars: the deviation over seeds."
     return figure(el("div", *cells, class_="panels"), caption=caption)
 
 

@@ -82,7 +82,8 @@ def records_of(measured: Measured) -> dict[str, list[Record]]:
 def plain(measured: Measured, records: dict[str, list[Record]]) -> dict[str, list[Record]]:
     """Leave out SplitWiper's records with expanded labels: baselines are compared with SplitWiper without expansion."""
     masked = {s.name for s in measured.experiment.systems if s.settings.get("masking")}
-    return {name: kept for name, some in records.items() if (kept := [r for r in some if r.system not in masked])}
+    unmasked = {name: [r for r in some if r.system not in masked] for name, some in records.items()}
+    return {name: kept for name, kept in unmasked.items() if kept}
 
 
 def seeds_of(groups: Sequence[Sequence[object]]) -> str:

@@ -51,14 +51,14 @@ class Measured:
     def there(self) -> Measured:
         """A copy without conditions and systems that have no results, for drawing."""
         found = {(result.cell.condition, result.cell.system) for result in self.results}
-        names = [s.name for s in self.experiment.systems]
-        only = {c.name: tuple(name for name in names if (c.name, name) in found) for c in self.experiment.conditions}
-        trimmed = replace(
-            self.experiment,
-            conditions=tuple(replace(c, only=only[c.name]) for c in self.experiment.conditions if only[c.name]),
-            systems=tuple(s for s in self.experiment.systems if any(name == s.name for _, name in found)),
-        )
-        return replace(self, experiment=trimmed)
+        conditions = []
+        for condition in self.experiment.conditions:
+            only = tuple(s.name for s in self.experiment.systems if (condition.name, s.name) in found)
+            if only:
+                conditions.append(replace(condition, only=only))
+        names = {name for _, name in found}
+        systems = tuple(system for system in self.experiment.systems if system.name in names)
+        return replace(self, experiment=replace(self.experiment, conditions=tuple(conditions), systems=systems))
 
     def seeds(self) -> str:
         """Say how many seeds the measured cells have."""
@@ -201,8 +201,8 @@ def how_told(made: Sequence[Mapping[str, Any]]) -> str:
     which = "All" if shared == len(made) else f"{shared} of {len(made)}"
     most = max(int(one.get("beside", 0)) for one in made)
     return (
-        f"{told}{which} cells ran beside up to {most} others on the same machine, which makes their times longer. "
-        "Times are of those seeds that ran beside the fewest."
+        f"{told}{which} cells ran alongside up to {most} others on the same machine, which makes their times longer. "
+        "Times are of those seeds that ran alongside the fewest."
     )
 
 

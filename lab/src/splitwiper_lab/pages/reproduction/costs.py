@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from splitwiper_lab.evaluation.comparison import Record, SeedSpread, SummaryRow, summary
 from splitwiper_lab.evaluation.reproduction import judged
@@ -16,25 +16,52 @@ REQUESTER, ALL = 0.97, 0.99
 """The savings that the paper claims: at least this share of the requesting client's cost, and of all clients'."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """Results that savings are computed from.
+
+    Attributes:
+        records: all records, by condition.
+        calm: those that ran alongside the fewest others, whose times are reliable.
+        name: the experiment or file.
+        codec: the codec of activations, if there is one.
+    """
+
+    records: Mapping[str, Sequence[Record]]
+    calm: Mapping[str, Sequence[Record]]
+    name: str
+    codec: str
+
+
+def _source(measured: Measured) -> Source:
+    """Return an experiment's results with the largest M of each group, which the paper's savings are about."""
+    last = {c.name for c in measured.experiment.conditions if c.x in (None, _most(measured, c.group))}
+    records = {name: every for name, every in plain(measured, records_of(measured)).items() if name in last}
+    calm = replace(measured, results=quiet(measured.results))
+    return Source(records, plain(measured, records_of(calm)), measured.experiment.id, _codec(measured))
+
+
 def cheaper(collected: Collected) -> PaperClaim:
     """Judge claim (c): clients' cost is constant in M, and 97 to 99 % lower."""
-    found = [one for measured in collected.of("time-epochs") for one in _growth(measured)]
-    sources: list[tuple[Mapping[str, Sequence[Record]], Mapping[str, Sequence[Record]], str, str]] = []
-    for measured in collected.of("time-epochs", "effectiveness-"):
-        last = {c.name for c in measured.experiment.conditions if c.x in (None, _most(measured, c.group))}
-        records = {name: every for name, every in plain(measured, records_of(measured)).items() if name in last}
-        quietly = replace(measured, results=quiet(measured.results))
-        sources.append((records, plain(measured, records_of(quietly)), measured.experiment.id, _codec(measured)))
+    found: list[ClaimEvidence] = []
+    for measured in collected.of("time-epochs"):
+        found += _growth(measured)
+    sources = [_source(measured) for measured in collected.of("time-epochs", "effectiveness-")]
     if not collected.of("time-epochs") and collected.comparison:
         beside = collected.comparison
         codec = str(beside.about.get("codec", "none"))
-        sources.append(({"": beside.records}, {}, beside.file, "" if codec == "none" else codec))
+        sources.append(Source({"": beside.records}, {}, beside.file, "" if codec == "none" else codec))
     told: list[tuple[bool, SummaryRow, int]] = []
-    for conditions, calm, source, codec in sources:
-        lines = {name: line for name, records in conditions.items() if (line := _line(records))}
-        timed = [_line(calm.get(name, ())) or line for name, line in lines.items()]
-        found += _saved(list(lines.values()), timed, source, codec) if lines else []
-        told += [(bool(codec), line, next(iter(conditions.values()))[0].epochs["server"]) for line in timed]
+    for source in sources:
+        lines, timed = [], []
+        for name, records in source.records.items():
+            if line := _line(records):
+                lines.append(line)
+                timed.append(_line(source.calm.get(name, ())) or line)
+        if lines:
+            found += _saved(lines, timed, source.name, source.codec)
+        epochs = next(iter(source.records.values()))[0].epochs["server"] if lines else 0
+        told += [(bool(source.codec), line, epochs) for line in timed]
     claim = PaperClaim(
         "c",
         "Forgetting costs clients little",
@@ -70,12 +97,11 @@ def _growth(measured: Measured) -> list[ClaimEvidence]:
     out = []
     for check, says, paper, whose in rows:
         names = {system.name for system in whose(experiment)}
-        slopes = [
-            slope
-            for what in ("learned.clients.flops", "learned.clients.sending")
-            for (_, system), (slope, points) in exponents(experiment, measured.results, what).items()
-            if system in names and slope is not None and points > 1
-        ]
+        slopes = []
+        for what in ("learned.clients.flops", "learned.clients.sending"):
+            for (_, system), (slope, points) in exponents(experiment, measured.results, what).items():
+                if system in names and slope is not None and points > 1:
+                    slopes.append(slope)
         (verdict,) = judged(experiment, measured.results, [check])
         if slopes and verdict.held is not None:
             told = f"exponent {span([round(slope, 2) + 0.0 for slope in slopes], '{:.2f}', '')}"
@@ -105,21 +131,13 @@ def _saved(lines: Sequence[SummaryRow], timed: Sequence[SummaryRow], source: str
         (f"All clients' time to forget{sent}", [line.share_of_all[0] for line in timed], ALL, "over 99\xa0%"),
     ]
     if not codec:
-        rows += [
-            (
-                f"Requester's operations, {what}",
-                [line.flops_of_vanilla[n] for line in lines],
-                REQUESTER,
-                "97 to 99\xa0%",
-            )
-            for n, what in enumerate(("one epoch of pre-training counted", "all epochs of pre-training counted"))
-        ]
-    out = [
-        ClaimEvidence(
-            says, _less(shares), paper, _reached(shares, goal), seeds_of([range(s.count) for s in shares]), source
-        )
-        for says, shares, goal, paper in rows
-    ]
+        for place, what in enumerate(("one epoch of pre-training counted", "all epochs of pre-training counted")):
+            shares = [line.flops_of_vanilla[place] for line in lines]
+            rows.append((f"Requester's operations, {what}", shares, REQUESTER, "97 to 99\xa0%"))
+    out = []
+    for says, shares, goal, paper in rows:
+        seeds = seeds_of([range(share.count) for share in shares])
+        out.append(ClaimEvidence(says, _less(shares), paper, _reached(shares, goal), seeds, source))
     idle = all(line.took_part[0] == 1 and not line.others_bytes.mean and not line.others_seconds.mean for line in lines)
     told = "nothing computed, nothing sent" if idle else "they worked too"
     seeds = seeds_of([range(line.seeds) for line in lines])
@@ -140,9 +158,9 @@ def _why(told: Sequence[tuple[bool, SummaryRow, int]]) -> str:
     if not told:
         return ""
     _, line, epochs = min(told, key=lambda one: one[0])  # prefer results without a codec
-    time, one, every = (
-        100 * (s.mean or 0.0) for s in (line.share_of_vanilla[0], line.flops_of_vanilla[0], line.flops_of_vanilla[1])
-    )
+    time = 100 * (line.share_of_vanilla[0].mean or 0.0)
+    one = 100 * (line.flops_of_vanilla[0].mean or 0.0)
+    every = 100 * (line.flops_of_vanilla[1].mean or 0.0)
     return (
         f"The requester sends once, instead of M = {epochs} times there and back, which leaves {time:.1f}\xa0% of its "
         f"time. It also pre-trains again, which takes {one:.0f}\xa0% of vanilla's operations if one epoch of that is "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from splitwiper_lab.evaluation.comparison import Record, SeedSpread
 from splitwiper_lab.evaluation.reproduction.growth import ours
@@ -55,21 +56,24 @@ def forgotten(collected: Collected) -> PaperClaim:
 def _forgotten(collected: Collected) -> Iterator[tuple[Shares, str]]:
     for measured in collected.measured:
         if measured.experiment.kind == "compare" and "forgotten-zero" in measured.experiment.checks:
-            every = [(c, r) for c, records in records_of(measured).items() for r in records]
-            yield _ours(every), measured.experiment.id
+            shares: list[tuple[str, int, float]] = []
+            for condition, records in records_of(measured).items():
+                shares += _ours(condition, records)
+            yield shares, measured.experiment.id
     if collected.comparison:
-        yield _ours([("", r) for r in collected.comparison.records]), collected.comparison.file
+        yield _ours("", collected.comparison.records), collected.comparison.file
     if collected.tradeoff:
         points = collected.tradeoff.points
         yield [(point.setting, 0, point.forgotten) for point in points], collected.tradeoff.file
 
 
-def _ours(records: Sequence[tuple[str, Record]]) -> Shares:
-    return [
-        (", ".join(part for part in (condition, r.system) if part), r.seed, r.unlearned.forgotten)
-        for condition, r in records
-        if r.kind == "splitwiper" and r.unlearned.forgotten is not None
-    ]
+def _ours(condition: str, records: Sequence[Record]) -> list[tuple[str, int, float]]:
+    shares = []
+    for record in records:
+        if record.kind == "splitwiper" and record.unlearned.forgotten is not None:
+            where = f"{condition}, {record.system}" if condition else record.system
+            shares.append((where, record.seed, record.unlearned.forgotten))
+    return shares
 
 
 def _gone(shares: Shares, source: str) -> ClaimEvidence:
@@ -122,24 +126,28 @@ def _against(
     for records in conditions.values():
         names |= {r.system: r.kind for r in records if r.kind in _NAMES and r.unlearning == "retraining"}
     out = []
-    for phase in ("unlearned", "learned"):
-        for name, kind in names.items():
-            by = {c: found for c, records in conditions.items() if (found := _differences(records, name, phase)).count}
-            if not by:
-                continue
-            goals = {c: _goal(measured, c, phase, name, kind) for c in by}
-            reached = [_reached(spread, goals[c]) for c, spread in by.items()]
-            said = sorted({goal for goal in goals.values() if goal})
-            out.append(
-                ClaimEvidence(
-                    f"Other labels {'after' if phase == 'unlearned' else 'before'} forgetting, against {name}",
-                    _points(list(by.values())),
-                    span([100 * g for g in said], "{:+.3g}", " points") if said else "",
-                    1.0 if min(reached) >= 1 else 0.5 if max(reached) > 0 else 0.0,
-                    seeds_of([range(spread.count) for spread in by.values()]),
-                    source,
-                )
+    for phase, (name, kind) in product(("unlearned", "learned"), names.items()):
+        differences, goals, reached = [], [], []
+        for condition, records in conditions.items():
+            found = _differences(records, name, phase)
+            if found.count:
+                goal = _goal(measured, condition, phase, name, kind)
+                differences.append(found)
+                goals.append(goal)
+                reached.append(_reached(found, goal))
+        if not differences:
+            continue
+        said = [100 * goal for goal in sorted(set(goals)) if goal]
+        out.append(
+            ClaimEvidence(
+                f"Other labels {'after' if phase == 'unlearned' else 'before'} forgetting, against {name}",
+                _points(differences),
+                span(said, "{:+.3g}", " points") if said else "",
+                1.0 if min(reached) >= 1 else 0.5 if max(reached) > 0 else 0.0,
+                seeds_of([range(spread.count) for spread in differences]),
+                source,
             )
+        )
     return out
 
 
@@ -158,12 +166,16 @@ def _goal(measured: Measured | None, condition: str, phase: str, other: str, kin
 def _differences(records: Sequence[Record], other: str, phase: str) -> SeedSpread:
     """Return SplitWiper's accuracy on other labels minus another system's, seed by seed."""
     ours = next((r.system for r in records if r.kind == "splitwiper"), None)
-    sides: tuple[dict[int, float], dict[int, float]] = ({}, {})
+    mine: dict[int, float] = {}
+    theirs: dict[int, float] = {}
     for record in records:
         value = (record.unlearned if phase == "unlearned" else record.learned).retained
-        if value is not None and (record.system == ours or (record.system, record.unlearning) == (other, "retraining")):
-            sides[record.system != ours][record.seed] = value
-    mine, theirs = sides
+        if value is None:
+            continue
+        if record.system == ours:
+            mine[record.seed] = value
+        elif (record.system, record.unlearning) == (other, "retraining"):
+            theirs[record.seed] = value
     return SeedSpread.of(mine[seed] - theirs[seed] for seed in sorted(mine) if seed in theirs)
 
 
@@ -179,9 +191,8 @@ def _reached(difference: SeedSpread, goal: float) -> float:
 def _points(differences: Sequence[SeedSpread]) -> str:
     if len(differences) == 1:
         one = differences[0]
-        scaled = SeedSpread(
-            100 * (one.mean or 0.0), 100 * one.deviation if one.deviation is not None else None, one.count
-        )
+        deviation = 100 * one.deviation if one.deviation is not None else None
+        scaled = SeedSpread(100 * (one.mean or 0.0), deviation, one.count)
         return f"{spread_told(scaled, '{:+.2f}')} points"
     told = span([100 * (one.mean or 0.0) for one in differences], "{:+.2f}", " points")
     return f"{told} in {len(differences)} conditions"
@@ -197,7 +208,8 @@ def _schedules(records: Sequence[Record], found: Sequence[ClaimEvidence]) -> str
             if r.kind == kind and r.unlearning == "retraining":
                 by.setdefault("turns" if "turns" in r.system else "interleaved", []).append(r.unlearned.retained)
         if len(by) == 2:
-            a, b = (100 * (SeedSpread.of(by[way]).mean or 0.0) for way in ("interleaved", "turns"))
+            a = 100 * (SeedSpread.of(by["interleaved"]).mean or 0.0)
+            b = 100 * (SeedSpread.of(by["turns"]).mean or 0.0)
             told.append(f"{name} split learning keeps {a:.1f}\xa0% with clients' batches interleaved and {b:.1f}\xa0% ")
             told[-1] += "with clients taking turns"
     start = "Some differences are smaller than claimed, or none"

@@ -29,16 +29,11 @@ def formulas(measured: Measured, side: str) -> Markup:
     checks = client_formulas if side == "client" else server_formulas
     marks = {text.rpartition(":")[0]: ok for ok, text in checks(measured.experiment, measured.results)}
     titles = [(what, axis) for what in _WHAT[side] for axis in _AXES]
+    groups = []
+    for what in _WHAT[side]:
+        groups.append(th(_COLUMNS.get(what, what), colspan=len(_AXES), scope="colgroup", class_="group"))
     head = [
-        tr(
-            th("", rowspan=2),
-            th("formula", rowspan=2),
-            *(
-                th(_COLUMNS.get(what, what), colspan=len(_AXES), scope="colgroup", class_="group")
-                for what in _WHAT[side]
-            ),
-            th("verdict", rowspan=2),
-        ),
+        tr(th("", rowspan=2), th("formula", rowspan=2), *groups, th("verdict", rowspan=2)),
         tr(*(th(f"over {axis}", class_="n") for _, axis in titles)),
     ]
     body: list[Markup] = []

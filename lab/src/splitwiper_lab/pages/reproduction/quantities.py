@@ -12,12 +12,23 @@ from splitwiper_lab.evaluation.reproduction import Experiment
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
 from splitwiper_lab.pages.reproduction.collected import Measured
 
-_TIMES = {
-    f"{phase}.{who}.{what}": f"{whose} {what}, {when}, s"
-    for phase, when in (("learned", "learning"), ("unlearned", "forgetting"))
-    for who, whose in (("requester", "requester"), ("others", "others"))
-    for what in ("training", "sending")
-}
+_PHASES = {"learned": "learning", "unlearned": "forgetting"}
+_TIMES = {}
+for _phase, _when in _PHASES.items():
+    for _who in ("requester", "others"):
+        for _what in ("training", "sending"):
+            _TIMES[f"{_phase}.{_who}.{_what}"] = f"{_who} {_what}, {_when}, s"
+
+
+def _by_phase(party: str, quantities: Mapping[str, str]) -> dict[str, str]:
+    """Return the titles of a party's quantities while learning, then while forgetting."""
+    titles = {}
+    for phase, when in _PHASES.items():
+        for name, word in quantities.items():
+            titles[f"{phase}.{party}.{name}"] = f"{word}, {when}"
+    return titles
+
+
 _ACCURACY = {
     "learned.forgotten": "label to forget, before, %",
     "unlearned.forgotten": "label to forget, after, %",
@@ -37,14 +48,14 @@ COLUMNS: dict[str, dict[str, str]] = {
     "clusters": {
         "elbow.perfect": "elbow: perfect, %",
         "elbow.inclusive": "elbow: inclusive, %",
-        "kmeans Q.perfect": "told Q: perfect, %",
-        "kmeans Q.inclusive": "told Q: inclusive, %",
+        "kmeans Q.perfect": "knowing Q: perfect, %",
+        "kmeans Q.inclusive": "knowing Q: inclusive, %",
     },
     "birch": {
-        "birch.perfect": "told nothing: perfect, %",
-        "birch.inclusive": "told nothing: inclusive, %",
-        "birch Q.perfect": "told Q: perfect, %",
-        "birch Q.inclusive": "told Q: inclusive, %",
+        "birch.perfect": "knowing nothing: perfect, %",
+        "birch.inclusive": "knowing nothing: inclusive, %",
+        "birch Q.perfect": "knowing Q: perfect, %",
+        "birch Q.inclusive": "knowing Q: inclusive, %",
     },
     "membership": {
         "two models.hit_rate": "hit rate, %",
@@ -56,16 +67,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "curves": {"accuracy": "accuracy after the last epoch, %", "changed": "answers that still change, %"},
     "consensus": {"seconds": "time, s", "messages": "messages"},
-    "exponents client": {
-        f"{phase}.clients.{what}": f"{word}, {when}"
-        for phase, when in (("learned", "learning"), ("unlearned", "forgetting"))
-        for what, word in (("flops", "operations"), ("bytes", "bytes"))
-    },
-    "exponents server": {
-        f"{phase}.server.{what}": f"{word}, {when}"
-        for phase, when in (("learned", "learning"), ("unlearned", "forgetting"))
-        for what, word in (("flops", "operations"), ("bytes", "bytes sent"), ("storage", "bytes stored"))
-    },
+    "exponents client": _by_phase("clients", {"flops": "operations", "bytes": "bytes"}),
+    "exponents server": _by_phase("server", {"flops": "operations", "bytes": "bytes sent", "storage": "bytes stored"}),
 }
 """Quantities and their column titles, by the way an experiment is shown."""
 
@@ -153,9 +156,11 @@ def parts_of(experiment: Experiment) -> list[dict[str, str]]:
     columns = COLUMNS[look(experiment)]
     if len(columns) < 8:
         return [columns]
-    groups = (("requester",), ("others",))
-    out = [{n: t for n, t in columns.items() if n.split(".")[1] in group} for group in groups]
-    return [{n: t for n, t in columns.items() if not any(n in one for one in out)}, *out]
+    parts: dict[str, dict[str, str]] = {"": {}, "requester": {}, "others": {}}
+    for name, title in columns.items():
+        party = name.split(".")[1]
+        parts[party if party in parts else ""][name] = title
+    return list(parts.values())
 
 
 _WORDS = {"clients.sending": "sending", "clients.flops": "operations", "clients.bytes": "bytes"}
@@ -187,8 +192,12 @@ def listing(
     columns = COLUMNS[look(experiment)] if columns is None else columns
     found = over_seeds(experiment, measured.results)
     cells = [(one.condition, one.system) for one in measured.covered]
-    shown = {name for name in columns if any(name in values for values in found.values())}
-    compared = {n for n in columns if any(reported(experiment, c, n, s) is not None for c, s in cells)}
+    shown, compared = set(), set()
+    for name in columns:
+        if any(name in values for values in found.values()):
+            shown.add(name)
+        if any(reported(experiment, condition, name, system) is not None for condition, system in cells):
+            compared.add(name)
     names = [name for name in columns if name in shown or (all_of and name in compared)]
     head = ["condition", "system"]
     for name in names:

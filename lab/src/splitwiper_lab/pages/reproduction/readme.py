@@ -36,10 +36,11 @@ def _results(measured: Measured) -> list[str]:
     made = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     covered = f"{measured.done} of {measured.wanted} cells are there; seeds in each: {measured.seeds()}."
     found = judged(measured.experiment, measured.results)
-    verdicts = "\n".join(
-        f"- {judged_as(one.held).capitalize()}: {one.says}. {in_words(one.told(4))}".replace("\xa0", " ").rstrip()
-        for one in found
-    )
+    lines = []
+    for one in found:
+        line = f"- {judged_as(one.held).capitalize()}: {one.says}. {in_words(one.told(4))}"
+        lines.append(line.replace("\xa0", " ").rstrip())
+    verdicts = "\n".join(lines)
     how = how_told([result.made for result in measured.results])
     return [part for part in (verdicts, *_tables(measured), _note(measured), _wrapped(how), covered, made) if part]
 

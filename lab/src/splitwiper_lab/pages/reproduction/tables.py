@@ -95,17 +95,19 @@ def _table(
     blocks: Sequence[tuple[str, Sequence[Row], Condition]],
     caption: str,
 ) -> Markup:
-    wanted = {s.name for _, _, condition in blocks for s in systems_of(experiment, condition)}
+    wanted = set()
+    for _, _, condition in blocks:
+        wanted |= {system.name for system in systems_of(experiment, condition)}
     systems = [s.name for s in experiment.systems if s.name in wanted]
     head = tr(th(""), *(th(name, class_="n") for name in systems))
     body: list[Markup] = []
     for title, rows, condition in blocks:
         body.append(tr(th(title, scope="colgroup"), *(el("td") for _ in systems), class_="part"))
         for name, quantities in rows:
-            cells = [
-                _cell(experiment, condition.name, system, quantities, found.get((condition.name, system), {}))
-                for system in systems
-            ]
+            cells = []
+            for system in systems:
+                values = found.get((condition.name, system), {})
+                cells.append(_cell(experiment, condition.name, system, quantities, values))
             body.append(tr(row_head(name), *cells))
     return scroll(table([head], body, caption=caption, class_="systems"), caption)
 
