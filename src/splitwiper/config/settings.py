@@ -18,6 +18,7 @@ from splitwiper.reading import read_bytes
 from splitwiper.seeding import digest
 
 _T = TypeVar("_T")
+_known_hints: dict[Any, dict[str, Any]] = {}
 ADDED_LATER = {"added_later": True}
 """Metadata of a setting that changes nothing at its default: digests then leave it out, so that records made
 before the setting existed keep their digests."""
@@ -108,9 +109,16 @@ def bounded(owner: object, name: str, low: float, *, strict: bool = False, high:
         raise ConfigError(f"{name} = {value!r} is out of range: give a number {limit}.")
 
 
+def _hints(kind: Any) -> dict[str, Any]:
+    """Return the types of a settings class's fields; evaluating them takes longer than everything else here."""
+    if kind not in _known_hints:
+        _known_hints[kind] = get_type_hints(kind)
+    return _known_hints[kind]
+
+
 def typed(settings: Any) -> None:
     """Check every field's type, and convert values to the form in which TOML returns them."""
-    hints = get_type_hints(type(settings))
+    hints = _hints(type(settings))
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)
         if not dataclasses.is_dataclass(hints[f.name]):
@@ -136,7 +144,7 @@ def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> 
     Raises:
         ConfigError: a value is wrong; the message names the key and, for an unknown one, the nearest valid key.
     """
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
     built: dict[str, Any] = {}
     for key, value in values.items():
