@@ -52,7 +52,7 @@ def test_submitted_requests_are_settled_together(call, call_json, ward: Path) ->
     again = call("unlearn", ward, "north", "--class", "2", code=2).stderr
     assert "holds no rows of class 2" in again or "holds no rows of class '2'" in again
     assert f"splitwiper settle {ward}" in again
-    assert "waits" in call("verify", ward, first["ticket"], code=6).stderr
+    assert "no receipt yet" in call("verify", ward, first["ticket"], code=6).stderr
     settled = call_json("settle", ward)
     assert {receipt["client"] for receipt in settled["receipts"]} == {"north", "south"}
     assert settled["model"] == "current"

@@ -1,5 +1,6 @@
 """Agreement on labels: it ends, it is right, and what it tells about one client."""
 
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
@@ -7,7 +8,21 @@ import pytest
 from splitwiper import Label
 from splitwiper.config import Masking
 from splitwiper.errors import ConfigError, DataError
-from splitwiper.masking.consensus import Participant, Turn, agree, told_by
+from splitwiper.masking.consensus import Participant, Turn, agree
+
+
+def told_by(transcript: Sequence[Turn], client: str) -> Mapping[Label, bool]:
+    """Return what a transcript proves about one client: True for labels it holds, False for labels it does not."""
+    out: dict[Label, bool] = {}
+    finished = False
+    for turn in transcript:
+        for label in turn.added:
+            if turn.client == client:
+                out[label] = True
+            elif finished:
+                out[label] = False
+        finished = finished or (turn.client == client and turn.done)
+    return out
 
 
 def labels(*names: str) -> set[Label]:

@@ -295,11 +295,3 @@ def test_write_report_writes_what_render_returns(report: ReportData, tmp_path: P
     path = tmp_path / "report.html"
     assert write_report(path, report) == path
     assert path.read_bytes() == render(report).encode()
-
-
-def test_write_report_uses_the_writer_given(report: ReportData, tmp_path: Path) -> None:
-    written: list[tuple[Path, str]] = []
-    path = tmp_path / "report.html"
-    assert write_report(path, report, write=lambda p, text: written.append((p, text))) == path
-    assert written == [(path, render(report))]
-    assert not path.exists()

@@ -29,6 +29,7 @@ MODES = {mode: Masking(mode=mode, gamma=3) for mode in ("partition", "subclass",
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mode", MODES)
 def test_the_same_bits_as_in_one_process(server: Running, tmp_path: Path, mode: str) -> None:
     masking, rows, store = MODES[mode], wards(), tmp_path / "store"

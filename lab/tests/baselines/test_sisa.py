@@ -17,7 +17,7 @@ from splitwiper.models import digits_cnn
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.server.training import with_head
 from splitwiper.splitting import split
-from splitwiper.training.loop import fit, state_of
+from splitwiper.training.loop import Training, state_of
 from splitwiper.wire import Label
 from splitwiper_lab.baselines.problem import Forgetting, Problem
 from splitwiper_lab.baselines.sharding import places
@@ -422,7 +422,7 @@ def test_the_whole_is_the_unsplit_network(problem: Problem) -> None:
     plain = _Named(whole)
     told = {"epochs": 2, "stream": Stream(0, "test"), "what": "test"}
     for one in (net, plain):
-        fit(one, held.cache(held.labels), problem.config.server, **told)
+        Training(one, held.cache(held.labels), problem.config.server, **told).run()
     merged = {**state_of(net.embedder.body), **state_of(net.server)}
     mine = state_of(whole)
     assert set(mine) <= set(merged)

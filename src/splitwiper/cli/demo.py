@@ -15,8 +15,8 @@ from splitwiper.cli.runs import open_run
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
-    from splitwiper.cli.demo_run import DemoResult
     from splitwiper.config import Config
+    from splitwiper.report import ReportData
 
 CLIENTS = ("north", "south", "east", "west", "centre")
 OWNER = "north"
@@ -44,13 +44,13 @@ def demo(
     began = time.perf_counter()
     folder = _fresh(run)
     with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts afresh, in another folder."):
-        from splitwiper.cli.demo_run import forget_class, write_report
+        from splitwiper.cli.demo_run import forget_class
+        from splitwiper.report import write_report
 
-        told = forget_class(
-            open_run(folder, bars, _config(seed)), clients=CLIENTS, owner=OWNER, name=FORGOTTEN, seed=seed
-        )
-        report = write_report(folder / "report.html", told)
-    found = _result(told, folder, report, time.perf_counter() - began)
+        federation = open_run(folder, bars, _config(seed))
+        told = forget_class(federation, clients=CLIENTS, owner=OWNER, name=FORGOTTEN, seed=seed)
+        page = write_report(folder / "report.html", told)
+    found = _result(told, folder, page, time.perf_counter() - began)
     if as_json:
         output.emit(found)
     else:
@@ -87,42 +87,41 @@ def _config(seed: int) -> Config:
     )
 
 
-def _result(told: DemoResult, folder: Path, report: Path, elapsed: float) -> dict[str, Any]:
-    mine = told.unlearn[OWNER]
-    others = [spent for name, spent in told.unlearn.items() if name != OWNER]
+def _result(told: ReportData, folder: Path, page: Path, elapsed: float) -> dict[str, Any]:
+    mine = next(client for client in told.clients if client.requester)
     clients = {}
-    for name, spent in told.unlearn.items():
-        clients[name] = {
-            "rows_before": told.rows_before[name],
-            "rows_after": told.rows_after[name],
-            "learn": told.learned.spent[name],
-            "unlearn": spent,
+    for client in told.clients:
+        clients[client.name] = {
+            "rows_before": client.rows_before,
+            "rows_after": client.rows_after,
+            "learn": client.learn,
+            "unlearn": client.unlearn,
         }
     return {
         "run": folder,
-        "report": report,
+        "report": page,
         "forgotten_accuracy_before": told.before.forgotten,
         "forgotten_accuracy_after": told.after.forgotten,
         "retained_accuracy_before": told.before.retained,
         "retained_accuracy_after": told.after.retained,
         "requester": OWNER,
         "forgotten_class": FORGOTTEN,
-        "forgotten_rows": told.rows_before[OWNER] - told.rows_after[OWNER],
-        "requester_seconds": mine.seconds,
-        "requester_bytes": mine.traffic,
-        "others_seconds": sum(spent.seconds for spent in others),
-        "others_bytes": sum(spent.traffic for spent in others),
-        "server_seconds": told.receipt.server_seconds,
+        "forgotten_rows": mine.rows_before - mine.rows_after,
+        "requester_seconds": mine.unlearn.seconds,
+        "requester_bytes": mine.unlearn.traffic,
+        "others_seconds": sum(client.unlearn.seconds for client in told.others),
+        "others_bytes": sum(client.unlearn.traffic for client in told.others),
+        "server_seconds": told.server.unlearn_seconds,
         "exact": told.verification.exact,
         "outcome": told.verification.outcome,
-        "ticket": told.receipt.ticket,
+        "ticket": told.receipt["ticket"],
         "clients": clients,
         "seed": told.seed,
         "seconds_total": elapsed,
     }
 
 
-def _print(told: DemoResult, found: dict[str, Any]) -> None:
+def _print(told: ReportData, found: dict[str, Any]) -> None:
     out = output.output()
     output.line(
         out,
@@ -145,29 +144,14 @@ def _print(told: DemoResult, found: dict[str, Any]) -> None:
     )
     out.print()
     rows = []
-    for name, spent in told.unlearn.items():
-        learned = told.learned.spent[name]
-        rows.append(
-            (
-                name,
-                output.count(told.rows_after[name]),
-                output.seconds(learned.seconds),
-                output.size(learned.traffic),
-                output.seconds(spent.seconds),
-                output.size(spent.traffic),
-            )
-        )
-    server = (told.learned.server_seconds, told.receipt.server_seconds)
-    rows.append(
-        (
-            "server",
-            output.count(sum(told.rows_after.values())),
-            output.seconds(server[0]),
-            "",
-            output.seconds(server[1]),
-            "",
-        )
-    )
+    for client in told.clients:
+        spent: list[str] = []
+        for work in (client.learn, client.unlearn):
+            spent += [output.seconds(work.seconds), output.size(work.traffic)]
+        rows.append((client.name, output.count(client.rows_after), *spent))
+    left = output.count(sum(client.rows_after for client in told.clients))
+    server = told.server
+    rows.append(("server", left, output.seconds(server.learn_seconds), "", output.seconds(server.unlearn_seconds), ""))
     out.print(output.table(("spent by", ">rows left", ">to learn", ">sent", ">to forget", ">sent"), rows, last="total"))
     out.print()
     output.verdict(out, told.verification)

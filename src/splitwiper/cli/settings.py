@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from splitwiper.config import ClientConfig, Config, ServerConfig, from_dict, read_toml
+from splitwiper.config.settings import table_in
 from splitwiper.data.files import read_data
 from splitwiper.errors import ConfigError, check_keys, nearest
 from splitwiper.extensions import TABLES, extensions, how_to_get
+from splitwiper.progress import Progress
 
 SIDES = {"server": ServerConfig, "client": ClientConfig}
 
@@ -47,9 +49,7 @@ class Settings:
     """The client that holds it."""
 
 
-def read_settings(
-    path: Path, *, seed: int | None, data: Path | None, told: Callable[[str, int, int], None]
-) -> Settings:
+def read_settings(path: Path, *, seed: int | None, data: Path | None, told: Progress) -> Settings:
     """Read a configuration file and the data it names.
 
     Args:
@@ -74,9 +74,7 @@ def read_settings(
         raise ConfigError(f"{path}: {problem}") from problem
 
 
-def _settings(
-    folder: Path, values: Mapping[str, Any], data: Path | None, told: Callable[[str, int, int], None]
-) -> Settings:
+def _settings(folder: Path, values: Mapping[str, Any], data: Path | None, told: Progress) -> Settings:
     own = [f.name for f in dataclasses.fields(Config)]
     check_keys(values, [*own, "clients", "data", "compare"])
     clients, table = values.get("clients", {}), values.get("data")
@@ -108,9 +106,7 @@ def _check_sides(values: Mapping[str, Any]) -> None:
                 raise ConfigError(f"unknown key '{here}.{key}': {key} belongs to [{other}].")
 
 
-def _files(
-    folder: Path, config: Config, clients: Mapping[str, ClientFiles], told: Callable[[str, int, int], None]
-) -> Settings:
+def _files(folder: Path, config: Config, clients: Mapping[str, ClientFiles], told: Progress) -> Settings:
     """Every client's own files."""
     learn: dict[str, tuple[Any, Any]] = {}
     check: dict[str, tuple[Any, Any]] = {}
@@ -127,14 +123,3 @@ def _client(name: str, values: Any) -> ClientFiles:
     if not files.data:
         raise ConfigError(f'clients.{name}.data is missing: name its file, as in data = "{name}.npz".')
     return files
-
-
-def table_in(value: Any, where: str) -> Mapping[str, Any]:
-    """Return a value that must be a table.
-
-    Raises:
-        ConfigError: it is something else.
-    """
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must be a table, not {value!r}.")
-    return value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from splitwiper.cli import output
 from splitwiper.cli.unlearn import Json, Run
@@ -14,6 +16,7 @@ from splitwiper.formats import counted
 
 if TYPE_CHECKING:
     from splitwiper.federation import RunStatus
+    from splitwiper.federation.status import ClientStatus
 
 MODEL = {
     "current": "trained on the present shards",
@@ -92,27 +95,7 @@ def _print(found: RunStatus) -> None:
     if found.work:
         output.line(out, f"Work:   {found.work}")
     out.print()
-    rows = [
-        (
-            c.name,
-            output.count(c.rows) if c.folder else "folder not here",
-            output.count(c.rows_on_server),
-            output.count(c.suppressed),
-            output.count(c.open_requests),
-            output.count(c.generation),
-        )
-        for c in found.clients
-    ]
-    headings = ("client", ">rows", ">on server", ">suppressed", ">open requests", ">generation")
-    out.print(output.table(headings, rows) if rows else "No client has joined yet.")
-    for c in found.clients:
-        if c.untrainable:
-            output.line(out, f"{c.name}: the rows that are left cannot be trained on. {c.untrainable}")
-        if c.work:
-            output.line(out, f"{c.name}: {c.work}")
-    for c in found.clients:
-        if c.privacy:
-            output.line(out, f"Noise of {c.name}: {c.privacy}.")
+    _print_clients(out, found.clients)
     if found.tickets:
         out.print()
         out.print(
@@ -136,3 +119,21 @@ def _print(found: RunStatus) -> None:
             output.line(out, f"  - {what}")
     else:
         output.line(out, "Nothing is unfinished.")
+
+
+def _print_clients(out: Console, clients: Sequence[ClientStatus]) -> None:
+    rows = []
+    for client in clients:
+        held = output.count(client.rows) if client.folder else "folder not here"
+        numbers = (client.rows_on_server, client.suppressed, client.open_requests, client.generation)
+        rows.append((client.name, held, *map(output.count, numbers)))
+    headings = ("client", ">rows", ">on server", ">suppressed", ">open requests", ">generation")
+    out.print(output.table(headings, rows) if rows else "No client has joined yet.")
+    for client in clients:
+        if client.untrainable:
+            output.line(out, f"{client.name}: the rows that are left cannot be trained on. {client.untrainable}")
+        if client.work:
+            output.line(out, f"{client.name}: {client.work}")
+    for client in clients:
+        if client.privacy:
+            output.line(out, f"Noise of {client.name}: {client.privacy}.")

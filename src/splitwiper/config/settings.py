@@ -18,6 +18,7 @@ from splitwiper.reading import read_bytes
 from splitwiper.seeding import digest
 
 _T = TypeVar("_T")
+_known_hints: dict[Any, dict[str, Any]] = {}
 ADDED_LATER = {"added_later": True}
 """Metadata of a setting that changes nothing at its default: digests then leave it out, so that records made
 before the setting existed keep their digests."""
@@ -108,9 +109,16 @@ def bounded(owner: object, name: str, low: float, *, strict: bool = False, high:
         raise ConfigError(f"{name} = {value!r} is out of range: give a number {limit}.")
 
 
+def _hints(kind: Any) -> dict[str, Any]:
+    """Return the types of a settings class's fields; evaluating them takes longer than everything else here."""
+    if kind not in _known_hints:
+        _known_hints[kind] = get_type_hints(kind)
+    return _known_hints[kind]
+
+
 def typed(settings: Any) -> None:
     """Check every field's type, and convert values to the form in which TOML returns them."""
-    hints = get_type_hints(type(settings))
+    hints = _hints(type(settings))
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)
         if not dataclasses.is_dataclass(hints[f.name]):
@@ -136,7 +144,7 @@ def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> 
     Raises:
         ConfigError: a value is wrong; the message names the key and, for an unknown one, the nearest valid key.
     """
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     names = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
     built: dict[str, Any] = {}
     for key, value in values.items():
@@ -149,34 +157,50 @@ def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> 
 
 
 def _coerce(kind: Any, value: Any, where: str) -> Any:
+    """Return a value in the type that a field has, or refuse it.
+
+    Only what TOML cannot express is converted: a table to a dataclass, a list to a tuple, a whole number to a float.
+    Anything else must have the very type, so that True is not taken for 1, or 1.0 for 1.
+    """
     if dataclasses.is_dataclass(kind):
         if isinstance(value, kind):  # type: ignore[arg-type]
             return value
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} must be a table, not {value!r}.")
-        return from_dict(kind, value, where=f"{where}.")  # type: ignore[arg-type]
+        return from_dict(kind, table_in(value, where), where=f"{where}.")  # type: ignore[arg-type]
     origin = get_origin(kind)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{where} must be a list, not {value!r}.")
         return tuple(_coerce(get_args(kind)[0], item, where) for item in value)
     if origin in (Union, types.UnionType):
-        allowed = get_args(kind)
-        lists = [a for a in allowed if get_origin(a) is tuple]
-        if lists and isinstance(value, list | tuple):
-            return _coerce(lists[0], value, where)
-        if type(value) not in allowed:
-            names = " or ".join("a list" if a in lists else a.__name__ for a in allowed)
-            raise ConfigError(f"{where} must be {names}, not {value!r}.")
-        return value
+        return _one_of(get_args(kind), value, where)
     if origin is not None:  # Mapping[str, Any]
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} must be a table, not {value!r}.")
-        return dict(value)
+        return dict(table_in(value, where))
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
         raise ConfigError(f"{where} must be {kind.__name__}, not {value!r}.")
+    return value
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
+    """Return a value of a field that takes several types: plain ones, and at most one kind of list."""
+    lists = [kind for kind in kinds if get_origin(kind) is tuple]
+    if lists and isinstance(value, list | tuple):
+        return _coerce(lists[0], value, where)
+    if type(value) not in kinds:
+        names = " or ".join("a list" if kind in lists else kind.__name__ for kind in kinds)
+        raise ConfigError(f"{where} must be {names}, not {value!r}.")
+    return value
+
+
+def table_in(value: Any, where: str) -> Mapping[str, Any]:
+    """Return a value that must be a table.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must be a table, not {value!r}.")
     return value
 
 

@@ -128,12 +128,15 @@ def arranged(array: Array, given: Sequence[str], wanted: Sequence[str], whose: s
     """
     if tuple(given) == tuple(wanted):
         return array
-    missing, extra = [n for n in wanted if n not in given], [n for n in given if n not in wanted]
-    faults = [f"{n!r} is missing" for n in missing[:3]]
+    missing = [name for name in wanted if name not in given]
+    extra = [name for name in given if name not in wanted]
+    faults = [f"{name!r} is missing" for name in missing[:3]]
     for name in extra[:3]:
         hint = nearest(name, missing).strip()
         faults.append(f"{name!r} is unknown{f' ({hint})' if hint else ''}")
-    faults += [f"{n!r} is there {times} times" for n, times in Counter(given).items() if times > 1]
+    for name, times in Counter(given).items():
+        if times > 1:
+            faults.append(f"{name!r} is there {times} times")
     if faults:
         many, shown = counted(len(given), "column"), _shown(wanted)
         more = "…" if len(missing) > 3 or len(extra) > 3 else ""

@@ -7,13 +7,13 @@ printed one chooses at least one label from an empty set).
 
 What the group learns: who added which label, and when each client declared itself done. So a label that a client added
 is certainly its own, and one that was added after the client was done certainly is not. Nothing is certain about any
-other label: the client may or may not hold a label that another added first (`told_by`). The server relays sealed
+other label: the client may or may not hold a label that another added first. The server relays sealed
 messages and learns neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
@@ -118,17 +118,3 @@ def agree(participants: Sequence[Participant]) -> Consensus:
         talk.check_length()
         talk.take(by_name[talk.speaker or ""].speak(talk.pool))
     return found
-
-
-def told_by(transcript: Sequence[Turn], client: str) -> Mapping[Label, bool]:
-    """Return what a transcript proves about one client: True for labels it holds, False for labels it does not."""
-    out: dict[Label, bool] = {}
-    finished = False
-    for turn in transcript:
-        for label in turn.added:
-            if turn.client == client:
-                out[label] = True
-            elif finished:
-                out[label] = False
-        finished = finished or (turn.client == client and turn.done)
-    return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from splitwiper import formats
 from splitwiper.report.charts import CurveChart, Pair, curve_chart, longest, part
 from splitwiper.report.data import ReportData, ReportedClient
 from splitwiper.report.text import OUTCOMES, key_figures, mark, verdict, work_of_others
+from splitwiper.store import files
 from splitwiper.wire import Spent
 
 SHADES = 5
@@ -64,19 +65,9 @@ def render(report: ReportData) -> str:
     return clean(page)
 
 
-def write_report(path: Path, report: ReportData, *, write: Callable[[Path, str], object] | None = None) -> Path:
-    """Write the report to ``path`` and return it.
-
-    Args:
-        path: The file; its folder must exist.
-        report: The report's data.
-        write: Writes text to a file; plain UTF-8 by default.
-    """
-    text = render(report)
-    if write is None:
-        path.write_text(text, encoding="utf-8", newline="\n")
-    else:
-        write(path, text)
+def write_report(path: Path, report: ReportData) -> Path:
+    """Write the report to a file, and return its path."""
+    files.write_bytes(path, render(report).encode())
     return path
 
 

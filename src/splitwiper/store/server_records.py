@@ -159,7 +159,7 @@ class ServerRecords(Store):
         """
         row = self.database.one("SELECT file FROM epochs WHERE epoch = ?", (epoch,))
         if row is None:
-            raise NotFoundError(f"no state is stored after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
+            raise NotFoundError(f"there is no state after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
         return load_state(self.root / "epochs" / plain_name(row["file"]))
 
     # --- requests ------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.cli.settings import Settings, table_in
+from splitwiper.cli.settings import Settings
 from splitwiper.config import Config, from_dict
+from splitwiper.config.settings import table_in
 from splitwiper.errors import ConfigError
 from splitwiper_lab.datasets.divide import CLIENTS, client_names
 from splitwiper_lab.datasets.sources import data_folder
