@@ -286,6 +286,12 @@ def test_what_only_looks_like_a_squashed_output() -> None:
     assert split(Probabilities(lambda x: x * torch.sigmoid(x)), "stem", vectors(1)).warnings == ()
 
 
+def test_scores_that_add_up_to_about_one_are_not_taken_for_probabilities() -> None:
+    """Where the example is zero, the first outputs are biases, the same in every row: any two small numbers."""
+    model = Probabilities(lambda x: 0 * x + torch.tensor([0.5, 0.5005] + [0.0] * (x.shape[1] - 2)))
+    assert split(model, "stem", vectors(1)).warnings == ()
+
+
 @pytest.mark.parametrize("half", ["stem", "out"])
 @pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
 def test_hooks_on_parameters_are_refused(kind: str, half: str) -> None:
