@@ -54,7 +54,7 @@ _OPEN = 5
 """Clients that stay open from one step of a call to the next, so that open files do not grow with their number."""
 
 
-class _Opened(threading.local):
+class _OpenClients(threading.local):
     """The clients that a call has opened: each thread has its own, since threads must not share a transaction."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class ClientRegistry:
     ) -> None:
         self._invitation = invitation
         self._identities: dict[nn.Module, str] = {}
-        self._opened = _Opened()
+        self._opened = _OpenClients()
         self.config, self.server, self.link, self.progress = config, server, link, progress
         self._path, self._halves = path, halves
         self._folder, self._pending = path / "clients", path / "pending"
