@@ -1,4 +1,6 @@
-"""``splitwiper join`` and ``forget``: what is told before a server is asked. `service/test_homes.py` has the rest."""
+"""``splitwiper join`` and ``forget``: what is told before a server is asked. `service/test_sites.py` and
+`service/test_site_commands.py` have the rest.
+"""
 
 from __future__ import annotations
 

@@ -254,15 +254,15 @@ def _one_finished(opened: Site, proofs: Mapping[str, Certified]) -> str:
 def _tell_cost(estimate: Mapping[str, Any] | None) -> None:
     """Say what is asked of the server, before it is asked."""
     if estimate is None:
-        output.line(output.errors(), "The server does not say now what it costs: it is asked all the same.")
+        output.line(output.errors(), "The server cannot say now how long this takes; the request is made all the same.")
         return
     seconds = estimate["training_seconds"]
-    took = f"which took {output.seconds(seconds)} last" if seconds is not None else "for the first time"
+    took = f"which took {output.seconds(seconds)} the last time" if seconds is not None else "for the first time"
     waiting = f", together with {output.plural(estimate['waiting'], 'waiting request')}" if estimate["waiting"] else ""
     output.line(
         output.errors(),
-        f"The server re-trains{waiting}, {took}. No other client is contacted. It is due within "
-        f"{estimate['deadline_days']:g} days.",
+        f"The server re-trains{waiting}, {took}. No other client is contacted. The request must be "
+        f"settled within {estimate['deadline_days']:g} days.",
     )
 
 

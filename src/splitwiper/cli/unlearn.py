@@ -1,4 +1,4 @@
-"""``splitwiper unlearn`` and ``splitwiper settle``: ask to forget, and have it done."""
+"""``splitwiper unlearn``, ``settle`` and ``receipt``: ask to forget, have it done, and show what was done."""
 
 from __future__ import annotations
 

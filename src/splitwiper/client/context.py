@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from torch import nn
 
-from splitwiper.client import pretrain as training
+from splitwiper.client import pretrain
 from splitwiper.client.group import Group
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.row_store import RowStore
@@ -128,9 +128,9 @@ class ClientContext:
             )
         return key
 
-    def _recipe(self) -> training.PretrainingInputs:
+    def _recipe(self) -> pretrain.PretrainingInputs:
         columns = self.holdings.columns
-        return training.PretrainingInputs(
+        return pretrain.PretrainingInputs(
             name=self.name,
             seed=self.seed,
             config=self.config,

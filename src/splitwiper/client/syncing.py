@@ -14,7 +14,7 @@ from tempfile import TemporaryFile, gettempdir
 from torch import Tensor
 
 from splitwiper.certainty import disturbed, same_fault
-from splitwiper.client import pretrain as training
+from splitwiper.client import pretrain
 from splitwiper.client.checkpoints import CheckpointRecorder, StoreShelf
 from splitwiper.client.context import ClientContext
 from splitwiper.client.embed import Sending, embed, fit
@@ -148,7 +148,7 @@ class Syncing(ClientContext):
         outgoing = self.store.root / "outbox" / files.random_name("shard")
         try:
             recipe = self._recipe()
-            key = training.half_key(recipe, slices)
+            key = pretrain.half_key(recipe, slices)
             wanted, state = digest("shard", key), self._stored_half(key)
             if state is None:
                 sending = yield from self._frozen(recipe, slices, StoreShelf(self.store))
@@ -176,10 +176,10 @@ class Syncing(ClientContext):
         return None
 
     def _frozen(
-        self, recipe: training.PretrainingInputs, slices: Mapping[int, Shard], shelf: training.Shelf
+        self, recipe: pretrain.PretrainingInputs, slices: Mapping[int, Shard], shelf: pretrain.Shelf
     ) -> Pausing[Sending]:
         """Compute the half's frozen state, starting from the last usable checkpoint on the shelf."""
-        state = yield from training.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
+        state = yield from pretrain.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
         sending = Sending(recipe, state, list(slices.values()))
         fit(sending, columns=self._columns, on_batch=self._progress)
         return sending
@@ -282,7 +282,7 @@ class Syncing(ClientContext):
             return found
 
     def _outgoing(
-        self, recipe: training.PretrainingInputs, slices: Mapping[int, Shard], shelf: training.Shelf, largest: float
+        self, recipe: pretrain.PretrainingInputs, slices: Mapping[int, Shard], shelf: pretrain.Shelf, largest: float
     ) -> Pausing[tuple[dict[str, Tensor], str]]:
         """Compute the half's state and the shard's digest without storing anything."""
         sending = yield from self._frozen(recipe, slices, shelf)

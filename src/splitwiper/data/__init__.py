@@ -1,4 +1,4 @@
-"""Data: what a client may bring, and the sets and partitions that ship with the package."""
+"""Data: what a client may bring, brought into one form; and the handwritten digits of the demo."""
 
 from splitwiper.data.rows import Data, Rows, as_rows
 

@@ -16,7 +16,7 @@ class ShardsChanged(Exception):
 
 
 class Unchanged:
-    """Checks that the manifest is still what is trained on, as an `splitwiper.training.loop.OnStep`.
+    """Checks that the manifest is still what is trained on, as a `splitwiper.training.loop.OnStep`.
 
     Without it, a training that takes days, on a client's enormous shard, would go on after that client was evicted, and
     nobody's request would be settled before its end.

@@ -19,7 +19,7 @@ _WAITING = 2
 
 
 class TranscriptRecorder:
-    """Writes the state after each epoch into the server's store; an `splitwiper.training.loop.OnState`.
+    """Writes the state after each epoch into the server's store; a `splitwiper.training.loop.OnState`.
 
     The files have no effect until the database points to them; on leaving the context, those it does not
     point to are erased. A full disk ends the training as it does when the model is written: nothing is published, no

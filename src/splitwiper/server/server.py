@@ -1,4 +1,4 @@
-"""The server: accepts shards, keeps tickets, trains, and predicts. It is the in-process end of a `Link`."""
+"""The server: accepts shards, keeps tickets, trains, and predicts. Links lead to it, in one process or over HTTPS."""
 
 from __future__ import annotations
 

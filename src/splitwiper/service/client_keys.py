@@ -49,11 +49,11 @@ class ClientKeys:
 
     Args:
         database: the service's database.
-        must: refuse what is not signed with a registered key.
+        signed_only: refuse what is not signed with a registered key.
     """
 
-    def __init__(self, database: Database, *, must: bool = True) -> None:
-        self._database, self.must = database, must
+    def __init__(self, database: Database, *, signed_only: bool = True) -> None:
+        self._database, self.signed_only = database, signed_only
 
     def register(self, store: ServerStore, client: str, signed: Mapping[str, Any]) -> None:
         """Register the key that a site signs with, in the ledger first. Registering it again changes nothing.
@@ -143,7 +143,7 @@ class ClientKeys:
             ForbiddenError: it was not signed with the site's key.
         """
         if signed is None:
-            if self.must:
+            if self.signed_only:
                 raise DataError(
                     "a shard must be signed by the site's own key, and so must a withdrawal: 'splitwiper join' and "
                     "'forget' do that; see the field 'signed' in the OpenAPI document."

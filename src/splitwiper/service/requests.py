@@ -62,14 +62,14 @@ class RequestRecords:
 
     Args:
         database: the service's database.
-        must: refuse requests that are not signed.
+        signed_only: refuse requests that are not signed.
 
     Attributes:
         keys: the sites' registered keys, with which requests must be signed.
     """
 
-    def __init__(self, database: Database, *, must: bool = True) -> None:
-        self._database, self.keys = database, ClientKeys(database, must=must)
+    def __init__(self, database: Database, *, signed_only: bool = True) -> None:
+        self._database, self.keys = database, ClientKeys(database, signed_only=signed_only)
 
     def receive(self, request: Request, signed: Mapping[str, Any] | None, *, federation: str) -> RequestRecord:
         """Store a request. Repeating it changes nothing.
@@ -85,7 +85,7 @@ class RequestRecords:
         """
         if signed is not None:
             self._check(read_signed(SignedRequest, signed), request, federation)
-        elif self.keys.must:
+        elif self.keys.signed_only:
             raise DataError(
                 "requests to forget must be signed by the client's own key: 'splitwiper forget' does that; see the "
                 "field 'signed' in the OpenAPI document."

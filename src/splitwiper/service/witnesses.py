@@ -72,7 +72,7 @@ class Witnesses:
         except FormatError as problem:
             raise DataError(str(problem)) from problem
         key = keys.key(site)
-        if said.site != site or (said.key != key and (keys.must or key is not None)):
+        if said.site != site or (said.key != key and (keys.signed_only or key is not None)):
             raise ForbiddenError(f"{site!r} can countersign only in its own name, with the key that it has registered.")
         log, size = Log.begin(store), found.head.size
         ours = found.envelope.signers(Keyring.of(store).public()) and found.federation == store.federation

@@ -88,10 +88,10 @@ def _catch_up(server: Server, deadline: float) -> None:
     known = {ticket.id for ticket in tickets}
     with closing(service_database(server.store.root)) as database:
         # a request is stored first and accepted afterwards; a server that died in between left it here
-        for case in RequestRecords(database).every():
-            if case.ticket not in known:
+        for record in RequestRecords(database).every():
+            if record.ticket not in known:
                 with _going_on():
-                    server.submit(case.request)
+                    server.submit(record.request)
     settled = [ticket.id for ticket in tickets if ticket.state == "settled"]
     _certify(server, [ticket for ticket in settled if not kept_at(server.store, ticket).exists()], deadline)
 

@@ -1,1 +1,1 @@
-"""Train a server half on shards: the cache of rows, batches, one step, and the loop over epochs."""
+"""Training, of client halves and the server half alike: shards as one table, batches, one step, and the loop."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import Tensor, nn
 
-from splitwiper.client import pretrain as training
+from splitwiper.client import pretrain
 from splitwiper.client.content import MAC_COLUMN, slice_of
 from splitwiper.client.fitted import statistics
 from splitwiper.client.local_net import Embedder, Normaliser
@@ -33,7 +33,7 @@ class Start:
     stem: Embedder = field(repr=False)
     cost: Cost = field(default_factory=Cost)
     """The client's cost of pre-training."""
-    checkpoints: Mapping[str, training.Checkpoint] = field(default_factory=dict, repr=False)
+    checkpoints: Mapping[str, pretrain.Checkpoint] = field(default_factory=dict, repr=False)
     """States after slices, so that a client can start again without some rows."""
 
 
@@ -48,7 +48,7 @@ def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = 
     made = {}
     for name, held in problem.clients.items():
         recipe, slices = _recipe(problem, held), _slices(problem, held)
-        key = f"{start} {training.final_key(recipe, slices)}"
+        key = f"{start} {pretrain.final_key(recipe, slices)}"
         if known and name in known and known[name].key == key:
             made[name] = replace(known[name], cost=Cost())
         elif start == "pretrained":
@@ -61,30 +61,30 @@ def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = 
 class _Shelf:
     """Checkpoints in memory, and the last slice that was loaded from them."""
 
-    def __init__(self, kept: Mapping[str, training.Checkpoint]) -> None:
+    def __init__(self, kept: Mapping[str, pretrain.Checkpoint]) -> None:
         self.kept, self.resumed = dict(kept), -1
 
-    def load(self, number: int, key: str) -> training.Checkpoint | None:
+    def load(self, number: int, key: str) -> pretrain.Checkpoint | None:
         found = self.kept.get(key)
         self.resumed = number if found else self.resumed
         return found
 
-    def save(self, number: int, key: str, checkpoint: training.Checkpoint) -> None:
+    def save(self, number: int, key: str, checkpoint: pretrain.Checkpoint) -> None:
         self.kept[key] = checkpoint
 
 
 def _pretrained(
-    recipe: training.PretrainingInputs, slices: Mapping[int, Shard], key: str, before: Start | None
+    recipe: pretrain.PretrainingInputs, slices: Mapping[int, Shard], key: str, before: Start | None
 ) -> Start:
     shelf = _Shelf(before.checkpoints if before else {})
     began = time.perf_counter()
-    state = finish(training.pretrain(recipe, slices, shelf=shelf))
+    state = finish(pretrain.pretrain(recipe, slices, shelf=shelf))
     seconds = time.perf_counter() - began
-    stem = training.thaw(recipe, state)
+    stem = pretrain.thaw(recipe, state)
     trains = {name: parameter.requires_grad for name, parameter in recipe.half.named_parameters()}
     for name, parameter in stem.body.named_parameters():
         parameter.requires_grad_(trains[name])
-    flops = training.operations(recipe, slices, after=shelf.resumed)
+    flops = pretrain.operations(recipe, slices, after=shelf.resumed)
     return Start(key, stem, Cost(seconds=seconds, flops=flops), shelf.kept)
 
 
@@ -103,9 +103,9 @@ def first_weights(problem: Problem, client: str) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in half.state_dict().items()}
 
 
-def _recipe(problem: Problem, held: Holding) -> training.PretrainingInputs:
+def _recipe(problem: Problem, held: Holding) -> pretrain.PretrainingInputs:
     initial = first_weights(problem, held.name)
-    return training.PretrainingInputs(
+    return pretrain.PretrainingInputs(
         name=held.name,
         seed=problem.config.seed,
         config=problem.config.client,

@@ -1,1 +1,1 @@
-"""Evaluation of defences: their costs, and what the strongest attack still achieves."""
+"""Comparisons of systems, trade-offs of hiding labels, and reproductions of the paper's results."""

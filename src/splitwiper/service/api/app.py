@@ -69,7 +69,7 @@ class Service:
         self.database = service_database(root)
         self.database.create({})
         self.overrides = overrides.Overrides(self.database)
-        self.requests = RequestRecords(self.database, must=config.signed)
+        self.requests = RequestRecords(self.database, signed_only=config.signed)
         self.keys = self.requests.keys
         self.attestations = Attestations(self.database)
         self.uploads = Uploads(root / "uploads", self.database, config)
@@ -117,7 +117,7 @@ class Service:
         Raises:
             ForbiddenError: it has registered no key.
         """
-        if self.keys.must and self.keys.key(client) is None:
+        if self.keys.signed_only and self.keys.key(client) is None:
             raise ForbiddenError(
                 f"client {client!r} has not joined: labels, predictions and the relay are for clients that registered "
                 "a key. Run 'splitwiper join' first."

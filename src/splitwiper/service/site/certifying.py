@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.errors import (
-    MismatchError,
-)
+from splitwiper.errors import MismatchError
 from splitwiper.numerics import isolated_call
 from splitwiper.seeding import digest
 from splitwiper.service.certificate import Attestation, Checked, PublicKey, TreeHead, check, read_public
