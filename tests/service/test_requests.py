@@ -57,8 +57,8 @@ def register(cases: RequestRecords, key: SigningKey = KEY) -> None:
     cases.keys.keep(made, made.sign(key))
 
 
-def receive(cases: RequestRecords, given: dict[str, Any] | None, asked: Request = ASKED, *, must: bool = True) -> Any:
-    return RequestRecords(cases._database, must=must).receive(asked, given, federation="ward")
+def receive(cases: RequestRecords, given: dict[str, Any] | None, asked: Request = ASKED, *, signed_only: bool = True) -> Any:
+    return RequestRecords(cases._database, signed_only=signed_only).receive(asked, given, federation="ward")
 
 
 def test_a_request_is_on_file_as_it_was_signed(cases: RequestRecords) -> None:
@@ -73,7 +73,7 @@ def test_what_is_not_signed_is_refused_unless_settings_allow_it(cases: RequestRe
     with pytest.raises(DataError, match="must be signed"):
         receive(cases, None)
     assert cases.find("t1") is None
-    assert receive(cases, None, must=False).signed is None
+    assert receive(cases, None, signed_only=False).signed is None
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_ticket_is_one_clients_and_of_one_level(cases: RequestRecords) -> None
     with pytest.raises(DataError, match="another request's"):
         receive(cases, signed(level="client"), Request("t1", "north", "client", COMMITTED))
     with pytest.raises(DataError, match="another request's"):
-        receive(cases, None, Request("t1", "south", "class", COMMITTED), must=False)
+        receive(cases, None, Request("t1", "south", "class", COMMITTED), signed_only=False)
 
 
 def test_a_clients_key_is_its_own(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_request_that_was_on_file_when_the_service_died_is_accepted(tmp_path: 
             site.learn(data()["north"])
         server.kill()
         with closing(service_database(tmp_path / "store")) as database:
-            RequestRecords(database, must=False).receive(ASKED, None, federation="")
+            RequestRecords(database, signed_only=False).receive(ASKED, None, federation="")
         server.start()
         with closing(server.site("north")) as site:
             wait_for(lambda: "t1" in [ticket.id for ticket in site.link.tickets("north")])
