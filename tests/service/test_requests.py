@@ -57,7 +57,9 @@ def register(cases: RequestRecords, key: SigningKey = KEY) -> None:
     cases.keys.keep(made, made.sign(key))
 
 
-def receive(cases: RequestRecords, given: dict[str, Any] | None, asked: Request = ASKED, *, signed_only: bool = True) -> Any:
+def receive(
+    cases: RequestRecords, given: dict[str, Any] | None, asked: Request = ASKED, *, signed_only: bool = True
+) -> Any:
     return RequestRecords(cases._database, signed_only=signed_only).receive(asked, given, federation="ward")
 
 
