@@ -19,6 +19,7 @@ from torch.nn.utils import parametrize
 from splitwiper.exclusive import borrowed
 
 _default_device: Any = torch._GLOBAL_DEVICE_CONTEXT  # one per thread
+_DENORMAL = 5e-324
 _DETERMINISTIC = 2
 """The debug mode in which operations without a deterministic algorithm are errors."""
 
@@ -57,8 +58,6 @@ def _everywhere() -> list[Switch]:
             torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp,
             False,
         ),
-        # inside `parametrize.cached()`, which holds for all threads, weights stay as they were before training
-        _attribute(parametrize, "_cache_enabled", 0),
     ]
 
 
@@ -106,7 +105,8 @@ def still_pinned(device: torch.device, *, portable: bool = False) -> bool:
         device: the device given to `pinned`.
         portable: whether portable numerics set the switches of the CPU's kernels instead.
     """
-    return all(switch.read() == switch.pinned for switch in (_everywhere() if portable else _switches(device)))
+    switches = _everywhere() if portable else _switches(device)
+    return not parametrize._cache_enabled and all(switch.read() == switch.pinned for switch in switches)
 
 
 @contextmanager
@@ -122,10 +122,33 @@ def pinned(device: torch.device) -> Iterator[None]:
             if value != now:
                 switch.write(value)
 
-    with borrowed(read, write), set_aside():
+    with borrowed(read, write), _parametrisations_computed(), set_aside():
         write([switch.pinned for switch in switches])
         with _no_autocast("cuda", torch.float16) if device.type == "cuda" else nullcontext():
             yield
+
+
+class _Uncached:
+    """How many uses of `parametrize.cached()` do not count at present: inside it, weights stay as before training.
+
+    torch counts them for the whole process. Other threads may enter and leave it meanwhile, so the count is not
+    restored to what it was, but increased by what it was decreased by.
+    """
+
+    count = 0
+
+    @classmethod
+    def set(cls, count: int) -> None:
+        """Leave so many out of torch's count."""
+        parametrize._cache_enabled += cls.count - count
+        cls.count = count
+
+
+@contextmanager
+def _parametrisations_computed() -> Iterator[None]:
+    with borrowed(lambda: _Uncached.count, _Uncached.set):
+        _Uncached.set(_Uncached.count + parametrize._cache_enabled)
+        yield
 
 
 @contextmanager
@@ -149,8 +172,12 @@ def set_aside() -> Iterator[None]:
 
 
 def _no_autocast(device: str, dtype: torch.dtype) -> torch.autocast:
-    """Switch autocast off; a network that switches it on itself finds torch's usual dtype and cache."""
-    return torch.autocast(device, dtype=dtype, enabled=False, cache_enabled=True)
+    """Switch autocast off; a network that switches it on itself finds torch's usual dtype.
+
+    It finds no cache: torch empties it where autocast ends, and here that is at the end of a call, so that weights that
+    were cast before a step would still be used after it.
+    """
+    return torch.autocast(device, dtype=dtype, enabled=False, cache_enabled=False)
 
 
 @contextmanager
@@ -207,4 +234,5 @@ def _denormals_kept() -> Iterator[None]:
 
 def _flushes() -> bool:
     """Whether this thread makes denormal numbers zero; found without torch, which is asked before it may compute."""
-    return sys.float_info.min / 2 == 0
+    # results that are denormal, and arguments that are: processors have a mode for each
+    return sys.float_info.min / 2 == 0 or 2 * _DENORMAL == 0

@@ -1,6 +1,7 @@
 """Hidden labels when things go wrong: agreements that stop half-way, folders that are away or damaged, equal codes."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -276,3 +277,16 @@ def test_a_short_invitation_is_told_before_anything_is_made(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="at least 16"):
         Federation(tmp_path / "run", halves(), settings(masking=PARTS), invitation="short")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_codebook_that_cannot_be_computed_stops_no_forgetting(tmp_path: Path) -> None:
+    """Clients agree on more labels than there are codes for: none has a codebook, and each forgets all the same."""
+    fed = federation(tmp_path / "run", Masking(mode="keyed", codes=6))
+    fed.learn(three())
+    name = fed.clients[0]
+    with pytest.raises(ConfigError):
+        fed.rekey([f"new{number}" for number in range(7)])
+    with suppress(ConfigError):
+        fed.unlearn(name, everything=True)
+    assert [ticket.state for ticket in fed._server.store.tickets(name)] == ["settled"]
+    assert name not in fed.uploads()

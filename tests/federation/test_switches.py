@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,11 +15,14 @@ from benchmarks.settings import CALLBACKS, NOT_COMPARABLE, SETTINGS
 from benchmarks.suite import callers
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from federation.runs import FEATURES, halves, settings, three
 from splitwiper import Federation, Halves, split
+from splitwiper.numerics import isolated_call
 from splitwiper.splitting import CutWarning
+from splitwiper.switches import pinned, still_pinned
 
 SDP = torch.backends.cuda  # its switches hold for the CPU, too
 SWITCHES: dict[str, tuple[Callable[[Any], object], Any, Any, Callable[[], Any]]] = {  # setter, other, usual, getter
@@ -253,3 +257,45 @@ def test_a_precision_that_is_inherited_is_put_back_as_inherited(run: Federation)
         torch.backends.mkldnn.conv.fp32_precision = "none"
         torch.backends.fp32_precision = "none"
         torch.backends.mkldnn.matmul.fp32_precision = own
+
+
+def test_weights_cast_by_autocast_do_not_outlive_a_step() -> None:
+    """torch keeps them until autocast ends, which for a network within a call would be the end of the call."""
+    layer, x = nn.Linear(4, 3), torch.ones(2, 4)
+
+    def answer() -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+            return layer(x)
+
+    with isolated_call():
+        before = answer()
+        with torch.no_grad():
+            layer.bias.add_(1.0)
+        assert not torch.equal(before, answer())
+
+
+@pytest.mark.parametrize("enters", [False, True])
+def test_another_thread_enters_or_leaves_cached_parametrisations_meanwhile(enters: bool) -> None:
+    go, gone = threading.Event(), threading.Event()
+
+    def program() -> None:
+        with parametrize.cached():
+            go.set()
+            gone.wait(20)
+
+    thread = threading.Thread(target=program)
+    if not enters:
+        thread.start()
+        assert go.wait(20)
+    with pinned(torch.device("cpu")):
+        assert not parametrize._cache_enabled
+        if enters:
+            thread.start()
+            assert go.wait(20)
+            assert not still_pinned(torch.device("cpu"))
+        else:
+            gone.set()
+            thread.join()
+    gone.set()
+    thread.join()
+    assert parametrize._cache_enabled == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -307,3 +308,55 @@ def test_no_thread_outlives_its_lease(database: Database) -> None:
     with database.lease("work"):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+
+
+# --- threads of one process --------------------------------------------------------------------------------------
+
+
+def test_a_check_waits_for_another_thread_s_change(tmp_path: Path) -> None:
+    """Otherwise it would compare the seal with rows that are not committed yet."""
+    database = Database(tmp_path / "database.db", SCHEMA, lambda: b"k" * 32)
+    database.create({})
+    began, may_end = threading.Event(), threading.Event()
+
+    def change() -> None:
+        with database.change() as db:
+            db.execute("INSERT INTO things VALUES ('a')")
+            began.set()
+            may_end.wait(20)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    assert began.wait(20)
+    threading.Timer(0.2, may_end.set).start()
+    database.check()
+    thread.join()
+    assert names(database) == ["a"]
+
+
+def test_a_thread_that_lost_its_lease_to_another_thread_changes_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEASE_SECONDS", 0.05)
+    monkeypatch.setattr(Database, "_renew", lambda _self, _token, stop: stop.wait())
+    first_in, second_in = threading.Event(), threading.Event()
+    fenced: list[FencedError] = []
+
+    def first() -> None:
+        with database.lease("first"):
+            first_in.set()
+            second_in.wait(20)
+            try:
+                put(database, "late")
+            except FencedError as problem:
+                fenced.append(problem)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert first_in.wait(20)
+    time.sleep(0.2)  # beyond the lease
+    with database.lease("second"):
+        second_in.set()
+        thread.join()
+        put(database, "in time")
+    assert fenced and names(database) == ["in time"]

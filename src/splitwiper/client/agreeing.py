@@ -77,12 +77,11 @@ class LabelAgreement:
         """The number of messages so far."""
         return self._talk.words
 
-    def heard(self) -> Codebook | None:
-        """Read new messages; return the codebook if all have agreed on it, None otherwise.
+    def finished(self) -> bool:
+        """Read new messages, and return whether all have agreed.
 
         Raises:
             CorruptError: a message cannot be read, and no stranger can have written it.
-            ConfigError: the group hides labels by other settings.
         """
         self._talk.listen()
         while self._talk.successors:
@@ -90,10 +89,7 @@ class LabelAgreement:
             self._successors = self._talk.successors
             self._talk = Negotiation(self._link, self._key, self._talk.version + 1, strangers=self._strangers)
             self._talk.listen()
-        self._check_masking()
-        if (found := self._talk.consensus) is None:
-            return None
-        return expand(found.labels, self._key, self._client.config.masking, version=self._talk.version)
+        return self._talk.consensus is not None
 
     def speak(self, roster: Sequence[str]) -> bool:
         """Post this client's message if it is its turn; return whether it was.
@@ -107,8 +103,23 @@ class LabelAgreement:
             self._participant = Participant(client.name, set(client.labels()), client.config.masking, draw)
         return self._talk.speak(self._participant, roster)
 
-    def take(self, codebook: Codebook) -> None:
-        """Store the codebook that was agreed on."""
+    def codebook(self) -> Codebook | None:
+        """Read new messages; return the codebook if all have agreed on it, None otherwise.
+
+        Raises:
+            CorruptError: a message cannot be read, and no stranger can have written it.
+            ConfigError: the group hides labels by other settings, or these labels need more codes than there are.
+        """
+        self.finished()
+        self._check_masking()
+        if (found := self._talk.consensus) is None:
+            return None
+        return expand(found.labels, self._key, self._client.config.masking, version=self._talk.version)
+
+    def take(self) -> None:
+        """Store the codebook that all have agreed on. Errors are those of `codebook`."""
+        if (codebook := self.codebook()) is None:
+            raise CorruptError("the agreement on labels is not finished: messages of it are missing.")
         self._link.ended(self._talk.topic)  # first: a codebook in use needs its messages
         self._client.group.take(codebook, self._client.labels())
 
@@ -141,7 +152,7 @@ class LabelAgreement:
         end, wait = time.monotonic() + how.patience, _FIRST
         named = tuple(sorted({*how.members, self._client.name})) if how.members else ()
         self._begin_anew(named, how)
-        while (codebook := self.heard()) is None:
+        while self.codebook() is None:
             roster = self._who(named)
             self._check_heard(roster, how)
             if self.speak(roster):
@@ -155,13 +166,13 @@ class LabelAgreement:
             self._tell(self._waits(roster), how)
             time.sleep(wait)
             wait = min(1.5 * wait, _LONGEST)
-        self.take(codebook)
+        self.take()
 
     def _begin_anew(self, named: tuple[str, ...], how: Gathering) -> None:
         """Start over with the named clients if the negotiation has others and ``how.anew`` is set."""
         if how.anew and not named:
             raise ConfigError("to begin anew, name those who are to agree.")
-        self.heard()
+        self.codebook()
         if how.anew and self.roster and set(self.roster) != set(named):
             self._talk.give_up(self._client.name, named)
 

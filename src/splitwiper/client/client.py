@@ -127,7 +127,7 @@ class Client(Syncing):
         """Return the codebook, or what the others have agreed on; None if labels are not hidden, or nobody has."""
         if not self.config.masking.is_on:
             return None
-        return self.group.codebook() if self.group.has_codebook() else self.agreement().heard()
+        return self.group.codebook() if self.group.has_codebook() else self.agreement().codebook()
 
     # --- forgetting ----------------------------------------------------------------------------------------
 

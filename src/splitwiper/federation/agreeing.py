@@ -10,7 +10,6 @@ from splitwiper.client.agreeing import LabelAgreement
 from splitwiper.data.labels import alike, told_apart
 from splitwiper.errors import AbsentClientError, CorruptError, DataError, NotFoundError, SplitWiperError, let_go
 from splitwiper.federation.registry import ClientRegistry
-from splitwiper.masking.codebook import Codebook
 from splitwiper.store.relay import version_of
 from splitwiper.wire import Label
 
@@ -41,10 +40,10 @@ def agree(members: ClientRegistry, names: Sequence[str]) -> Agreement | None:
     if not members.config.client.masking.is_on:
         return None
     version, start = _newest(members), time.perf_counter()
-    parts, codebook, problems = _parts(members, names, version)
+    parts, finished, problems = _parts(members, names, version)
     if not parts:
         return Agreement((), 0, time.perf_counter() - start, problems) if problems else None
-    if codebook is None:
+    if not finished:
         roster = next(iter(parts.values())).roster or sorted(parts)
         if waited := [name for name in roster if not members.has_joined(name) and members.server.store.shard(name)]:
             problems |= _waiting(members, parts, waited)
@@ -53,32 +52,32 @@ def agree(members: ClientRegistry, names: Sequence[str]) -> Agreement | None:
             roster, version = sorted(parts), version + 1  # somebody left for good: those present start over
             parts = {name: members.client(name).agreement(version) for name in roster}
         others = {name: members.client(name).agreement(version) for name in roster if name not in parts}
-        codebook = _take_turns({**parts, **others}, roster)
-    problems |= _take(parts, codebook)
+        _take_turns({**parts, **others}, roster)
+    problems |= _take(parts)
     return _agreed(parts, start, problems)
 
 
 def _parts(
     members: ClientRegistry, names: Sequence[str], version: int
-) -> tuple[dict[str, LabelAgreement], Codebook | None, dict[str, SplitWiperError]]:
-    """Return the parts of clients with rows but no codebook of this version, and the codebook if they have agreed.
+) -> tuple[dict[str, LabelAgreement], bool, dict[str, SplitWiperError]]:
+    """Return the parts of clients with rows but no codebook of this version, and whether they have agreed.
 
     A client that cannot be read, or has another secret and reads no messages, stops nobody: its error is returned.
     """
     parts: dict[str, LabelAgreement] = {}
     problems: dict[str, SplitWiperError] = {}
-    codebook: Codebook | None = None
+    finished = False
     for name in names:
         try:
             client = members.client(name)
             if client.group.has_codebook(version) or not client.labels():
                 continue
             part = client.agreement(version)
-            codebook = part.heard()
+            finished = part.finished()
             parts[name] = part
         except CorruptError as problem:
             problems[name] = let_go(problem)
-    return parts, codebook, problems
+    return parts, finished, problems
 
 
 def _waiting(members: ClientRegistry, names: Iterable[str], waited: Sequence[str]) -> dict[str, SplitWiperError]:
@@ -123,7 +122,8 @@ def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
     present[0].group.wish(labels)
     version = _newest(members) + 1
     parts = {client.name: client.agreement(version) for client in present}
-    problems = _take(parts, _take_turns(parts, list(parts)))
+    _take_turns(parts, list(parts))
+    problems = _take(parts)
     return _agreed(parts, start, problems)
 
 
@@ -132,26 +132,26 @@ def _newest(members: ClientRegistry) -> int:
     return version_of(members.link.topic()) or 1
 
 
-def _take_turns(parts: Mapping[str, LabelAgreement], roster: Sequence[str]) -> Codebook:
+def _take_turns(parts: Mapping[str, LabelAgreement], roster: Sequence[str]) -> None:
     """Let the clients of a roster take turns until all are done."""
     while True:
         for name in roster:
             parts[name].speak(roster)
-            if (codebook := parts[name].heard()) is not None:
-                return codebook
+            if parts[name].finished():
+                return
 
 
 def _agreed(parts: Mapping[str, LabelAgreement], start: float, problems: Mapping[str, SplitWiperError]) -> Agreement:
-    messages = max(part.messages for part in parts.values())  # whoever spoke last has heard all of them
+    messages = max(part.messages for part in parts.values())  # one that failed may not have read all
     return Agreement(tuple(parts), messages, time.perf_counter() - start, problems)
 
 
-def _take(parts: Mapping[str, LabelAgreement], codebook: Codebook) -> dict[str, SplitWiperError]:
-    """Give clients their codebook; a client that fails does not stop the others."""
+def _take(parts: Mapping[str, LabelAgreement]) -> dict[str, SplitWiperError]:
+    """Have clients store the codebook; one that fails does not stop the others, nor forgetting."""
     problems: dict[str, SplitWiperError] = {}
     for name, part in parts.items():
         try:
-            part.take(codebook)
+            part.take()
         except SplitWiperError as problem:
             problems[name] = let_go(problem)
     return problems

@@ -138,7 +138,9 @@ def _check_model(store: ServerStore, played: Replay) -> None:
     if model is None:
         return  # `verify` continues only if the model is the manifest's: then there are no rows
     entry = played.model
-    if entry.get("model") != tickets.commitments(store.database.db, "")["model"]:
+    with store.database.reading() as db:
+        recorded = tickets.commitments(db, "")["model"]
+    if entry.get("model") != recorded:
         raise Altered("the model is not the one that the ledger recorded last")
     if entry.get("record") != mac(model.salt, "record", model.described()).hex():
         raise Altered("what is recorded of the model's training was altered")

@@ -238,7 +238,8 @@ def _finished(server: Server, receipt: Receipt | None) -> Check:
     if not server.store.is_current() or any(t.state != "settled" for t in server.store.tickets()):
         return Check(what, "state", "unverifiable", "work is unfinished: call settle first")
     if receipt is not None:
-        now = tickets.commitments(server.store.database.db, receipt.client)
+        with server.store.database.reading() as db:
+            now = tickets.commitments(db, receipt.client)
         if dict(receipt.after) != now:
             return Check(
                 what,

@@ -68,7 +68,8 @@ def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRe
     Magnitude counts most: a shard of enormous values may be in the last model by luck, and training with it fails as
     soon as anybody else's shard changes.
     """
-    changed = ledger.shards_since_model(server.store.database.db)
+    with server.store.database.reading() as db:
+        changed = ledger.shards_since_model(db)
     values = [farthest_value(one, server.columns) for one in server.open_shards(shards)]
 
     def suspicion(one: tuple[ShardRecord, float]) -> tuple[int, bool, float]:

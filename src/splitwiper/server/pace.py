@@ -17,7 +17,8 @@ def answers(store: ServerStore, client: str, statement: Statement) -> bool:
 
 def is_used_up(store: ServerStore, client: str, limits: ShardLimits) -> bool:
     """Return whether a client has sent as many shards since the last model as it may while others wait."""
-    sent = ledger.shards_since_model(store.database.db)
+    with store.database.reading() as db:
+        sent = ledger.shards_since_model(db)
     others = {one.client for one in store.waiting() if one.state == "erased"} | sent.keys()
     return bool(others - {client}) and sent[client] >= limits.shards
 

@@ -103,12 +103,13 @@ class Database:
     """
 
     def __init__(self, path: Path, schema: str, key: Callable[[], bytes | None] | None = None) -> None:
+        self._db: sqlite3.Connection | None = None
+        self._alone = threading.RLock()  # threads share the connection, and with it a transaction
         self.path = path
         self._seal = Seal(key) if key else None
         self._schema = sealed_schema(f"{_LEASE} {schema}") if key else f"{_LEASE} {schema}"
-        self._hold: weakref.ref[Hold] | None = None
-        self._db: sqlite3.Connection | None = None
-        self._alone = threading.RLock()  # threads share the connection, and with it a transaction
+        self._holds: dict[int, weakref.ref[Hold]] = {}
+        """The lease of each thread that has one. If it is lost, another thread may hold the next one meanwhile."""
         self._inode: tuple[int, int] | None = None
 
     def create(self, meta: Mapping[str, str]) -> None:
@@ -206,22 +207,24 @@ class Database:
     def __del__(self) -> None:
         self.close()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a connection is open."""
-        return self._db is not None
-
     def close(self) -> None:
         """Close the connection; the next use opens it again."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        with self._alone:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection, while other threads wait: they could be in the middle of a change."""
+        with self._alone:
+            yield self.db
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Return all rows of a query."""
         try:
-            with self._alone:
-                return self.db.execute(sql, values).fetchall()
+            with self.reading() as db:
+                return db.execute(sql, values).fetchall()
         except (sqlite3.DatabaseError, UnicodeError, OverflowError) as problem:
             raise _explained(self.path, problem) from problem
 
@@ -248,9 +251,20 @@ class Database:
 
     def mark(self) -> bytes | None:
         """Return a value that differs after every change of a sealed database; None if there is no seal."""
-        self._follow()
-        row = self.one("SELECT nonce FROM seal") if self._seal else None
-        return row[0] if row is not None and isinstance(row[0], bytes) else None
+        with self._alone:
+            self._follow()
+            row = self.one("SELECT nonce FROM seal") if self._seal else None
+            return row[0] if row is not None and isinstance(row[0], bytes) else None
+
+    def glance(self) -> bytes | None:
+        """Return `mark`, and leave the connection closed if it was."""
+        with self._alone:
+            was_open = self._db is not None
+            try:
+                return self.mark()
+            finally:
+                if not was_open:
+                    self.close()
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
@@ -296,12 +310,10 @@ class Database:
         A lease whose process is dead, or that expired, is taken over. Leases nest within one thread. On a read-only
         store there is nothing to protect, and no lease is taken.
         """
-        hold = self._hold() if self._hold else None
-        nested = hold is not None and not hold.is_over and hold.thread == threading.get_ident()
-        if nested or not self.is_writable():
+        me, thread = Process.current(), threading.get_ident()
+        if self._held_by(thread) is not None or not self.is_writable():
             yield
             return
-        me = Process.current()
         with self.change() as db:  # read and taken in one transaction, so that two processes cannot both find it free
             found = self._lease(db)
             if self._stands(found):
@@ -314,7 +326,7 @@ class Database:
                 "UPDATE lease SET token = ?, holder = ?, purpose = ?, since = ?, expires = ?",
                 (token, me.text, purpose, time.monotonic(), time.time() + LEASE_SECONDS),
             )
-        self._hold = weakref.ref(hold)
+        self._holds[thread] = weakref.ref(hold)
         beat = own(threading.Thread(target=self._renew, args=(token, hold.stop), daemon=True, name=f"lease-{token}"))
         try:
             beat.start()
@@ -324,16 +336,23 @@ class Database:
             raise
         finally:
             hold.stop.set()
+            self._holds.pop(thread, None)
             if beat.ident is not None:
                 beat.join()
             with suppress(StoreError), self.change() as db:  # a full disk must not hide the original error
                 db.execute("UPDATE lease SET holder = NULL WHERE token = ?", (token,))
 
+    def _held_by(self, thread: int) -> int | None:
+        """Return the token of the lease that a thread's work holds, even if another has taken its place."""
+        found = self._holds.get(thread)
+        hold = found() if found else None
+        return None if hold is None or hold.is_over else hold.token
+
     @property
     def _token(self) -> int | None:
-        """The token of the lease that this object's own work holds."""
-        hold = self._hold() if self._hold else None
-        return None if hold is None or hold.is_over else hold.token
+        """The token of this thread's lease; a thread without one helps another that has one."""
+        held = [self._held_by(thread) for thread in (threading.get_ident(), *list(self._holds))]
+        return next((token for token in held if token is not None), None)
 
     def _stands(self, lease: Lease) -> bool:
         """Return whether a process is at work under a lease."""
@@ -346,17 +365,18 @@ class Database:
             FencedError: another process took it over.
         """
         try:
-            self._fence()
+            with self._alone:
+                self._fence()
         except sqlite3.DatabaseError as problem:
             raise _explained(self.path, problem) from problem
 
     def _fence(self) -> None:
         """Raise an error if the lease was lost."""
-        if self._token is not None:
+        if (ours := self._token) is not None:
             held = self._lease(self.db).token
-            if held != self._token:
+            if held != ours:
                 raise FencedError(
-                    f"another process took over {self.path.parent} (lease {held}, ours was {self._token}); "
+                    f"another process took over {self.path.parent} (lease {held}, ours was {ours}); "
                     "this one stops and has changed nothing since."
                 )
 
@@ -387,12 +407,13 @@ class Database:
             f"{self.path} was changed by something other than SplitWiper, or is damaged: restore the folder from a "
             "backup."
         )
-        self._follow()
-        db = self.db
         try:
-            sound = db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
-            Lease.read(db)
-            holds = sound and self._has_schema(db) and self._sealed(db)
+            with self._alone:
+                self._follow()
+                db = self.db
+                sound = db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok"
+                Lease.read(db)
+                holds = sound and self._has_schema(db) and self._sealed(db)
         except (sqlite3.DatabaseError, CorruptError, UnicodeDecodeError) as problem:
             raise altered from problem
         if holds is None:
@@ -438,6 +459,7 @@ class Database:
 
     def _readable_lease(self) -> Lease:
         try:
-            return self._lease(self.db)
+            with self.reading() as db:
+                return self._lease(db)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
             raise _explained(self.path, problem) from problem

@@ -64,7 +64,8 @@ def admit(store: ServerStore, client: str, operator: str) -> None:
 
 def is_evicted(store: ServerStore, client: str) -> bool:
     """Return whether an operator evicted a client and did not admit it again."""
-    return ledger.is_evicted(store.database.db, client)
+    with store.database.reading() as db:
+        return ledger.is_evicted(db, client)
 
 
 def taken_away(store: ServerStore, client: str) -> Mapping[str, Any] | None:
@@ -72,5 +73,6 @@ def taken_away(store: ServerStore, client: str) -> Mapping[str, Any] | None:
 
     None if the server holds the client's shard, the client withdrew it itself, or it never sent one.
     """
-    entry = ledger.newest(store.database.db, client, ("shard", "withdrawn"))
+    with store.database.reading() as db:
+        entry = ledger.newest(db, client, ("shard", "withdrawn"))
     return entry if entry is not None and entry.get("by") else None

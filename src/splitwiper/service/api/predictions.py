@@ -164,7 +164,10 @@ def _may_withdraw(store: ServerStore, ticket: Ticket) -> bool:
     day_before = (datetime.fromisoformat(ticket.received) - timedelta(days=1)).isoformat(timespec="seconds")
     earlier = [one for one in store.tickets(ticket.client) if day_before < one.received <= ticket.received]
     # the first request of a day withdraws the model; a client could keep it withdrawn with one after another
-    return earlier[0].id == ticket.id and not has_lapsed(store.database.db, ticket.client)
+    if earlier[0].id != ticket.id:
+        return False
+    with store.database.reading() as db:
+        return not has_lapsed(db, ticket.client)
 
 
 def _rows(tensors: dict[str, Tensor], most: int) -> int:

@@ -68,7 +68,8 @@ def is_standing(store: ServerStore, receipt: Receipt) -> bool:
     """Return whether shard, manifest and model are still those of a receipt."""
     model, shards = store.model(), store.shards()
     trained = not shards if model is None else model.manifest == manifest_digest(shards)
-    return trained and dict(receipt.after) == tickets.commitments(store.database.db, receipt.client)
+    with store.database.reading() as db:
+        return trained and dict(receipt.after) == tickets.commitments(db, receipt.client)
 
 
 def describe(store: ServerStore, client: str) -> dict[str, Any]:

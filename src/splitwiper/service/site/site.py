@@ -125,7 +125,7 @@ class Site(CertifiedSite):
             if time.monotonic() > end:
                 raise BusyError(f"ticket {ticket} is {stands.state} and not settled yet: ask again later.")
             time.sleep(0.2)
-        return self.link.receipt(ticket)
+        return self.client.receipt(ticket)
 
     def restored(self) -> Restored:
         """Return the restored backup that the server asks sites to accept; see `accept_restore`.
