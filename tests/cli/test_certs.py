@@ -122,7 +122,7 @@ def test_rotate(call, call_json, certs: Path) -> None:
     assert states == ["ending", "valid"]
     found = call_json("certs", "rotate", certs, "server", "--host", "new.example.org")
     assert found["hosts"] == ["new.example.org"]
-    assert "superseded.pem beside it to the server" in call("certs", "rotate", certs, "anna").stdout
+    assert "superseded.pem next to it to the server" in call("certs", "rotate", certs, "anna").stdout
     assert "whole number from 0" in call("certs", "rotate", certs, "north", "--overlap", -1, code=2).stderr
 
 

@@ -75,7 +75,15 @@ def test_a_few_hundred_cases(serve, http, run, tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_thirty_thousand_cases(serve, http, run, tmp_path: Path) -> None:
     began = time.monotonic()
-    found = fuzzed(serve(unfinished=10**6), http, run, tmp_path, calls=20_000, shards=10_000, seed=20_261_118)
+    found = fuzzed(
+        serve(unfinished=10**6, uploads=10**6, shards=10**6),
+        http,
+        run,
+        tmp_path,
+        calls=20_000,
+        shards=10_000,
+        seed=20_261_118,
+    )
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     line = {"calls": 20_000, "shards": 10_000, **found, "seconds": round(time.monotonic() - began)}
     line |= {"version": __version__, "date": datetime.now(UTC).isoformat(timespec="seconds")}

@@ -239,7 +239,7 @@ def rotate(
 
     made, span = Authority(folder), check_days(overlap, least=0)
     new = made.rotate(which, kind=_kind(kind), hosts=hosts or None, days=days, overlap=span)
-    lists = f"{folder / 'server' / 'revoked.pem'} and superseded.pem beside it"
+    lists = f"{folder / 'server' / 'revoked.pem'} and superseded.pem next to it"
     note = f"Copy {lists} to the server if its folder is elsewhere."
     show_issued(made, new, as_json=as_json, notes=[] if new.kind == "server" else [note])
 

@@ -1,8 +1,5 @@
 """The networked service: clients and a server that communicate over HTTPS, certificates and identities."""
 
-import importlib.util
+from splitwiper.extras import check_installed
 
-from splitwiper.errors import ConfigError
-
-if importlib.util.find_spec("cryptography") is None:
-    raise ConfigError("certificates need the package cryptography: pip install 'splitwiper[service]'.")
+check_installed("cryptography", "handling certificates")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
 from torch import Tensor
 
+from splitwiper.errors import SplitWiperError
 from splitwiper.wire.link import Accepted, Fence, Link, ModelCopy, Posted, Scores, Standing
 from splitwiper.wire.messages import Receipt, Request, Spent, Statement, Ticket
 
@@ -20,13 +22,14 @@ class MeteredLink:
     """
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        self._link, self._alone = link, threading.Lock()
         self.spent: dict[str, Spent] = {}
         """What each client has spent, by name."""
 
     def count(self, client: str, spent: Spent) -> None:
         """Add to what a client has spent."""
-        self.spent[client] = self.spent.get(client, Spent()) + spent
+        with self._alone:
+            self.spent[client] = self.spent.get(client, Spent()) + spent
 
     # --- counted -------------------------------------------------------------------------------------------
 
@@ -41,7 +44,11 @@ class MeteredLink:
     ) -> Accepted:
         """Upload a shard."""
         self.count(client, statement.spent)
-        accepted = self._link.upload(client, shard, statement, digest=digest, fence=fence)
+        try:
+            accepted = self._link.upload(client, shard, statement, digest=digest, fence=fence)
+        except SplitWiperError:
+            self.count(client, Spent(bytes_up=shard.stat().st_size))  # it was sent all the same
+            raise
         self.count(client, Spent(bytes_up=accepted.travelled))
         return accepted
 

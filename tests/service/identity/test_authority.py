@@ -258,7 +258,7 @@ def test_without_cryptography(package: str) -> None:
         "except splitwiper.errors.ConfigError as problem: print(problem)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert "need the package cryptography: pip install 'splitwiper[service]'" in ended.stdout
+    assert "needs the package cryptography: pip install 'splitwiper[service]'" in ended.stdout
 
 
 def test_openssl_agrees(certs: Path, north: Path) -> None:

@@ -39,7 +39,7 @@ def results(
     readmes: Annotated[
         bool, typer.Option("--readmes", help="Also write every experiment's README.md, from results at scale full.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object instead of text.")] = False,
 ) -> None:
     """Make a page of all results: the paper's claims, every table and figure.
 
