@@ -69,9 +69,9 @@ def edits(*, sealed: bool) -> dict[str, Edit]:
 
 
 def _layout(database: str) -> dict[str, list[str]]:
-    from splitwiper.store import client_store, server_store
+    from splitwiper.store import client_store, server_records
 
-    schema = server_store.SCHEMA if database.startswith("server") else client_store.SCHEMA
+    schema = server_records.SCHEMA if database.startswith("server") else client_store.SCHEMA
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(f"CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);{schema}")
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
