@@ -16,7 +16,7 @@ from service.processes import MODEL, Running, answers, data, settled, weights
 from service.scene import Scene
 from splitwiper import Config, Federation, ServerConfig
 from splitwiper.client.context import ClientContext
-from splitwiper.config import ClientConfig, ModelConfig
+from splitwiper.config import ClientConfig, ModelConfig, Noise
 from splitwiper.errors import BusyError, ConfigError, DataError, ForkError, InputError, UnreachableError
 from splitwiper.service.site import Site, SiteConfig, join, resuming
 from splitwiper.service.site.verifying import verify_site
@@ -197,3 +197,12 @@ def test_rows_that_a_function_changes_at_random_are_refused_at_a_site(tmp_path: 
         assert scene.north.learn(lambda: (x, y)).held == len(x)
     finally:
         scene.close()
+
+
+def test_a_receipt_says_what_the_site_s_noise_has_spent(server: Running) -> None:
+    noise = Noise(mechanism="laplace", epsilon=5.0, clip=1.0, reading="value")
+    with closing(server.site("north", noise=noise)) as north:
+        north.learn(data()["north"])
+        ticket = north.forget(classes=["bird"])
+        north.settle()
+        assert north.await_receipt(ticket, patience=60).privacy
