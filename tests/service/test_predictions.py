@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,8 +23,11 @@ from service.serving import link_of, service_over
 from splitwiper import Federation, split
 from splitwiper.errors import IdentityError, WithdrawnError
 from splitwiper.server import Server
+from splitwiper.service import turns as turns_module
+from splitwiper.service.access import MemoryQuota
 from splitwiper.service.api import predictions
 from splitwiper.service.api.copies import Copies, Copy
+from splitwiper.service.api.receiving import received
 from splitwiper.service.site.own_key import OwnKey
 from splitwiper.service.turns import Turns
 from splitwiper.store import ServerStore
@@ -243,6 +246,47 @@ def test_turns_go_round_and_survive_who_goes_away() -> None:
         return order
 
     assert asyncio.run(play()) == ["a", "b", "c", "a", "b", "last"]
+
+
+def test_large_bodies_are_read_slowly_while_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        turns, size = Turns(), 1 << 20
+
+        async def served(client: str) -> None:
+            async with turns.turn(client):
+                pass
+
+        assert turns.pause("large", size, size) == 0  # nobody else is there
+        await served("large")
+        assert turns.pause("large", size, size) == 0
+        await served("small")
+        assert turns.pause("large", size, size) == size / turns_module._RATE
+        assert turns.pause("large", 1000, 1000) == 0  # a small body
+        monkeypatch.setattr(turns_module, "_ACTIVE", 0.0)
+        assert turns.pause("large", size, size) == 0  # it has left
+
+    asyncio.run(play())
+
+
+def test_pauses_are_made_while_a_body_is_read() -> None:
+    async def play() -> tuple[bytearray, float, list[tuple[int, int]]]:
+        asked = list[tuple[int, int]]()
+
+        def pause(piece: int, body: int) -> float:
+            asked.append((piece, body))
+            return 0.02
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for piece in (b"one", b"and", b"another"):
+                yield piece
+
+        start = time.perf_counter()
+        with MemoryQuota(1000).keeping("north") as held:
+            body = await received(pieces(), held, most=100, pause=pause)
+        return body, time.perf_counter() - start, asked
+
+    body, took, asked = asyncio.run(play())
+    assert body == b"oneandanother" and asked == [(3, 3), (3, 6), (7, 13)] and took >= 0.059
 
 
 class Picky(nn.Module):

@@ -1,17 +1,25 @@
 """Fair turns: one piece of work at a time, clients in turn, so that no client's long queue delays the others.
 
 Receiving bodies takes time as well. So a client has few calls in progress. Its other connections are not read
-meanwhile, so that only this client has to wait.
+meanwhile, so that only this client has to wait. And while others are being served, large bodies are read at a limited
+rate: decrypting them as fast as they arrive would keep the event loop and a processor busy.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from splitwiper.errors import QuotaError
+
+_ACTIVE = 1.0
+"""Seconds for which a client counts as being served after a turn."""
+_RATE = 32 << 20
+"""Bytes a second at which one body is read while others are being served."""
+_SMALL = 1 << 18
+"""Bytes of a body that are read without a pause."""
 
 
 class Places:
@@ -58,6 +66,8 @@ class Turns:
         self._taken = False
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By client, in order of turns; the first client is next."""
+        self._served: OrderedDict[str, float] = OrderedDict()
+        """When each client's last turn ended; the latest is last."""
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
@@ -68,7 +78,23 @@ class Turns:
         try:
             yield
         finally:
+            self._served[client] = asyncio.get_running_loop().time()
+            self._served.move_to_end(client)
             self._pass_on()
+
+    def pause(self, client: str, piece: int, body: int) -> float:
+        """Return the seconds to wait before more of a client's body is read: 0 if no other client is being served.
+
+        Args:
+            client: who sends the body.
+            piece: the bytes just read.
+            body: the bytes read so far.
+        """
+        active_since = asyncio.get_running_loop().time() - _ACTIVE
+        while self._served and next(iter(self._served.values())) < active_since:
+            self._served.popitem(last=False)
+        others = len(self._served) > (client in self._served)
+        return piece / _RATE if others and body > _SMALL else 0.0
 
     async def _wait(self, client: str) -> None:
         mine = asyncio.get_running_loop().create_future()

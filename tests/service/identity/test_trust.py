@@ -15,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from service.identity.tls import away, der_of, signer_of
 from splitwiper.errors import CorruptError, IdentityError, NotFoundError
 from splitwiper.service.identity import Authority, Principal, Trust
+from splitwiper.service.identity import trust as trust_module
 from splitwiper.service.identity.certificate_builder import Signer
 from splitwiper.service.identity.keys import new_key
 from splitwiper.service.identity.records import utc_now
@@ -186,6 +187,37 @@ def test_files_are_read_again_only_when_they_change(
     for _ in range(50):
         trust.principal(der_of(certs / "operators" / "anna"))
     assert loads == [1]
+
+
+def test_a_signature_is_verified_once_and_times_and_revocations_always(
+    certs: Path, north: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust, der, verified = Trust(certs / "server"), der_of(north), list[str]()
+    verify = trust_module._verify
+    monkeypatch.setattr(trust_module, "_verify", lambda *given: verified.append(given[2]) or verify(*given))
+    for _ in range(3):
+        assert trust.principal(der).name == "north"
+    assert len(verified) == 1
+    with pytest.raises(IdentityError, match="expired"):
+        trust.principal(der, at=utc_now() + timedelta(days=5000))
+    with pytest.raises(IdentityError, match="is not valid before"):
+        trust.principal(der, at=utc_now() - timedelta(days=5000))
+    (certs / "server" / "ca.pem").touch()  # another file: everything is verified again
+    assert trust.principal(der).name == "north" and len(verified) == 2
+    authority.revoke("north")
+    with pytest.raises(IdentityError, match="was revoked"):
+        trust.principal(der)
+
+
+def test_certificates_are_not_remembered_without_limit(
+    certs: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust_module, "_REMEMBERED", 2)
+    trust, signer = Trust(certs / "server"), signer_of(authority)
+    for number in range(5):
+        shown = forged(signer, f"urn:splitwiper:client:client-{number}")
+        assert trust.principal(shown).name == f"client-{number}"
+        assert len(trust._believed.value()._known) <= 2
 
 
 def test_damage_lets_nobody_in(certs: Path, north: Path, other: Authority) -> None:

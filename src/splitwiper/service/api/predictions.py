@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,7 +65,8 @@ async def predict(call: ApiCall) -> Response:
     service, client = call.service, call.client
     async with service.predicting.taken(client):
         with service.held.keeping(client) as held:
-            body = await received(call.request.stream(), held, most=_MOST)
+            pause = partial(service.turns.pause, client)
+            body = await received(call.request.stream(), held, most=_MOST, pause=pause)
             try:
                 tensors, _ = read_tensors(body, longest=_HEADER)
             except ValueError as problem:

@@ -87,13 +87,24 @@ async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
         yield message.get("body", b"")
 
 
-async def received(pieces: AsyncIterator[bytes], held: Reservation, *, most: int) -> bytearray:
+def _without_pause(_piece: int, _body: int) -> float:
+    return 0.0
+
+
+async def received(
+    pieces: AsyncIterator[bytes],
+    held: Reservation,
+    *,
+    most: int,
+    pause: Callable[[int, int], float] = _without_pause,
+) -> bytearray:
     """Return the whole body, as far as its memory quota allows.
 
     Args:
         pieces: the body's pieces.
         held: counts the memory that it takes.
         most: the largest size, in bytes.
+        pause: returns the seconds to wait after a piece, given its size and that of the body so far.
 
     Raises:
         LargeError: it is larger.
@@ -110,6 +121,8 @@ async def received(pieces: AsyncIterator[bytes], held: Reservation, *, most: int
                 held.take(len(piece))
                 body += piece
                 limit.reschedule(begun + PACE.allowed(len(body)))
+                if seconds := pause(len(piece), len(body)):
+                    await asyncio.sleep(seconds)
     except TimeoutError as problem:
         raise SlowError(
             f"{len(body):,} bytes came in {loop.time() - begun:.0f} seconds: after the first {PACE.grace:g} they must "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,8 @@ _UNREADABLE = (
     x509.UnsupportedGeneralNameType,
 )
 """What reading an invalid or unusual certificate may raise."""
+_REMEMBERED = 4096
+"""Verified certificates that are kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,59 @@ class _Believed:
     ends: dict[int, datetime]
 
 
+@dataclass(frozen=True)
+class _Known:
+    """A certificate whose signature, path, purpose and identity were verified, which no later moment changes."""
+
+    certificate: x509.Certificate
+    issuer: _Believed
+    owner: Principal
+    who: str
+    """The certificate and its owner, for messages."""
+
+
+class _Authorities:
+    """The trusted CAs, and the certificates that were verified with them: each is shown again with every call."""
+
+    def __init__(self, believed: Sequence[_Believed]) -> None:
+        self._believed = believed
+        self._known: dict[bytes, _Known] = {}
+
+    def read(self, der: bytes) -> _Known:
+        """Verify everything about a certificate that does not depend on the time.
+
+        Raises:
+            IdentityError: it is not trusted.
+            ValueError: it cannot be read; other errors of `_UNREADABLE` may be raised as well.
+        """
+        if (known := self._known.get(der)) is not None:
+            return known
+        leaf = x509.load_der_x509_certificate(der)
+        issuer = self._issuer(leaf)
+        _check_usage(leaf)
+        kind, name = _identity(leaf)
+        who = f"the certificate {serial_of(leaf)[:16]} of {kind} {name!r}"
+        _verify(leaf, issuer.certificate, who)
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        return self._known.setdefault(der, _Known(leaf, issuer, Principal(kind, name, serial_of(leaf)), who))
+
+    def _issuer(self, leaf: x509.Certificate) -> _Believed:
+        for one in self._believed:
+            # two CAs may have one name: the signature decides
+            if one.certificate.subject == leaf.issuer and _signed(leaf, one.certificate):
+                return one
+        raise IdentityError(
+            f"the certificate {serial_of(leaf)[:16]} ({leaf.subject.rfc4514_string()}) was not signed "
+            "by a CA that this server trusts: use one that this server's operator issued."
+        )
+
+
 class Trust:
     """The CAs that a server trusts, with their revocations.
 
     Changed files are reloaded, so a revocation takes effect from the next check on. While they cannot be read, nobody
-    is trusted.
+    is trusted. Times and revocations are checked each time; signatures once, as verifying one takes a fifth of a call.
 
     Args:
         folder: the server's folder, with ``ca.pem`` and ``revoked.pem``.
@@ -74,42 +125,19 @@ class Trust:
         if not der:
             raise IdentityError("no certificate was shown: connect with certificate.pem and key.pem of your folder.")
         try:
-            leaf = x509.load_der_x509_certificate(der)
-            issuer = self._issuer(leaf)
-            when = at or self._clock()
-            _check_times(leaf, issuer.certificate, when)
-            _check_usage(leaf)
-            kind, name = _identity(leaf)
+            known = self._believed.value().read(der)
         except _UNREADABLE as problem:
             raise IdentityError(f"the certificate cannot be read ({problem}): ask for a new one.") from problem
-        who = f"the certificate {serial_of(leaf)[:16]} of {kind} {name!r}"
+        leaf, issuer, when = known.certificate, known.issuer, at or self._clock()
+        _check_times(leaf, issuer.certificate, when)
         if leaf.serial_number in issuer.revoked:
-            raise IdentityError(f"{who} was revoked: ask the server's operator for a new one.")
+            raise IdentityError(f"{known.who} was revoked: ask the server's operator for a new one.")
         ends = issuer.ends.get(leaf.serial_number)
         if ends is not None and ends <= when:
-            raise IdentityError(f"{who} was replaced, and accepted until {ends:%Y-%m-%d %H:%M}: use the new one.")
-        self._verify(leaf, issuer.certificate, when, who)
-        return Principal(kind, name, serial_of(leaf))
+            raise IdentityError(f"{known.who} was replaced, and accepted until {ends:%Y-%m-%d %H:%M}: use the new one.")
+        return known.owner
 
-    def _issuer(self, leaf: x509.Certificate) -> _Believed:
-        for one in self._believed.value():
-            # two CAs may have one name: the signature decides
-            if one.certificate.subject == leaf.issuer and _signed(leaf, one.certificate):
-                return one
-        raise IdentityError(
-            f"the certificate {serial_of(leaf)[:16]} ({leaf.subject.rfc4514_string()}) was not signed "
-            "by a CA that this server trusts: use one that this server's operator issued."
-        )
-
-    def _verify(self, leaf: x509.Certificate, root: x509.Certificate, when: datetime, who: str) -> None:
-        """Verify the whole path by the rules of RFC 5280, whatever was checked before."""
-        builder = PolicyBuilder().store(Store([root])).time(when).max_chain_depth(0)
-        try:
-            builder.build_client_verifier().verify(leaf, [])
-        except VerificationError as problem:
-            raise IdentityError(f"{who} does not verify ({problem}): ask for a new one.") from problem
-
-    def _load(self) -> list[_Believed]:
+    def _load(self) -> _Authorities:
         bundle, revoked, superseded = self._files
         believed = []
         lists = folders.revocation_lists(revoked)
@@ -124,7 +152,7 @@ class Trust:
                 )
             ends = _list_of(certificate, ending, superseded) or {}
             believed.append(_Believed(certificate, frozenset(gone), ends))
-        return believed
+        return _Authorities(believed)
 
 
 def _list_of(
@@ -138,6 +166,16 @@ def _list_of(
             raise folders.damaged(path, f"{authority.subject.rfc4514_string()} did not sign its list")
         out |= {entry.serial_number: entry.revocation_date_utc for entry in one}
     return out if own else None
+
+
+def _verify(leaf: x509.Certificate, root: x509.Certificate, who: str) -> None:
+    """Verify the whole path by the rules of RFC 5280, at a moment when both certificates are valid, if there is one."""
+    when = max(leaf.not_valid_before_utc, root.not_valid_before_utc)
+    builder = PolicyBuilder().store(Store([root])).time(when).max_chain_depth(0)
+    try:
+        builder.build_client_verifier().verify(leaf, [])
+    except VerificationError as problem:
+        raise IdentityError(f"{who} does not verify ({problem}): ask for a new one.") from problem
 
 
 def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
