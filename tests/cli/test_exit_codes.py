@@ -120,7 +120,8 @@ def test_6_not_found(call, ward: Path, place: Path, tmp_path: Path) -> None:
 
 def test_7_a_damaged_file_and_a_full_disk(call, ward: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = next((ward / "clients" / "north" / "slices").iterdir())
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    *content, last = file.read_bytes()
+    file.write_bytes(bytes([*content, last ^ 1]))
     assert "restore it from a backup" in call("status", ward, "--client", "north", code=7).stderr
     assert "restore it from a backup" in call("unlearn", ward, "north", "--class", "1", code=7).stderr
 

@@ -140,7 +140,8 @@ def test_a_damaged_client_stops_no_other(tmp_path: Path) -> None:
     fed.learn(three())
     fed.submit("south", samples=ids_at(fed, "south", [0]))
     path = next((tmp_path / "run" / "clients" / "south" / "slices").iterdir())
-    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    *content, last = path.read_bytes()
+    path.write_bytes(bytes([*content, last ^ 1]))
     fed.submit("north", classes=["bird"])
     assert [r.client for r in fed.settle()] == ["north"]
 
