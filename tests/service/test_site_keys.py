@@ -18,7 +18,7 @@ from service.serving import link_of
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import ConfigError, DataError, FormatError, IdentityError
 from splitwiper.service.certificate import SigningKey
-from splitwiper.service.certificate.site import Registration, ShardStatement
+from splitwiper.service.certificate.signed import Registration, ShardStatement
 from splitwiper.service.site import SiteConfig, join
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.service.site.own_key import OwnKey

@@ -40,10 +40,8 @@ class Audited:
 
     Attributes:
         checked: the findings; ``exact`` if the whole server half was recomputed and is equal, bit for bit.
-        epochs: the epochs that were recomputed.
-        of: the number of epochs of the training.
-        seconds: the time that recomputing took.
-        share: that time as a share of the server's training time.
+        epochs: the epochs that were recomputed, and ``of`` how many the training had.
+        seconds: the time that recomputing took, and ``share`` that time as a share of the server's training time.
         received: the number of bytes downloaded.
         attested: whether an attestation was signed and submitted.
     """
@@ -124,9 +122,9 @@ class _Auditor:
         findings += shard_findings(manifest.shards, played, self.known)
         findings.append(model_finding(model, played, self.link.signed_model(head)))
         done = Recomputed()
-        if not _is_wrong(findings):
-            with _downloads(self.out / "downloads", keep=keep) as place:
-                work = Workplace(self.config, self.link, manifest, played, place, self.progress)
+        if not _is_wrong(findings):  # otherwise nothing is downloaded, nor built from what the server says
+            with _downloads(self.out / "downloads", keep=keep) as folder:
+                work = Workplace(self.config, self.link, manifest, played.made, folder, self.progress)
                 done = self._recompute(work, model, findings)
         checked = Checked(tuple(findings))
         attested = _is_attested(checked, whole=model is None or bool(done.of))
@@ -177,13 +175,13 @@ def _is_attested(checked: Checked, *, whole: bool) -> bool:
 
     It does not sign if something was missing, nor if settings differ: that may be a mistake in its own file.
     """
-    if any(finding.what == "settings" and finding.outcome == "mismatch" for finding in checked.checks):
+    if ("settings", "mismatch") in {(finding.what, finding.outcome) for finding in checked.checks}:
         return False
     return checked.outcome == "mismatch" or (checked.outcome != "unverifiable" and whole)
 
 
 def _is_wrong(findings: Sequence[Finding]) -> bool:
-    return any(finding.outcome in ("mismatch", "unverifiable", "not_comparable") for finding in findings)
+    return not Checked(tuple(findings)).holds
 
 
 def own_key(out: Path) -> SigningKey:
@@ -199,12 +197,12 @@ def own_key(out: Path) -> SigningKey:
 
 
 @contextmanager
-def _downloads(place: Path, *, keep: bool) -> Iterator[Path]:
+def _downloads(folder: Path, *, keep: bool) -> Iterator[Path]:
     """Make a folder for downloads. They contain other sites' activations, so it is erased at the end."""
-    shutil.rmtree(place, ignore_errors=True)  # left by an audit that was killed
-    files.make_folder(place)
+    shutil.rmtree(folder, ignore_errors=True)  # left by an audit that was killed
+    files.make_folder(folder)
     try:
-        yield place
+        yield folder
     finally:
         if not keep:
-            shutil.rmtree(place)
+            shutil.rmtree(folder)
