@@ -59,9 +59,9 @@ class Attestation(SignedMessage):
     key: Key
 
     @classmethod
-    def unpack(cls, made: Envelope) -> Self:
+    def unpack(cls, envelope: Envelope) -> Self:
         """Return the attestation in an envelope; its epochs must be distinct and between 1 and ``of``."""
-        attestation = super().unpack(made)
+        attestation = super().unpack(envelope)
         epochs, of = attestation.epochs, attestation.of
         # an epoch given twice would count twice in `is_whole`
         if len(set(epochs)) != len(epochs) or not all(1 <= epoch <= of for epoch in epochs):

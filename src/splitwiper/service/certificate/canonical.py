@@ -26,11 +26,11 @@ def loads(data: bytes, what: str) -> Any:
     ``what`` is a name for the expected content, used in errors.
     """
     if len(data) > LIMIT:
-        raise FormatError(f"this is no {what}: it has {len(data)} bytes, and at most {LIMIT} are read.")
+        raise FormatError(f"this is not a valid {what}: it has {len(data)} bytes, and at most {LIMIT} are read.")
     try:
         return json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as problem:
-        raise FormatError(f"this is no {what}: {problem}.") from problem
+        raise FormatError(f"this is not a valid {what}: {problem}.") from problem
 
 
 def loads_canonical(data: bytes, what: str) -> Any:
@@ -40,9 +40,11 @@ def loads_canonical(data: bytes, what: str) -> Any:
         # spelled again and compared: a reader with other rules must not see another value in the signed bytes
         same = dumps(value) == data
     except (ValueError, RecursionError) as problem:  # an infinity, such as 1e999
-        raise FormatError(f"this is no {what}: {problem}.") from problem
+        raise FormatError(f"this is not a valid {what}: {problem}.") from problem
     if not same:
-        raise FormatError(f"this is no {what}: its JSON is not in canonical form (keys sorted, no spaces, ASCII).")
+        raise FormatError(
+            f"this is not a valid {what}: its JSON is not in canonical form (keys sorted, no spaces, ASCII)."
+        )
     return value
 
 

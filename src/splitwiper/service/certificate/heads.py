@@ -27,7 +27,7 @@ from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.envelope import Envelope, SigningKey
 from splitwiper.service.certificate.findings import Checked, CheckFailed, Finding
 from splitwiper.service.certificate.log import TreeHead
-from splitwiper.service.certificate.signed import Key, OptionalText, SignedMessage, Text
+from splitwiper.service.certificate.signed import Hash, Key, OptionalText, SignedMessage, Text
 from splitwiper.service.certificate.standing import LARGEST, Keys
 from splitwiper.store import files
 
@@ -49,7 +49,7 @@ class _Message(SignedMessage):
     federation: OptionalText
     # a head of absurd size would be pinned as the newest, and every later one refused as a rollback
     size: Annotated[int, Field(gt=0, le=LARGEST)]
-    root: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    root: Hash
     model: OptionalText
     time: OptionalText
 

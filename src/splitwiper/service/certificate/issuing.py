@@ -64,18 +64,18 @@ def certify(
 
 def _signed_again(store: ServerStore, path: Path, kept: dict[str, Any], keys: Sequence[SigningKey]) -> dict[str, Any]:
     """Add a signature of each present key to a stored certificate, unless the store itself did not sign it."""
-    made, ring = Envelope.from_dict(kept), Keyring.of(store).keys()
+    envelope, ring = Envelope.from_dict(kept), Keyring.of(store).keys()
     # a certificate signed by a revoked key is doubtful until a key in good standing signs it, too
-    fresh = [key for key in keys if key.public in ring.good and not made.signers([key.public])]
+    fresh = [key for key in keys if key.public in ring.good and not envelope.signers([key.public])]
     if not fresh:
         return kept
-    shown, log = parse(made.payload)["ledger"], Log.of(store)
-    own = ring.signed(made) or ring.doubtful(made, shown["size"]) is not None
+    shown, log = parse(envelope.payload)["ledger"], Log.of(store)
+    own = ring.signed(envelope) or ring.doubtful(envelope, shown["size"]) is not None
     if not own or shown["size"] > len(log.entries) or log.head(shown["size"]).root != shown["root"]:
         return kept  # from elsewhere or of another ledger: signing it would vouch for it
-    added = Envelope.sign(made.payload, fresh, payload_type=made.payload_type).signatures
-    earlier = made.signatures[: MOST_SIGNATURES - len(added)]  # readers refuse an envelope with more
-    again = replace(made, signatures=(*earlier, *added)).to_dict()
+    added = Envelope.sign(envelope.payload, fresh, payload_type=envelope.payload_type).signatures
+    earlier = envelope.signatures[: MOST_SIGNATURES - len(added)]  # readers refuse an envelope with more
+    again = replace(envelope, signatures=(*earlier, *added)).to_dict()
     files.write_bytes(path, to_bytes(again))
     return again
 

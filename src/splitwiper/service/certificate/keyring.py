@@ -86,14 +86,14 @@ class Keyring:
         path = self.folder / "revoked" / f"{key.id}.json"
         # not replaced: the file may be from a call that was killed before it wrote the entry, and then it counts
         _keep(path, dumps(revocation.sign(present)))
-        made = Envelope.from_bytes(path.read_bytes())
-        revocation = Revocation.unpack(made)
+        envelope = Envelope.from_bytes(path.read_bytes())
+        revocation = Revocation.unpack(envelope)
         with store.database.change() as db:
             for entry in ledger.entries(store.database):
                 if entry.get("kind") == ENTRY and entry.get("key") == key.id:
                     return revocation
             entry = {"kind": ENTRY, "key": key.id, "size": revocation.size, "time": revocation.time}
-            statement = hashlib.sha256(made.payload).hexdigest()
+            statement = hashlib.sha256(envelope.payload).hexdigest()
             ledger.append(db, {**entry, "reason": revocation.reason, "statement": statement})
         return revocation
 

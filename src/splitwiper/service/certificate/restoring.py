@@ -79,14 +79,14 @@ def read_restored(item: Mapping[str, Any], head: TreeHead, keys: Keys) -> Restor
     """
     try:
         entry = dict(item["entry"])
-        made = Envelope.from_dict(entry["statement"])
-        restored, place = Restored.unpack(made), (entry["kind"], entry["seq"], entry["from"], entry["root"])
+        envelope = Envelope.from_dict(entry["statement"])
+        restored, stated = Restored.unpack(envelope), (entry["kind"], entry["seq"], entry["from"], entry["root"])
     except (KeyError, TypeError, ValueError) as problem:
         raise FormatError("this is not an entry about a restored backup.") from problem
     # the entry comes right after the backup's own: at another place it would explain another gap
-    if place != (ENTRY, restored.size + 1, restored.size, restored.root):
+    if stated != (ENTRY, restored.size + 1, restored.size, restored.root):
         raise FormatError("the entry does not say what was signed about the restored backup.")
-    if not keys.signed(made):
+    if not keys.signed(envelope):
         raise FormatError("no key of the server in good standing signed the statement about a restored backup.")
     if not shows({**item, **asdict(head)}):
         raise FormatError("the entry about a restored backup is not in the ledger that is shown.")

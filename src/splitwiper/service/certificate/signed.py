@@ -23,21 +23,33 @@ from splitwiper.service.certificate.canonical import dumps, loads_canonical
 from splitwiper.service.certificate.envelope import Envelope, PublicKey, SigningKey
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():  # messages are shown on terminals
+def printable(text: str) -> str:
+    """Refuse a text that could not be shown on a terminal as it is."""
+    if not text.isprintable():
         raise ValueError("it has characters that cannot be printed")
     return text
 
 
-OptionalText = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
+OptionalText = Annotated[str, Field(max_length=200), AfterValidator(printable)]
 """A short printable text, which may be empty."""
 Text = Annotated[OptionalText, Field(min_length=1)]
-Reason = Annotated[str, Field(max_length=1000), AfterValidator(_printable)]
+Reason = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
 # JSON readers of other languages keep integers exact up to 2**53 only
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-# one spelling of each key: two would be two identities for the comparisons that follow
-Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""An Ed25519 public key as 64 lower-case hexadecimal digits."""
+# one spelling of each value: a key with two would have two identities for the comparisons that follow
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Key = Hash
+"""An Ed25519 public key in hex."""
+
+
+def refusal(problem: ValidationError) -> str:
+    """Return why a message was refused: its first field that is wrong."""
+    first = problem.errors()[0]
+    # names and values are the sender's: shown with repr, and cut
+    field, value = ".".join(map(str, first["loc"]))[:60], str(first["input"])[:60]
+    known = {"missing": "is missing", "unexpected_keyword_argument": "is unknown", "extra_forbidden": "is unknown"}
+    reason = known.get(first["type"], f"is {value!r}: {first['msg']}")
+    return f"its field {field!r} {reason}"
 
 
 @dataclass(frozen=True)
@@ -73,28 +85,24 @@ class SignedMessage:
     @classmethod
     def read(cls, envelope: Mapping[str, Any]) -> Self:
         """Return a message signed with the key that it names, or raise `FormatError`. The caller decides on the key."""
-        made = Envelope.from_dict(envelope)
-        message = cls.unpack(made)
-        if not made.signers([message.signer]):
+        signed = Envelope.from_dict(envelope)
+        message = cls.unpack(signed)
+        if not signed.signers([message.signer]):
             raise FormatError(f"this is not {cls.TITLE}: its signature is not that of the key it names.")
         return message
 
     @classmethod
-    def unpack(cls, made: Envelope) -> Self:
+    def unpack(cls, envelope: Envelope) -> Self:
         """Return the message in an envelope without checking the signature, or raise `FormatError`."""
         wrong = f"this is not {cls.TITLE}"
-        if made.payload_type != cls.PAYLOAD_TYPE:
-            raise FormatError(f"{wrong}: its type is {made.payload_type[:60]!r}, not {cls.PAYLOAD_TYPE!r}.")
+        if envelope.payload_type != cls.PAYLOAD_TYPE:
+            raise FormatError(f"{wrong}: its type is {envelope.payload_type[:60]!r}, not {cls.PAYLOAD_TYPE!r}.")
         # first: pydantic would accept duplicate keys and other spellings of the same values
-        loads_canonical(made.payload, cls.TITLE.partition(" ")[2])
+        loads_canonical(envelope.payload, cls.TITLE.partition(" ")[2])
         try:
-            message: Self = cls._adapter().validate_json(made.payload)
+            message: Self = cls._adapter().validate_json(envelope.payload)
         except ValidationError as problem:
-            first = problem.errors()[0]
-            # names and values are the sender's: shown with repr, and cut
-            value = f"is {str(first['input'])[:60]!r}: {first['msg']}"
-            what = {"missing": "is missing", "unexpected_keyword_argument": "is unknown"}.get(first["type"], value)
-            raise FormatError(f"{wrong}: its field {'.'.join(map(str, first['loc']))[:60]!r} {what}.") from problem
+            raise FormatError(f"{wrong}: {refusal(problem)}.") from problem
         return message
 
     @classmethod

@@ -8,15 +8,17 @@ Reading one requires every field to be present, no others, and each of its kind.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, create_model
 
 from splitwiper.errors import FormatError, InputError
 from splitwiper.service.certificate import manifest
 from splitwiper.service.certificate.canonical import loads_canonical
 from splitwiper.service.certificate.log import Log, leaf_of
+from splitwiper.service.certificate.signed import Hash, printable, refusal
 from splitwiper.store import ServerStore
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -99,10 +101,10 @@ def subjects(predicate: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the statement's subjects: the ledger entry, by its leaf hash, and the model, by its commitment."""
     shown = predicate["ledger"]
     leaf = leaf_of(shown["entry"], bytes.fromhex(shown["blind"]))
-    out: list[dict[str, Any]] = [{"name": f"ticket {predicate['ticket']}", "digest": {"sha256": leaf.hex()}}]
+    listed: list[dict[str, Any]] = [{"name": f"ticket {predicate['ticket']}", "digest": {"sha256": leaf.hex()}}]
     if (model := predicate["after"]["model"]) is not None:
-        out.append({"name": "server model", "digest": {"hmacSha256": model}})
-    return out
+        listed.append({"name": "server model", "digest": {"hmacSha256": model}})
+    return listed
 
 
 def statement(predicate: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,83 +117,65 @@ def statement(predicate: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_HASH = re.compile(r"[0-9a-f]{64}")
-_LONGEST = 64
-"""The largest number of hashes in a proof: one for each level of a tree of up to 2**64 leaves."""
-Test = Callable[[Any], bool]
+def _time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("it has no time zone")
+    return text
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= 4096 and value.isprintable()  # shown on terminals
+def _object(name: str, **fields: Any) -> Any:
+    """Return the form of an object that has exactly these fields."""
+    # a field that this version does not know may change what the others mean, so it is refused, not ignored
+    required: Any = {field: (kind, ...) for field, kind in fields.items()}
+    return create_model(name, __config__=ConfigDict(strict=True, extra="forbid"), **required)
 
 
-def _hash(value: Any) -> bool:
-    return isinstance(value, str) and _HASH.fullmatch(value) is not None
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _amount(value: Any) -> bool:
-    return type(value) in (int, float) and value >= 0
-
-
-def _time(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
-    except ValueError:
-        return False
-
-
-def _proof(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= _LONGEST and all(map(_hash, value))
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_text, value)) and all(isinstance(text, str) for text in value.values())
-
-
-def _is(kind: type) -> Test:
-    return lambda value: isinstance(value, kind)
-
-
-# a form is a test, a mapping of all fields to their forms, or a one-item tuple of a form if it may also be null
-_COMMITMENTS = dict.fromkeys(("shard", "manifest", "model"), (_hash,))
-_SERVERS = ("server_config", "server_initial", "server_model")
-_PARTS = (*_SERVERS, "client_config", "client_initial", "client_key", "codebook")
-_PREDICATE: dict[str, Any] = {
-    "federation": _text,
-    "ticket": _text,
-    "client": _text,
-    "level": lambda value: value in ("class", "sample", "client"),
-    "commitment": lambda value: value == "" or _hash(value),
-    "request": ({"payload": _text, "payloadType": _text, "signatures": _is(list)},),
-    "exact": _is(bool),
-    "received": _time,
-    "settled": _time,
-    "deadline": ({"due": _time, "met": _is(bool)},),
-    "before": _COMMITMENTS,
-    "after": _COMMITMENTS,
-    "context": dict.fromkeys(_PARTS, (_text,)),
-    "fingerprint": {"client": _texts, "server": _texts},
-    "others": {"contacted": _count, "bytes": _count, "seconds": _amount},
-    "ledger": {
-        "size": _count,
-        "root": _hash,
-        "entry": {"seq": _count, "kind": lambda value: value == "settled", "ticket": _text, "receipt": _hash},
-        "blind": _hash,
-        "proof": _proof,
-    },
-    "manifest": ({"size": _count, "root": _hash, "leaf": ({"index": _count, "blind": _hash, "proof": _proof},)},),
-    "says": {"proves": _is(list), "does_not_prove": _is(list)},
-}
-_STATEMENT: dict[str, Any] = {
-    "_type": lambda value: value == STATEMENT,
-    "subject": _is(list),
-    "predicateType": lambda value: value == PREDICATE,
-    "predicate": _PREDICATE,
-}
+_Line = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(printable)]
+_Time = Annotated[str, AfterValidator(_time)]
+_Number = Annotated[int, Field(ge=0, lt=2**63)]
+# one hash for each level of a tree of up to 2**64 leaves
+_Proof = Annotated[list[Hash], Field(max_length=64)]
+_Texts = dict[_Line, str]
+_Commitments = _object("Commitments", shard=Hash | None, manifest=Hash | None, model=Hash | None)
+_PARTS = (
+    "server_config",
+    "server_initial",
+    "server_model",
+    "client_config",
+    "client_initial",
+    "client_key",
+    "codebook",
+)
+_Entry = _object("Entry", seq=_Number, kind=Literal["settled"], ticket=_Line, receipt=Hash)
+_Leaf = _object("Leaf", index=_Number, blind=Hash, proof=_Proof)
+_Predicate = _object(
+    "Predicate",
+    federation=_Line,
+    ticket=_Line,
+    client=_Line,
+    level=Literal["class", "sample", "client"],
+    commitment=Annotated[str, Field(pattern="^([0-9a-f]{64})?$")],
+    request=_object("Request", payload=_Line, payloadType=_Line, signatures=list[Any]) | None,
+    exact=bool,
+    received=_Time,
+    settled=_Time,
+    deadline=_object("Deadline", due=_Time, met=bool) | None,
+    before=_Commitments,
+    after=_Commitments,
+    context=_object("Context", **dict.fromkeys(_PARTS, _Line | None)),
+    fingerprint=_object("Fingerprint", client=_Texts, server=_Texts),
+    others=_object("Others", contacted=_Number, bytes=_Number, seconds=Annotated[float, Field(ge=0)]),
+    ledger=_object("Ledger", size=_Number, root=Hash, entry=_Entry, blind=Hash, proof=_Proof),
+    manifest=_object("Manifest", size=_Number, root=Hash, leaf=_Leaf | None) | None,
+    says=_object("Says", proves=list[Any], does_not_prove=list[Any]),
+)
+_Statement = _object(
+    "Statement",
+    kind=Annotated[Literal[STATEMENT], Field(alias="_type")],
+    subject=list[Any],
+    predicateType=Literal[PREDICATE],
+    predicate=_Predicate,
+)
 
 
 def parse(payload: bytes) -> dict[str, Any]:
@@ -201,7 +185,10 @@ def parse(payload: bytes) -> dict[str, Any]:
         FormatError: it is not canonical JSON, not a certificate of this version, or contradicts itself.
     """
     statement: dict[str, Any] = loads_canonical(payload, "certificate")
-    _fit(statement, _STATEMENT, "the statement")
+    try:
+        _Statement.model_validate_json(payload)
+    except ValidationError as problem:
+        raise FormatError(f"this is not a certificate of a version known here: {refusal(problem)}.") from problem
     predicate: dict[str, Any] = statement["predicate"]
     # what follows from other fields is computed again: a signer cannot make a certificate contradict itself
     if statement["subject"] != subjects(predicate):
@@ -215,21 +202,3 @@ def parse(payload: bytes) -> dict[str, Any]:
     if expected != predicate["deadline"]:
         raise FormatError("whether the deadline was met does not follow from the times in the certificate.")
     return predicate
-
-
-def _fit(value: Any, form: Any, where: str) -> None:
-    """Match a value against a form, or raise `FormatError`."""
-    if isinstance(form, tuple):
-        if value is not None:
-            _fit(value, form[0], where)
-    elif isinstance(form, Mapping):
-        if not isinstance(value, dict):
-            raise FormatError(f"this is not a certificate: {where} is not an object.")
-        # a field that this version does not know may change what the others mean, so it is refused, not ignored
-        if odd := sorted(value.keys() ^ form.keys()):
-            missing = "is missing from" if odd[0] in form else "is unknown in"
-            raise FormatError(f"this is not a certificate of a version known here: {odd[0][:60]!r} {missing} {where}.")
-        for key, inner in form.items():
-            _fit(value[key], inner, key)
-    elif not form(value):
-        raise FormatError(f"this is not a certificate of a version known here: {where} is {str(value)[:60]!r}.")
