@@ -19,12 +19,13 @@ from splitwiper.numerics import fingerprint, pick_device
 from splitwiper.progress import Progress
 from splitwiper.server.transcript import detection
 from splitwiper.service.audit.config import AuditConfig, site_keys
-from splitwiper.service.audit.ledger import model_finding, play, shard_findings
+from splitwiper.service.audit.ledger import check_model, play, shard_findings
 from splitwiper.service.audit.recomputing import Recomputed, forget_draw, recompute
 from splitwiper.service.audit.source import AuditLink, connect
 from splitwiper.service.audit.workplace import Workplace
 from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate import Attestation, Checked, Finding, SigningKey, TreeHead
+from splitwiper.service.certificate.findings import finding_of
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.keys import check_private
 from splitwiper.store.replay import Replay
@@ -115,12 +116,14 @@ class _Auditor:
         """Make one attempt at the audit, and submit the attestation."""
         manifest = self.link.manifest()
         head = TreeHead(manifest.head.size, manifest.head.root)
+        # the manifest's head is not signed: it must be of the ledger whose signed heads this and other calls showed
         self.link.compare(head)
         played = play(self.link.ledger(head.size), head)
         model = manifest.model.record() if manifest.model else None
         findings = [Finding("ledger", "holds", f"{head}, every entry of it")]
         findings += shard_findings(manifest.shards, played, self.known)
-        findings.append(model_finding(model, played, self.link.signed_model(head)))
+        signed = self.link.signed_model(head)
+        findings.append(finding_of("model", lambda: check_model(model, played, signed)))
         done = Recomputed()
         if not _is_wrong(findings):  # otherwise nothing is downloaded, nor built from what the server says
             with _downloads(self.out / "downloads", keep=keep) as folder:
@@ -132,6 +135,7 @@ class _Auditor:
         if attested:
             self.link.attest(self._attestation(played, head, model, done, checked))
             forget_draw(self.out)
+        # the server's own figure, so no more than a hint of how costly the audit was
         share = done.seconds / model.seconds if model and model.seconds else 0.0
         return Audited(checked, done.epochs, done.of, done.seconds, share, self.link.received, attested)
 

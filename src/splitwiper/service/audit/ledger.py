@@ -78,13 +78,14 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
     if not shard.signed:
         raise CheckFailed("its site has not signed it: the server takes shards that are not signed", "unverifiable")
     try:
-        made = ShardStatement.read(json.loads(shard.signed))
+        statement = ShardStatement.read(json.loads(shard.signed))
     except (ValueError, OSError, RecursionError) as problem:
         raise CheckFailed(str(problem).removesuffix(".")) from problem
-    if made.key != entry.key:
+    if statement.key != entry.key:
         raise CheckFailed("it was not signed with the key that its site had registered then")
     # the site's signature must be about this very shard, and not about an earlier one of the same site
-    signed = (made.federation, made.client, made.digest, made.commitment, made.codebook, made.outputs)
+    labels = (statement.codebook, statement.outputs)
+    signed = (statement.federation, statement.client, statement.digest, statement.commitment, *labels)
     if signed != (run, shard.client, shard.digest, entry.commitment, shard.codebook, shard.outputs):
         raise CheckFailed("what its site signed is about another shard")
     if known is not None and shard.client not in known:
@@ -99,16 +100,11 @@ def _shard(shard: ShardShape, played: Replay, known: Mapping[str, str] | None) -
     return detail
 
 
-def model_finding(model: ModelRecord | None, played: Replay, signed: str | None) -> Finding:
-    """Check the model that the server shows, or None, against the ledger's newest entry about a model.
+def check_model(model: ModelRecord | None, played: Replay, signed: str | None) -> str:
+    """Check the model that the server shows against the ledger's newest entry about a model; see `finding_of`.
 
     ``signed`` is the newest model according to the ledger's signed head; None if that head was not seen.
     """
-    return finding_of("model", lambda: _model(model, played, signed))
-
-
-def _model(model: ModelRecord | None, played: Replay, signed: str | None) -> str:
-    """Check the model; see `finding_of`."""
     entry = played.model
     if signed is not None and signed != (entry.get("model") or ""):
         raise CheckFailed("the signed head of the ledger names another model than the ledger does")

@@ -97,6 +97,7 @@ def _sampled(work: Workplace, model: ModelRecord, count: int) -> Recomputed:
         return Recomputed([Finding("transcript", "mismatch", wrong)])
     inputs = server.inputs(server.store.shards())
     chosen = draw_epochs(work.folder.parent, model_commitment(model.salt, model.digest), transcript.epochs, count)
+    # a server must not fill the auditor's disk with a state that no training of this model has
     most = _STATES * sum(tensor.nbytes for tensor in first_state(inputs).values()) + HEADER
 
     def state(epoch: int) -> Mapping[str, Tensor]:
@@ -127,6 +128,7 @@ def draw_epochs(folder: Path, model: str, of: int, count: int) -> tuple[int, ...
     """
     if not 1 <= count <= of:
         raise InputError(f"{count} different epochs cannot be drawn from {of}: give a number up to {of}.")
+    # the file is the auditor's own, but may have been damaged: what is not an epoch is ignored
     every = set(range(1, of + 1))
     pending = every.intersection(_pending(folder, model))
     others = sorted(every - pending)

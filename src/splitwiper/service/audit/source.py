@@ -16,17 +16,13 @@ from splitwiper.service.audit.config import AuditConfig
 from splitwiper.service.calls import Calls, LedgerGuard
 from splitwiper.service.calls.patience import Patience
 from splitwiper.service.certificate import TreeHead
+from splitwiper.service.certificate.signed import Count, Hash, OptionalText, refusal
 from splitwiper.store import ModelRecord, files
 from splitwiper.store.records import labels_in
 
 _TRIES = 5
 _FEDERATION = "federation"
 _T = TypeVar("_T", dict[str, Any], list[Any])
-
-
-Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Field(ge=0, lt=1 << 53)]
-Text = Annotated[str, Field(max_length=200)]
 
 
 class AuditShape(BaseModel):
@@ -50,7 +46,7 @@ class ShardShape(AuditShape):
     rows: Count
     size: Count
     salt: Hash
-    codebook: Text
+    codebook: OptionalText
     outputs: Count
     signed: Annotated[str, Field(max_length=1 << 16)] | None
 
@@ -66,7 +62,7 @@ class ModelShape(AuditShape):
     fingerprint: dict[str, str]
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     losses: list[float]
-    codebook: Text
+    codebook: OptionalText
     transcript: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 
     def record(self) -> ModelRecord:
@@ -97,9 +93,7 @@ def read_manifest(answer: Any) -> ManifestShape:
     try:
         manifest = ManifestShape.model_validate(answer)
     except ValidationError as problem:
-        first = problem.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "all of it"
-        raise MismatchError(f"the server's manifest cannot be read ({where[:80]}: {first['msg'][:200]}).") from problem
+        raise MismatchError(f"the server's manifest cannot be read ({refusal(problem)}).") from problem
     names = {shard.client for shard in manifest.shards}
     if len(names) != len(manifest.shards):  # one of the two would be trained on, and the other one checked
         raise MismatchError("the server's manifest lists a client twice.")
@@ -112,6 +106,7 @@ class AuditLink(Calls):
     received = 0
     """Bytes of files downloaded so far."""
 
+    # the server under audit may be hostile: no answer of it may fill the auditor's memory
     most = 1 << 26
 
     def settings(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,17 +58,11 @@ class Workplace:
     made: Mapping[str, Any]
     folder: Path
     progress: Progress | None
+    server: Server = field(init=False)
+    """The `Server` over the copy; set at the end of `prepare`."""
 
     def __post_init__(self) -> None:
         self.store = ServerStore(self.folder / "store")
-        self._server: Server | None = None
-
-    @property
-    def server(self) -> Server:
-        """The `Server` over the copy; available after `prepare`."""
-        if self._server is None:
-            raise AssertionError("prepare comes first")
-        return self._server
 
     def prepare(self, model: ModelRecord | None, *, sampled: bool) -> Iterator[Finding]:
         """Download settings, first weights and shards, check each, and build the copy.
@@ -83,7 +77,7 @@ class Workplace:
         if settings.outcome != "holds":
             return
         halves = self._halves
-        # an unreadable file counts as empty weights
+        # an unreadable file counts as empty weights, which have another digest
         first = self.state("/v1/audit/initial", _bytes(halves.server) + HEADER)
         client = self.state("/v1/initial", _bytes(halves.client) + HEADER)
         if (state_digest(first), state_digest(client)) != (self.made["initial"], self.made["client-initial"]):
@@ -96,7 +90,7 @@ class Workplace:
         yield from self._take()
         if model is not None and manifest_digest(self.store.shards()) != model.manifest:
             yield Finding("manifest", "mismatch", "the model was trained from other shards than the server hands out")
-        self._server = Server(self.store, halves.server, self.progress)
+        self.server = Server(self.store, halves.server, self.progress)
 
     def _build(self, *, sampled: bool) -> str:
         """Download the server's settings, and build the auditor's own model with them; see `finding_of`."""

@@ -32,7 +32,7 @@ class Authority:
     def __init__(self, folder: str | Path, *, passphrase: str | None = None, clock: Clock = utc_now) -> None:
         self.folder = Path(folder)
         self._secret, self._clock = certificate_builder.passphrase(passphrase), clock
-        self.name = self._read().name
+        self.name = distribution.whole_index(self.folder).name
 
     @classmethod
     def create(
@@ -71,10 +71,10 @@ class Authority:
             event = issuing(certificate, kind="authority", name=name, authority=signer.serial, now=clock())
             journal.append(event, by=signer)
             distribution.publish(root, journal, signer, clock())
-        out = cls(root, passphrase=passphrase, clock=clock)
+        authority = cls(root, passphrase=passphrase, clock=clock)
         if named:
-            out.issue_server(named, days=server_days)
-        return out
+            authority.issue_server(named, days=server_days)
+        return authority
 
     def issue_server(self, hosts: Sequence[str], *, days: int = LEAF_DAYS) -> Issued:
         """Issue a certificate for the server under these names and addresses."""
@@ -126,8 +126,8 @@ class Authority:
         named = None if hosts is None else check_hosts(hosts)
         span = check_days(days)
         with self._changing() as (journal, signer):
-            found = journal.find(which, kind)[0]  # the others are of the same identity
-            kind, name = found.kind, found.name
+            newest = journal.find(which, kind)[-1]  # the others are of the same identity
+            kind, name = newest.kind, newest.name
             if named is not None and kind != "server":
                 raise InputError(f"hosts are for the server; {kind} {name!r} has none.")
             old = journal.current(kind, name)
@@ -144,7 +144,7 @@ class Authority:
 
     def listed(self) -> list[Issued]:
         """Return every certificate ever issued, CAs first."""
-        every = self._read().issued.values()
+        every = distribution.whole_index(self.folder).issued.values()
         return sorted(
             every, key=lambda issued: (issued.kind != "authority", issued.kind, issued.name, issued.not_before)
         )
@@ -153,14 +153,12 @@ class Authority:
         """Return the folder to hand to a certificate's owner."""
         return distribution.folder_of(self.folder, issued.kind, issued.name)
 
-    def _read(self) -> Journal:
-        return distribution.whole_index(self.folder, self.folder / AUTHORITY / INDEX)
-
     @contextmanager
     def _changing(self) -> Iterator[tuple[Journal, Signer]]:
         """Yield the index, and the CA with its key; publish the changes afterwards."""
         with locked(self.folder / AUTHORITY):
-            journal = self._read()
+            journal = distribution.whole_index(self.folder)
+            # first what an earlier process had recorded when it was killed, so that the caller changes a whole state
             distribution.finish(self.folder, journal)
             signer = self._signer(journal)
             yield journal, signer

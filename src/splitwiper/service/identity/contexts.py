@@ -42,7 +42,7 @@ def client_context(folder: str | Path) -> ssl.SSLContext:
     the folder as well, a revoked server is refused.
     """
     context = _plain(ssl.PROTOCOL_TLS_CLIENT, Path(folder))
-    _believe(context, Path(folder), lists=(Path(folder) / REVOKED).is_file())
+    _trust_only(context, Path(folder), lists=(Path(folder) / REVOKED).is_file())
     return context
 
 
@@ -59,7 +59,7 @@ class _Listening:
 
     def _make(self) -> ssl.SSLContext:
         context = _plain(ssl.PROTOCOL_TLS_SERVER, self._folder)
-        _believe(context, self._folder, lists=self._lists)
+        _trust_only(context, self._folder, lists=self._lists)
         context.verify_mode = ssl.CERT_REQUIRED
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         context.num_tickets = 0  # a resumed session would skip the certificate check
@@ -86,7 +86,7 @@ def _plain(protocol: int, folder: Path) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     for name in (CERTIFICATE, KEY):
-        read_pem(folder / name)
+        read_pem(folder / name)  # OpenSSL's own error would not name the file that is missing
     check_private(folder / KEY, remedy=REMEDY)
     try:
         context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password=_no_prompt)
@@ -97,7 +97,7 @@ def _plain(protocol: int, folder: Path) -> ssl.SSLContext:
     return context
 
 
-def _believe(context: ssl.SSLContext, folder: Path, *, lists: bool) -> None:
+def _trust_only(context: ssl.SSLContext, folder: Path, *, lists: bool) -> None:
     """Trust only the CAs in a folder, strictly following RFC 5280."""
     # without this flag, OpenSSL overlooks some certificates that break the rules
     context.verify_flags |= ssl.VERIFY_X509_STRICT

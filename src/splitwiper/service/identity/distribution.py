@@ -14,7 +14,7 @@ from splitwiper.errors import CorruptError, SplitWiperError
 from splitwiper.service.identity import folders
 from splitwiper.service.identity.certificate_builder import Signer, key_pem, revocation_list, serial_of
 from splitwiper.service.identity.folders import AUTHORITY, CA, CERTIFICATE, KEY, REVOKED, SUPERSEDED
-from splitwiper.service.identity.index import Journal
+from splitwiper.service.identity.index import INDEX, Journal
 from splitwiper.service.identity.names import PRINCIPALS, SERVER, Kind
 from splitwiper.store.files import TEMPORARY, erase, make_folder, move, sweep_abandoned, write_bytes
 
@@ -80,8 +80,9 @@ def publish(root: Path, journal: Journal, signer: Signer, now: datetime) -> None
             folders.write_changed(folder / CA, signer.certificate.public_bytes(Encoding.PEM))
 
 
-def whole_index(root: Path, path: Path) -> Journal:
+def whole_index(root: Path) -> Journal:
     """Return the index, after checking that it is not older than the lists made from it (`CorruptError`)."""
+    path = root / AUTHORITY / INDEX
     journal = Journal.read(path)
     number = _number(root / AUTHORITY, journal)
     with suppress(SplitWiperError):  # damage to the server's copy is repaired by the next change

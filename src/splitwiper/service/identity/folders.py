@@ -65,7 +65,7 @@ def read_lines(path: Path, *, form: str, version: int) -> list[str]:
     """Return the lines of a file, its header first; `CorruptError` if damaged, `FormatError` if of a newer version."""
     text = path.read_bytes().decode("utf-8", "replace")
     lines = text.split("\n")
-    if lines.pop():
+    if lines.pop():  # every line that was written whole ends with a newline
         raise damaged(path, f"line {len(lines) + 1} was cut short")
     try:
         heading = json.loads(lines[0])

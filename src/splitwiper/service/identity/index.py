@@ -137,7 +137,7 @@ class Journal:
     @property
     def authority(self) -> Issued:
         """The CA's own certificate."""
-        return next(one for one in self.issued.values() if one.kind == "authority")
+        return next(issued for issued in self.issued.values() if issued.kind == "authority")
 
     def names(self, kind: Kind | None = None) -> set[str]:
         """Return the names of all identities of a kind, or of every kind but the CA's."""
@@ -146,7 +146,11 @@ class Journal:
 
     def current(self, kind: Kind, name: str) -> list[Issued]:
         """Return the certificates of one identity that were neither revoked nor replaced, newest last."""
-        return [one for one in self.issued.values() if (one.kind, one.name) == (kind, name) and one.is_current]
+        current = []
+        for issued in self.issued.values():
+            if (issued.kind, issued.name) == (kind, name) and issued.is_current:
+                current.append(issued)
+        return current
 
     def find(self, which: str, kind: Kind | None = None) -> list[Issued]:
         """Return all certificates of an identity by its name, or one by 8 or more first digits of its serial number.
@@ -189,6 +193,7 @@ class Journal:
             signed = event | {"previous": _digest(lines[-1]), "by": by.serial}
             signature = base64.b64encode(by.key.sign(to_line(signed).encode(), _SIGNATURE)).decode()
             lines.append(to_line(signed | {"signature": signature}))
+        # one atomic write: of a rotation, both events are recorded or neither
         write_lines(self.path, lines)
         self._lines = lines
         for event in events:
@@ -219,7 +224,7 @@ class Journal:
     def _apply(self, event: Event) -> None:
         what, serial = event["event"], event.get("serial", "")
         if what == "issued":
-            if event["kind"] == "authority" and any(one.kind == "authority" for one in self.issued.values()):
+            if event["kind"] == "authority" and self.names("authority"):
                 raise FormatError(
                     f"{self.path} has a second CA, and this version knows one: make another authority, as "
                     "docs/how-to/own-pki.md says."
@@ -260,9 +265,9 @@ def issuing(
     return event | {"hosts": list(hosts)} if hosts else event
 
 
-def ending(what: str, one: Issued, *, now: datetime, **more: str) -> Event:
+def ending(kind: str, issued: Issued, *, now: datetime, **more: str) -> Event:
     """Return the event for a certificate that was revoked or superseded."""
-    return {"event": what, "at": now.isoformat(), "serial": one.serial} | more
+    return {"event": kind, "at": now.isoformat(), "serial": issued.serial} | more
 
 
 def _digest(line: str) -> str:

@@ -51,6 +51,7 @@ def check_name(name: object, *, kind: str, known: Iterable[str] = ()) -> str:
             f"{kind} name {name!r}: use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit."
         )
     for other in known:
+        # on a file system that ignores case, both would share one folder
         if other != name and other.lower() == name.lower():
             raise InputError(f"{kind} {name!r} differs from {other!r} only in case; choose another name.")
     return name

@@ -63,6 +63,7 @@ class Tokens:
             expires = expires.astimezone(UTC)
             if expires <= now:
                 raise InputError(f"a token that expires {expires.isoformat()} is of no use: give a later time.")
+        # 256 random bits cannot be guessed, so the file can hold a plain hash of them
         public = secrets.token_hex(8)
         text = f"swt_{public}_{secrets.token_hex(32)}"
         with self._changing() as known:

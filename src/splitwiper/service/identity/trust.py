@@ -33,7 +33,7 @@ _REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class _Believed:
+class _TrustedCA:
     """A trusted CA, and the end dates of certificates that it revoked or superseded, by serial number."""
 
     certificate: x509.Certificate
@@ -42,11 +42,11 @@ class _Believed:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Verified:
     """A certificate whose signature, path, purpose and identity were verified, which no later moment changes."""
 
     certificate: x509.Certificate
-    issuer: _Believed
+    issuer: _TrustedCA
     owner: Principal
     who: str
     """The certificate and its owner, for messages."""
@@ -55,11 +55,11 @@ class _Known:
 class _Authorities:
     """The trusted CAs, and the certificates that were verified with them: each is shown again with every call."""
 
-    def __init__(self, believed: Sequence[_Believed]) -> None:
+    def __init__(self, believed: Sequence[_TrustedCA]) -> None:
         self._believed = believed
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _Verified] = {}
 
-    def read(self, der: bytes) -> _Known:
+    def read(self, der: bytes) -> _Verified:
         """Verify everything about a certificate that does not depend on the time; errors are as in `principal`."""
         if (known := self._known.get(der)) is not None:
             return known
@@ -69,11 +69,12 @@ class _Authorities:
         kind, name = _identity(leaf)
         who = f"the certificate {serial_of(leaf)[:16]} of {kind} {name!r}"
         _verify(leaf, issuer.certificate, who)
+        # only certificates of trusted CAs get here, so nobody else can empty the memory
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        return self._known.setdefault(der, _Known(leaf, issuer, Principal(kind, name, serial_of(leaf)), who))
+        return self._known.setdefault(der, _Verified(leaf, issuer, Principal(kind, name, serial_of(leaf)), who))
 
-    def _issuer(self, leaf: x509.Certificate) -> _Believed:
+    def _issuer(self, leaf: x509.Certificate) -> _TrustedCA:
         for authority in self._believed:
             # two CAs may have one name: the signature decides
             with suppress(InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
@@ -140,7 +141,7 @@ class Trust:
                     "append that CA's revocation list, which may be empty."
                 )
             ends = _listed(certificate, superseded) if superseded.is_file() else None
-            believed.append(_Believed(certificate, dates, ends or {}))
+            believed.append(_TrustedCA(certificate, dates, ends or {}))
         return _Authorities(believed)
 
 
