@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,40 +53,51 @@ def check(
         client_key: the requester's signing key; if given, the certificate must contain its signed request.
         attesters: keys of sites and auditors whose attestations count.
     """
-    attestations: Any = []
     try:
-        if not isinstance(envelope, Envelope):
-            values = loads(envelope, "certificate") if isinstance(envelope, bytes) else envelope
-            envelope = Envelope.from_dict(values)
-            attestations = values.get(FIELD, [])
+        signed, attestations = _read(envelope)
     except FormatError as problem:
         return Checked((Finding("envelope", "mismatch", str(problem).removesuffix(".")),))
     keys = trusted if isinstance(trusted, Keys) else Keys(tuple(trusted))
-    signature = finding_of("signature", partial(_signature, envelope, keys.keys))
+    signature = finding_of("signature", partial(_signature, signed, keys.keys))
     if signature.outcome == "mismatch":
         return Checked((signature,))
     try:
-        certificate = parse(envelope.payload)
+        certificate = parse(signed.payload)
     except FormatError as problem:
         return Checked((signature, Finding("statement", "mismatch", str(problem).removesuffix("."))))
     checks = [signature, Finding("statement", "holds", f"a certificate of ticket {certificate['ticket']}")]
-    for what, rule in (("ledger entry", _entry), ("manifest", _manifest), ("changed", _changed)):
-        checks.append(finding_of(what, partial(rule, certificate)))
-    if certificate["request"] is not None or client_key is not None:
-        checks.append(finding_of("request", partial(_request, certificate, client_key)))
-    if opening is not None and (opening.salt or certificate["after"]["shard"] is not None):
-        checks.append(finding_of("own shard", partial(_own_shard, certificate, opening)))
-    if receipt is not None:
-        checks.append(finding_of("receipt", partial(_receipt, certificate, opening, receipt)))
+    checks += _contents(certificate, client_key, opening, receipt)
     pinned = pins.heads()[-1:] if isinstance(pins, Pins) else tuple(pins or ())  # the last one continues all others
     if pinned or head is not None:
         checks.append(finding_of("pinned heads", partial(_heads, certificate, pinned, head, consistency)))
-    if signature.outcome == "holds" and not keys.signed(envelope):
+    if signature.outcome == "holds" and not keys.signed(signed):
         online = consistency is not None and bool(pinned or head)
-        checks.append(finding_of("signing key", partial(_revoked, certificate, envelope, keys, online)))
+        checks.append(finding_of("signing key", partial(_revoked, certificate, signed, keys, online)))
     # the server's own keys do not count as attesters: nobody attests to itself
     checks += attested(certificate, attestations, set(attesters) - set(keys.keys))
     return Checked(tuple(checks), certificate)
+
+
+def _read(envelope: Envelope | Mapping[str, Any] | bytes) -> tuple[Envelope, Any]:
+    """Return the envelope, and the attestations stored with it."""
+    if isinstance(envelope, Envelope):
+        return envelope, []
+    values = loads(envelope, "certificate") if isinstance(envelope, bytes) else envelope
+    return Envelope.from_dict(values), values.get(FIELD, [])
+
+
+def _contents(
+    certificate: Mapping[str, Any], client_key: PublicKey | None, opening: Opening | None, receipt: Receipt | None
+) -> Iterator[Finding]:
+    """Check what the certificate says, also with the requester's own key, secret and receipt if they are given."""
+    for what, rule in (("ledger entry", _entry), ("manifest", _manifest), ("changed", _changed)):
+        yield finding_of(what, partial(rule, certificate))
+    if certificate["request"] is not None or client_key is not None:
+        yield finding_of("request", partial(_request, certificate, client_key))
+    if opening is not None and (opening.salt or certificate["after"]["shard"] is not None):
+        yield finding_of("own shard", partial(_own_shard, certificate, opening))
+    if receipt is not None:
+        yield finding_of("receipt", partial(_receipt, certificate, opening, receipt))
 
 
 def check_with_store(

@@ -108,7 +108,7 @@ def opening(store: ServerStore, ticket: str) -> Opening:
     The salts of shard and model are included only while both are still the certificate's; they are erased with them.
     """
     receipt, log = store.receipt(ticket), Log.of(store)
-    secret = Opening(log.receipt_key(log.newest("settled", ticket=ticket)).hex())
+    secret = Opening(log.receipt_key(log.settled(ticket)).hex())
     shard, model = store.shard(receipt.client), store.model()
     if shard is not None and shard_commitment(shard.salt, shard.digest) == receipt.after["shard"]:
         secret = replace(secret, salt=shard.salt.hex(), digest=shard.digest, rows=shard.rows)

@@ -146,6 +146,14 @@ class Log:
         """Return the key of an entry's HMAC of the receipt, for the requester."""
         return mac(self._salt, "receipt", seq)
 
+    def settled(self, ticket: str) -> int:
+        """Return the number of the entry that settled a ticket, or raise `NotFoundError`."""
+        # the first: an entry that a server appends later must not change what a certificate showed
+        for entry in self.entries:
+            if entry.get("kind") == "settled" and entry.get("ticket") == ticket:
+                return int(entry["seq"])
+        raise NotFoundError(f"no entry of the ledger settles ticket {ticket!r}.")
+
     def proof(self, seq: int, size: int | None = None) -> dict[str, Any]:
         """Return an entry in the form of its leaf, with its proof of inclusion: blinding bytes, path and head."""
         return {

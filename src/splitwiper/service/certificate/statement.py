@@ -77,7 +77,7 @@ def describe(
         "request": dict(request) if request else None,
         "received": server_store.ticket(ticket).received,
         "deadline": deadline(due, receipt.settled),
-        "ledger": log.proof(log.newest("settled", ticket=ticket), size),
+        "ledger": log.proof(log.settled(ticket), size),
         # salts are erased with what they commit to, so the manifest of an earlier state cannot be shown
         "manifest": manifest.describe(server_store, receipt.client) if standing else None,
         "says": says(receipt.exact),
