@@ -15,7 +15,7 @@ from splitwiper.errors import CorruptError, ForkError, MismatchError, NotFoundEr
 from splitwiper.server import Server
 from splitwiper.service.certificate import Keyring, Log, SignedHead
 from splitwiper.service.certificate.heads import HEAD
-from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.service.heads import Heads
 from splitwiper.service.storing import restore
 from splitwiper.store import ServerStore, ledger

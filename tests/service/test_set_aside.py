@@ -25,7 +25,7 @@ from splitwiper.errors import DataError, ForbiddenError, MismatchError, NotFound
 from splitwiper.service import worker
 from splitwiper.service.api import copies, predictions
 from splitwiper.service.certificate import Log, check
-from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.service.client_keys import ClientKeys
 from splitwiper.service.database import service_database
 from splitwiper.service.expiry import Lapses

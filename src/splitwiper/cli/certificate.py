@@ -58,7 +58,7 @@ def verify(file: Path, against: Against, *, as_json: bool) -> NoReturn:
     """Check a certificate or evidence of a fork, offline or against folders, and leave with the outcome's code."""
     from splitwiper.service.certificate import read_keys
     from splitwiper.service.certificate.envelope import read_limited
-    from splitwiper.service.certificate.evidence import KIND, check_evidence
+    from splitwiper.service.certificate.heads import KIND, check_evidence
 
     data = read_limited(file)
     values = _values(data)

@@ -148,8 +148,8 @@ def token(
       splitwiper certs token certs north --days 90
     """
     from splitwiper.service.identity import Authority, Principal, Tokens
+    from splitwiper.service.identity.index import check_days, utc_now
     from splitwiper.service.identity.names import SERVER, check_kind
-    from splitwiper.service.identity.records import check_days, utc_now
 
     Authority(folder)  # says so where the folder is not one
     tokens = Tokens(folder / SERVER)
@@ -235,7 +235,7 @@ def rotate(
       splitwiper certs rotate certs server --host new.example.org
     """
     from splitwiper.service.identity import Authority
-    from splitwiper.service.identity.records import check_days
+    from splitwiper.service.identity.index import check_days
 
     made, span = Authority(folder), check_days(overlap, least=0)
     new = made.rotate(which, kind=_kind(kind), hosts=hosts or None, days=days, overlap=span)

@@ -17,7 +17,7 @@ STYLES = {"valid": "green", "ending": "yellow", "expired": "bold yellow", "revok
 
 def issued_of(made: Authority, one: Issued) -> dict[str, Any]:
     """Return a certificate for machines."""
-    from splitwiper.service.identity.records import utc_now
+    from splitwiper.service.identity.index import utc_now
 
     return {
         "kind": one.kind,
@@ -36,7 +36,7 @@ def issued_of(made: Authority, one: Issued) -> dict[str, Any]:
 
 def token_of(one: Token) -> dict[str, Any]:
     """Return what is known of a token, for machines."""
-    from splitwiper.service.identity.records import utc_now
+    from splitwiper.service.identity.index import utc_now
 
     return {
         "id": one.id,
@@ -75,7 +75,7 @@ def show(
             told["tokens"] = [token_of(one) for one in tokens]
         output.emit(told)
         return
-    from splitwiper.service.identity.records import utc_now
+    from splitwiper.service.identity.index import utc_now
 
     out, now = output.output(), utc_now()
     if issued:

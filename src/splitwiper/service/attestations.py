@@ -10,7 +10,7 @@ from splitwiper.errors import DataError
 from splitwiper.service.certificate.attestation import FIELD, MOST, PROOF, Attestation
 from splitwiper.service.certificate.envelope import Envelope
 from splitwiper.service.certificate.log import Log
-from splitwiper.service.certificate.structure import parse
+from splitwiper.service.certificate.statement import parse
 from splitwiper.service.client_keys import ClientKeys, read_signed
 from splitwiper.service.identity import Principal
 from splitwiper.store.database import Database

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from splitwiper.errors import DataError, ForbiddenError, FormatError, NotFoundError
 from splitwiper.seeding import digest
-from splitwiper.service.certificate.signed import SignedMessage
-from splitwiper.service.certificate.site import Registration, ShardStatement
+from splitwiper.service.certificate.signed import Registration, ShardStatement, SignedMessage
 from splitwiper.store import ServerStore
 from splitwiper.store.database import Database
 from splitwiper.store.tickets import now

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from splitwiper.errors import CorruptError, IdentityError
+from splitwiper.errors import CorruptError, IdentityError, NotFoundError
 from splitwiper.reading import read_bytes
 
 
@@ -18,10 +18,13 @@ def check_private(path: Path, *, remedy: str = "replace it if somebody may have 
         remedy: what to do in case somebody has read it.
 
     Raises:
-        FileNotFoundError: the file is missing.
+        NotFoundError: the file is missing.
         IdentityError: its permissions are too wide.
     """
-    rights = stat.S_IMODE(path.stat().st_mode)
+    try:
+        rights = stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no key {path}: copy the whole folder, or restore it from a backup.") from None
     if os.name == "posix" and rights & (stat.S_IRWXG | stat.S_IRWXO):
         raise IdentityError(
             f"the key {path} has the rights {rights:03o}, so others than its owner may use it: run 'chmod 600 {path}', "

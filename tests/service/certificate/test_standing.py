@@ -24,7 +24,7 @@ from splitwiper.service.certificate import (
     check_with_store,
     read_keys,
 )
-from splitwiper.service.certificate.evidence import check_evidence, write_evidence
+from splitwiper.service.certificate.heads import check_evidence, write_evidence
 from splitwiper.service.certificate.log import TreeHead
 from splitwiper.service.certificate.standing import succeed
 from splitwiper.store import ledger

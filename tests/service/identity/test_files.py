@@ -16,11 +16,9 @@ import pytest
 from service.identity.tls import der_of, signer_of
 from splitwiper.errors import CorruptError, FormatError, IdentityError
 from splitwiper.service.identity import Authority, Principal, Tokens, Trust, client_context, server_context
-from splitwiper.service.identity.certificate_builder import authority_certificate, serial_of
+from splitwiper.service.identity.certificate_builder import authority_certificate, new_key, serial_of
 from splitwiper.service.identity.folders import certificates
-from splitwiper.service.identity.index import Journal, issuing
-from splitwiper.service.identity.keys import new_key
-from splitwiper.service.identity.records import utc_now
+from splitwiper.service.identity.index import Journal, issuing, utc_now
 from splitwiper.store.files import watch
 
 DEAD = 77

@@ -26,7 +26,7 @@ from splitwiper.service.api.shapes import (
     Withdraw,
 )
 from splitwiper.service.certificate import Log
-from splitwiper.service.certificate.site import ShardStatement
+from splitwiper.service.certificate.signed import ShardStatement
 from splitwiper.service.uploads import Upload
 from splitwiper.wire import Statement, open_shard
 from splitwiper.wire.transfer import codings

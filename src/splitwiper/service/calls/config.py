@@ -11,8 +11,8 @@ from splitwiper.config.settings import typed
 from splitwiper.data.sources import NAME
 from splitwiper.errors import ConfigError
 from splitwiper.service.identity import client_context
-from splitwiper.service.identity.keys import check_private
 from splitwiper.service.identity.names import is_loopback
+from splitwiper.store.keys import check_private
 
 
 @dataclass(frozen=True, kw_only=True)

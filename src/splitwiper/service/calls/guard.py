@@ -15,8 +15,7 @@ import httpx
 from splitwiper.errors import ForkError, FormatError, IdentityError, RestoredError, SplitWiperError, UnreachableError
 from splitwiper.service.calls.server_keys import Ask, ServerKeys
 from splitwiper.service.certificate import Keys, Pins, SignedHead, TreeHead
-from splitwiper.service.certificate.evidence import write_evidence
-from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header
+from splitwiper.service.certificate.heads import HEAD, PROOF, SIZE, proof_from_header, write_evidence
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
 from splitwiper.service.certificate.restoring import Restored, read_restored

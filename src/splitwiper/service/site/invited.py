@@ -12,8 +12,8 @@ from splitwiper.config import ClientConfig
 from splitwiper.errors import ConfigError, NotFoundError
 from splitwiper.masking.sealing import GroupKey, check_sealing, invitation
 from splitwiper.seeding import seeded_key
-from splitwiper.service.identity.keys import check_private
 from splitwiper.store import files
+from splitwiper.store.keys import check_private
 
 _HOW = (
     "one client makes it (splitwiper group FILE), all others get a copy by a way that does not pass the server or its "

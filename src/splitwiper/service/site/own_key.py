@@ -10,7 +10,7 @@ from typing import Any
 
 from splitwiper.service.certificate import PublicKey, SignedHead, SignedRequest, SigningKey
 from splitwiper.service.certificate.heads import countersign
-from splitwiper.service.certificate.site import Registration, ShardStatement
+from splitwiper.service.certificate.signed import Registration, ShardStatement
 from splitwiper.store import files
 from splitwiper.store.keys import check_private
 from splitwiper.store.tickets import now

@@ -9,7 +9,7 @@ from splitwiper.federation import Verification
 from splitwiper.federation.verify import Check, guarded, verify_client, verify_gone, verify_record
 from splitwiper.numerics import isolated_call
 from splitwiper.service.certificate import Envelope
-from splitwiper.service.certificate.structure import parse
+from splitwiper.service.certificate.statement import parse
 from splitwiper.service.site.site import Site
 from splitwiper.store import undisturbed
 from splitwiper.wire import Receipt, Request

@@ -20,8 +20,7 @@ from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import SignedHead, TreeHead
 from splitwiper.service.certificate.canonical import dumps, loads
 from splitwiper.service.certificate.envelope import read_limited
-from splitwiper.service.certificate.evidence import write_evidence
-from splitwiper.service.certificate.heads import Countersignature, read_countersigned
+from splitwiper.service.certificate.heads import Countersignature, read_countersigned, write_evidence
 from splitwiper.service.certificate.log import follows
 from splitwiper.service.certificate.pins import ADVICE
 from splitwiper.service.site.notary import Notary
