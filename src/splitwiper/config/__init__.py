@@ -12,6 +12,7 @@ from typing import Any
 
 from splitwiper.config.hiding import Masking, Noise
 from splitwiper.config.settings import (
+    ADDED_LATER,
     bounded,
     check_parts,
     config_digest,
@@ -106,7 +107,7 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
-    store: StoreConfig = field(default_factory=StoreConfig)
+    store: StoreConfig = field(default_factory=StoreConfig, metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
         typed(self)
