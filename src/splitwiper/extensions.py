@@ -8,11 +8,13 @@
 ``splitwiper.losses``     a `splitwiper.training.parts.Loss`
 ``splitwiper.optimizers`` a subclass of `torch.optim.Optimizer`
 ``splitwiper.schedules``  a `splitwiper.training.parts.Schedule`
+``splitwiper.blobs``      a `splitwiper.store.blobs.BlobStore`
 ========================  =========================================================================================
 
-The last five are *parts*: they take part in a computation that must be repeatable bit for bit. Settings name a part by
-its entry point's name, or as ``package.module:name``, which needs no packaging. Part of what exactness is relative to
-is therefore an `Origin`: the import path, the distribution's version, the keyword settings and a digest of the code.
+The last six are *parts*. Settings name a part by its entry point's name, or as ``package.module:name``, which needs no
+packaging. All but blob stores take part in a computation that must be repeatable bit for bit. Part of what exactness is
+relative to is therefore an `Origin`: the import path, the distribution's version, the keyword settings and a digest of
+the code.
 
 A part is imported and called, so its name must come from whoever runs the program: from their settings or their own
 store, and never from a file or an answer that another party sent.
@@ -134,6 +136,23 @@ def make(path: str, settings: Mapping[str, Any], **given: Any) -> Any:
         inspect.signature(found).bind_partial(**given, **settings)  # `partial` itself would only fail when called
         return partial(found, **given, **settings)
     except (TypeError, ValueError) as problem:
+        raise ConfigError(f"{path!r} does not take the settings {dict(settings)}: {problem}.") from problem
+
+
+def check_settings_of(path: str, settings: Mapping[str, Any], *given: str) -> None:
+    """Refuse a part that cannot be called with its settings, without calling it.
+
+    Args:
+        path: its import path.
+        settings: its settings, by keyword.
+        given: the names of further keywords that it is called with.
+
+    Raises:
+        ConfigError: it cannot be imported, or does not take these settings.
+    """
+    try:
+        inspect.signature(load(path)).bind(**dict.fromkeys(given), **settings)
+    except TypeError as problem:
         raise ConfigError(f"{path!r} does not take the settings {dict(settings)}: {problem}.") from problem
 
 

@@ -80,7 +80,7 @@ def state_of(path: Path) -> dict[str, object]:
         "model": {k: v.numpy().tobytes() for k, v in server.weights(model).items()} if model else None,
         "labels": model.labels if model else (),
         "manifest": [(s.client, s.digest, s.rows) for s in server.shards()],
-        "shards": {s.client: (server.root / "shards" / s.file).read_bytes() for s in server.shards()},
+        "shards": {s.client: server.blobs.path("shards", s.file).read_bytes() for s in server.shards()},
     }
     held = {s.client for s in server.shards()}
     for folder in sorted((path / "clients").iterdir()):

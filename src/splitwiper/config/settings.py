@@ -237,10 +237,12 @@ def to_toml(settings: Any, *, within: str = "", added_later: bool = True) -> str
     lines, tables = [], []
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)
+        if f.metadata.get("added_later") and not added_later and value == _default(f):
+            continue
         if dataclasses.is_dataclass(value):
             name = f"{within}{f.name}"
             tables.append(f"\n[{name}]\n{to_toml(value, within=f'{name}.', added_later=added_later)}")
-        elif added_later or not f.metadata.get("added_later") or value != _default(f):
+        else:
             lines.append(f"{f.name} = {_toml_value(value)}\n")
     return "".join(lines + tables)
 

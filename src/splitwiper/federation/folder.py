@@ -17,12 +17,14 @@ from torch import Tensor, nn
 
 from splitwiper.config import Config, config_digest, to_toml
 from splitwiper.errors import ConfigError, InputError, NotFoundError, StoreError
+from splitwiper.extensions import check_settings_of
 from splitwiper.masking.modes import mode_for
 from splitwiper.masking.sealing import GroupKey
 from splitwiper.numerics import pick_device
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.splitting import Halves, TensorSpec, identity
 from splitwiper.store import ServerStore, files, ledger
+from splitwiper.store.blobs import new_record
 from splitwiper.training.parts import make_loss, make_optimizer, make_schedule
 from splitwiper.wire import Column
 from splitwiper.wire.codecs import prepare
@@ -112,6 +114,7 @@ def _make(
         initial=server,
         client_initial=client,
         meta=remembered(halves, config, codec=config.client.encoding, run=run),
+        blobs=new_record(*config.store.place),
     )
     files.write_bytes(path / FINISHED, to_toml(config).encode())
 
@@ -183,6 +186,9 @@ def check_parts(config: Config) -> None:
             make_loss(side, torch.device("cpu"))
             make_schedule(side)
             make_optimizer(nn.Linear(1, 1), side)
+    path, args = config.store.place
+    if path:  # not made: it may create what it needs
+        check_settings_of(path, args, "root", "owner")
 
 
 def warn_of_seeds(config: Config) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from splitwiper.errors import StoreError
 from splitwiper.reading import explaining
-from splitwiper.store import ClientStore, ServerStore, files
+from splitwiper.store import ClientStore, ServerStore, blobs, files
 
-_SERVER = {"config.toml", "initial.safetensors", "client-initial.safetensors", "key"}
+_SERVER = {"config.toml", "initial.safetensors", "client-initial.safetensors", "key", blobs.COPIES}
 _CLIENT = {"config.toml", "initial.safetensors", "key", "group", "codebook"}
 _JOURNALS = ("", "-journal", "-wal", "-shm")
 
@@ -29,7 +29,7 @@ def leftovers(root: Path, server: ServerStore) -> list[str]:
     """
     out = [f"remove server/{name}: it is no part of a run" for name in _strange(server.root, "server.db")]
     kept = {**server.kept(), "incoming": set[str]()}
-    if any(_names(server.root / folder) - names for folder, names in kept.items()):
+    if any(server.sizes(folder).keys() - names for folder, names in kept.items()):
         out.append("erase what was superseded on the server")
     heard = server.clients()
     for path in _entries(root / "clients"):

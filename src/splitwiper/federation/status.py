@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ from splitwiper.client.spending import spent
 from splitwiper.config import ClientConfig, from_dict, read_toml
 from splitwiper.errors import ConfigError, CorruptError, NotFoundError, SealError
 from splitwiper.federation.leftovers import leftovers
-from splitwiper.reading import explaining
 from splitwiper.store import ClientStore, ServerStore, files, ledger
 from splitwiper.store.relay import version_of
 from splitwiper.wire import Column, Ticket
@@ -103,7 +102,7 @@ def status(path: str | Path) -> RunStatus:
     unfinished = {p.name for p in files.listed(root / "pending")}
     clients: list[ClientStatus] = []
     broken: list[str] = []
-    remains = _remains(server.root, server.kept(), "server")
+    remains = _remains(server.sizes, server.kept(), "server")
     for name in sorted({*generations, *folders}):
         store = ClientStore(root / "clients" / name) if name in folders else None
         if store is not None and (trouble := _trouble(store)):
@@ -115,7 +114,7 @@ def status(path: str | Path) -> RunStatus:
                 broken.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
             elif differs(store, server):
                 unfinished.add(name)
-            remains += _remains(store.root, store.kept(), f"clients/{name}")
+            remains += _remains(store.sizes, store.kept(), f"clients/{name}")
             store.database.close()
     todo = broken + [f"finish the work of client {name}" for name in sorted(unfinished)]
     todo += [
@@ -199,22 +198,18 @@ def _privacy(store: ClientStore, columns: Sequence[Column]) -> str:
         return str(problem)
 
 
-def _remains(root: Path, kept: Mapping[str, set[str]], where: str) -> list[Remains]:
+def _remains(sizes: Callable[[str], Mapping[str, int]], kept: Mapping[str, set[str]], where: str) -> list[Remains]:
+    """Return what the folders of a store hold, and why.
+
+    Args:
+        sizes: returns the sizes of a folder's files by name.
+        kept: the files that the database points to, by folder.
+        where: the store's folder in the run.
+    """
     out = []
     for folder, names in {**kept, "incoming": set[str]()}.items():
-        present = _sizes(root / folder)
+        present = sizes(folder)
         for chosen, why in ((names & present.keys(), _WHY.get(folder, "")), (present.keys() - names, _STRAY)):
             if chosen:
                 out.append(Remains(f"{where}/{folder}", len(chosen), sum(present[n] for n in chosen), why))
-    return out
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Return the files of a folder with their sizes; files that another process erases meanwhile are left out."""
-    out = {}
-    with explaining(folder):
-        found = list(folder.iterdir()) if folder.is_dir() else []
-    for path in found:
-        with suppress(FileNotFoundError):
-            out[path.name] = path.lstat().st_size
     return out

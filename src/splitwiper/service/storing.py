@@ -6,7 +6,16 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from splitwiper.config import Config, ModelConfig, ServerConfig, codec_record, from_dict, read_toml, to_toml
+from splitwiper.config import (
+    Config,
+    ModelConfig,
+    ServerConfig,
+    StoreConfig,
+    codec_record,
+    from_dict,
+    read_toml,
+    to_toml,
+)
 from splitwiper.errors import ConfigError, CorruptError, InputError, NotFoundError
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.folder import remembered
@@ -17,6 +26,7 @@ from splitwiper.service.settings import ServiceConfig
 from splitwiper.service.witnesses import Witnesses
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files
+from splitwiper.store.blobs import is_recorded, new_record
 
 MODEL = "model.toml"
 """The model's settings, kept in the store so that anybody who has the store can recompute."""
@@ -35,6 +45,7 @@ class ServerFile(Architecture):
     """The keys and tables of a server's configuration file. Clients' settings are in their own files."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
     service: ServiceConfig = field(default_factory=ServiceConfig)
 
 
@@ -53,7 +64,7 @@ class ServerSettings:
 
 
 def read_server(path: Path) -> ServerSettings:
-    """Read a server's configuration file: ``seed``, ``[model]``, ``[server]``, ``[service]``.
+    """Read a server's configuration file: ``seed``, ``[model]``, ``[server]``, ``[store]``, ``[service]``.
 
     Between organisations, training keeps a transcript unless the file says ``transcript = false``.
 
@@ -66,7 +77,7 @@ def read_server(path: Path) -> ServerSettings:
             # without it, auditors could only recompute the whole training
             training.setdefault("transcript", True)
         found = from_dict(ServerFile, values)
-        config = Config(seed=found.seed, model=found.model, server=found.server)
+        config = Config(seed=found.seed, model=found.model, server=found.server, store=found.store)
         return ServerSettings(config, found.service, path.parent)
     except FileNotFoundError as problem:
         raise ConfigError(f"there is no configuration file {path}.") from problem
@@ -88,6 +99,8 @@ def open_store(root: Path, settings: ServerSettings) -> Halves:
     made = _remembered(halves, settings)
     del made["run"]  # random for every store
     odd = [name for name, value in made.items() if server_store.database.meta(name) != value]
+    if not is_recorded(server_store.database.meta("blobs") or "", *settings.config.store.place):
+        odd.append("store.blobs")
     server_store.database.close()
     write_changed(root / MODEL, to_toml(Architecture(seed=settings.config.seed, model=settings.config.model)).encode())
     if odd:
@@ -123,6 +136,7 @@ def _make(server_store: ServerStore, halves: Halves, settings: ServerSettings) -
         initial=first,  # no head: each model gets a new one, with an output for each label present
         client_initial=halves.client.state_dict(),
         meta=_remembered(halves, settings),
+        blobs=new_record(*settings.config.store.place),
     )
 
 

@@ -214,6 +214,17 @@ def listed(folder: Path) -> list[Path]:
         return [path for path in sorted(folder.iterdir()) if not path.name.startswith(TEMPORARY)]
 
 
+def sizes(folder: Path) -> dict[str, int]:
+    """Return the size of everything in a folder by name; what another process erases meanwhile is left out."""
+    found: dict[str, int] = {}
+    with explaining(folder):
+        paths = list(folder.iterdir()) if folder.is_dir() else []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found[path.name] = path.lstat().st_size
+    return found
+
+
 def sweep(folder: Path, keep: set[str]) -> list[str]:
     """Erase everything in a folder except the names to keep: superseded and unfinished files."""
     with explaining(folder):

@@ -61,6 +61,13 @@ class Store:
         """Return this party's weights at the time it joined, from which every training starts."""
         return load_state(self._first("initial"), self.database.meta("initial"))
 
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """Return the sizes, in bytes, of all files in one of the store's folders, by name."""
+        return files.sizes(self.root / folder)
+
+    def _erase(self, folder: str, name: str) -> None:
+        files.erase(self.root / folder / name)
+
     def kept(self) -> dict[str, set[str]]:
         """Return the files that the database points to, by folder."""
         raise NotImplementedError
@@ -73,5 +80,6 @@ class Store:
         """
         with self.database.change():
             for folder, keep in self.kept().items():
-                files.sweep(self.root / folder, keep)
+                for name in sorted(self.sizes(folder).keys() - keep):
+                    self._erase(folder, name)
         files.sweep_abandoned(self.root, stem=files.TEMPORARY)

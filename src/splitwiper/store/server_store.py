@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from splitwiper.errors import CorruptError
+from splitwiper.errors import CorruptError, StoreError
 from splitwiper.seeding import mac
 from splitwiper.store import files, ledger, tickets
 from splitwiper.store.records import (
@@ -45,13 +45,22 @@ class ServerStore(ServerRecords):
         initial: Mapping[str, Tensor],
         client_initial: Mapping[str, Tensor],
         meta: Mapping[str, str],
+        blobs: str = "",
     ) -> None:
-        """Create the store: settings, initial weights of both halves, and permanent values of the database."""
+        """Create the store: settings, initial weights of both halves, and permanent values of the database.
+
+        Args:
+            config: the server's settings.
+            initial: initial weights of the server half.
+            client_initial: initial weights of the client half.
+            meta: what the ledger records about the federation.
+            blobs: what the database remembers about the blob store (see `splitwiper.store.blobs.new_record`).
+        """
         digests = self._write_first(config, secrets.token_bytes(32), initial=initial, client_initial=client_initial)
         self.database.create({})
         made = {**meta, **digests}
         with self.database.change() as db:
-            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", made.items())
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", {**made, "blobs": blobs}.items())
             ledger.append(db, {"kind": "created", **made})
 
     def note_restored(self) -> None:
@@ -111,7 +120,7 @@ class ServerStore(ServerRecords):
         value, size = digest or files.file_digest(staged), staged.stat().st_size
         name, intact = files.random_name("shard"), self._intact(client, value)
         codebook, salt = statement.codebook, bytes.fromhex(statement.salt)
-        with self._undone(self.root / "shards" / name), self._replacing(client) as db:
+        with self._undone(name), self._replacing(client) as db:
             old = db.execute("SELECT file, digest, codebook, salt FROM shards WHERE client = ?", (client,)).fetchone()
             # A shard that is sent again is not a new generation: the manifest, the ledger and a training under way stay
             # as they are. A client that drew another salt asks for another commitment, so its shard counts as new.
@@ -120,7 +129,7 @@ class ServerStore(ServerRecords):
             if same and old["file"] == intact:
                 name = intact
             else:  # also if the stored file is damaged: sending the shard again repairs it
-                files.move(staged, self.root / "shards" / name)
+                self.blobs.put("shards", name, staged)
             if same:
                 db.execute("UPDATE shards SET file = ?, signed = ? WHERE client = ?", (name, signed, client))
             else:
@@ -146,7 +155,7 @@ class ServerStore(ServerRecords):
         if record is None or record.digest != digest:
             return ""
         with suppress(OSError, CorruptError):
-            return record.file if files.file_digest(self.root / "shards" / record.file) == digest else ""
+            return record.file if files.file_digest(self.blobs.path("shards", record.file)) == digest else ""
         return ""
 
     def withdraw(
@@ -191,27 +200,27 @@ class ServerStore(ServerRecords):
             before = self._files(db, client)
             yield db
             after = self._files(db, client)
-        for path in sorted(before - after):
-            files.erase(path)
+        for folder, name in sorted(before - after):
+            self.blobs.erase(folder, name)
 
     @contextmanager
-    def _undone(self, path: Path) -> Iterator[None]:
+    def _undone(self, name: str) -> Iterator[None]:
         """Remove a shard's file again if the database could not be made to point to it, for example on a full disk."""
         try:
             yield
         except Exception:
-            with suppress(OSError):
-                if path.name not in self.kept()["shards"]:
-                    path.unlink(missing_ok=True)
+            with suppress(OSError, StoreError):  # a file that cannot be erased now is swept before the next training
+                if name not in self.kept()["shards"]:
+                    self.blobs.erase("shards", name)
             raise
 
-    def _files(self, db: sqlite3.Connection, client: str) -> set[Path]:
+    def _files(self, db: sqlite3.Connection, client: str) -> set[tuple[str, str]]:
         rows = db.execute(
             "SELECT 'shards', file FROM shards WHERE client = ? UNION ALL "
             "SELECT 'models', file FROM model UNION ALL SELECT 'epochs', file FROM epochs",
             (client,),
         )
-        return {self.root / folder / plain_name(file) for folder, file in rows.fetchall()}
+        return {(folder, plain_name(file)) for folder, file in rows.fetchall()}
 
     def _warm(self) -> bool:
         return self.database.meta("start") == "warm"
@@ -246,7 +255,7 @@ class ServerStore(ServerRecords):
                 if current:
                     db.execute("DELETE FROM model")
                     if record is not None:
-                        files.move(staged, self.root / "models" / record.file)
+                        self.blobs.put("models", record.file, staged)
                         self._insert(db, record)
                         rows = [(e.epoch, e.file, e.digest) for e in epochs]
                         db.executemany("INSERT INTO epochs VALUES (?, ?, ?)", rows)

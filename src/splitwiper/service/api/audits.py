@@ -110,7 +110,7 @@ def attest_audit(server: Server, call: ApiCall, body: SignedShape) -> None:
 
 
 def _file(server: Server, folder: str, name: str) -> FileResponse:
-    return FileResponse(server.store.root / folder / name, media_type=_BYTES)
+    return FileResponse(server.store.blobs.path(folder, name), media_type=_BYTES)
 
 
 def _model(record: ModelRecord) -> dict[str, Any]:
