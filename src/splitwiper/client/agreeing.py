@@ -47,14 +47,7 @@ class Gathering:
 
 
 class LabelAgreement:
-    """One client's part in an agreement on labels.
-
-    Args:
-        client: the client.
-        link: its link to the server, which relays messages.
-        strangers: whether clients outside the group can write on the relay.
-        version: the version of the codebook that is negotiated, or the first of those that were.
-    """
+    """One client's part in an agreement on labels."""
 
     def __init__(self, client: ClientContext, link: Link, *, strangers: bool, version: int = 1) -> None:
         self._client, self._link, self._strangers = client, link, strangers
@@ -94,8 +87,7 @@ class LabelAgreement:
     def speak(self, roster: Sequence[str]) -> bool:
         """Post this client's message if it is its turn; return whether it was.
 
-        Args:
-            roster: the participants, used before the first message.
+        The ``roster`` names the participants; it is used before the first message.
         """
         if self._participant is None:
             client = self._client
@@ -228,9 +220,7 @@ class LabelAgreement:
 def _draw(client: ClientContext, *, spoken: int) -> Random:
     """Return a client's source of chance: the operating system, or its key if the experiment must be repeatable.
 
-    Args:
-        client: the client.
-        spoken: how often it has spoken before, so that one that is interrupted repeatedly does not repeat itself.
+    One that has ``spoken`` before draws anew, so that a client that is interrupted repeatedly does not repeat itself.
     """
     key = client.store.key() if client.config.keys == "seeded" else None
     return Random(key + b"+" * spoken) if key else SystemRandom()  # noqa: S311

@@ -67,9 +67,7 @@ class Group:
     def take(self, codebook: Codebook, labels: Iterable[Label]) -> None:
         """Store a codebook, encrypted, and drop the records of forgotten labels that are not in it.
 
-        Args:
-            codebook: the codebook.
-            labels: the labels that the client holds.
+        ``labels`` are those that the client holds.
 
         Raises:
             DataError: it is another federation's, or lacks a label that the client holds.

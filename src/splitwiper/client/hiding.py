@@ -74,11 +74,7 @@ def plan_for(
 ) -> tuple[ShardPlan, tuple[Label, ...]]:
     """Plan the rows of a client's shard, and return the table that their codes point into.
 
-    Args:
-        survivors: the client's rows.
-        hiding: how labels are hidden; None sends them as they are.
-        key: the client's own key.
-        features: computes a few numbers for each row from its activations.
+    ``features`` computes a few numbers for each row from its activations.
     """
     if hiding is None:
         return plain(survivors.index()), survivors.labels

@@ -36,10 +36,11 @@ def best(scores: Scores, task: str) -> list[Label]:
     Raises:
         NotFoundError: no label of the task is left.
     """
-    mine = [place for place, label in enumerate(scores.labels) if label.task == task]
+    mine = [column for column, label in enumerate(scores.labels) if label.task == task]
     if not mine:
         raise NotFoundError(f"no label of task {task!r} is left: nobody holds rows of it.")
-    return [scores.labels[mine[place]] for place in scores.logits[:, mine].argmax(dim=1).tolist()]
+    best_of_mine = scores.logits[:, mine].argmax(dim=1).tolist()
+    return [scores.labels[mine[number]] for number in best_of_mine]
 
 
 def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:

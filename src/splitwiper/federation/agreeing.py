@@ -92,9 +92,7 @@ def _waiting(members: ClientRegistry, names: Iterable[str], waited: Sequence[str
 def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
     """Negotiate again, with every client that has rows: the only way a codebook changes.
 
-    Args:
-        members: the clients.
-        labels: labels to agree on besides those that clients hold.
+    ``labels`` are agreed on besides those that clients hold.
 
     Raises:
         AbsentClientError: the server holds a shard of a client whose folder is not here.

@@ -66,13 +66,8 @@ def make(
 ) -> bool:
     """Create a run folder; its configuration is written last, to mark the creation as finished.
 
-    Args:
-        path: the folder.
-        halves: the network.
-        config: the settings.
-        server: initial weights of the server half.
-        client: initial weights of the client half.
-        run: the run's id, freshly drawn unless this is a twin; no computation depends on it.
+    ``server`` and ``client`` are first weights. The run's id is drawn unless it is given, for a twin; no computation
+    depends on it.
 
     Returns:
         False if another process created a run there meanwhile, and nothing was done.

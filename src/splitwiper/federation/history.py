@@ -6,7 +6,7 @@ gives the tickets, receipts, shards and model that there must be now; records th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from splitwiper.config import config_digest
@@ -30,10 +30,7 @@ class Altered(Exception):
 def check_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None = None) -> str:
     """Check that the ledger only grew, and that the server's records are those it leads to.
 
-    Args:
-        server: the server.
-        heads: ledger heads by the name of the party that remembers them.
-        receipt: a receipt that must be one of the server's own.
+    ``heads`` are ledger heads by the party that remembers them; a receipt must be one of the server's own.
 
     Returns:
         The finding, as a sentence.
@@ -144,8 +141,3 @@ def _check_model(store: ServerStore, played: Replay) -> None:
         raise Altered("the model is not the one that the ledger recorded last")
     if entry.get("record") != mac(model.salt, "record", model.described()).hex():
         raise Altered("what is recorded of the model's training was altered")
-
-
-def heads_of(named: Iterable[tuple[str, Head | None]]) -> dict[str, Head]:
-    """Return heads by the party that remembers them, without parties that remember none."""
-    return {who: head for who, head in named if head is not None}

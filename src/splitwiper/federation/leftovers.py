@@ -21,12 +21,7 @@ _JOURNALS = ("", "-journal", "-wal", "-shm")
 
 
 def leftovers(root: Path, server: ServerStore) -> list[str]:
-    """Return what to do about files and folders of a run that no database points to.
-
-    Args:
-        root: the run folder.
-        server: the store of its server.
-    """
+    """Return what to do about files and folders of a run that no database points to."""
     out = [f"remove server/{name}: it is no part of a run" for name in _strange(server.root, "server.db")]
     kept = {**server.kept(), "incoming": set[str]()}
     if any(_names(server.root / folder) - names for folder, names in kept.items()):

@@ -18,9 +18,7 @@ from splitwiper.wire.transfer import carry, check_transfer
 class InProcessLink:
     """Calls the server directly.
 
-    Args:
-        server: the server.
-        transfer: 'zstd' compresses shards on their way, so that costs are those of a link that does.
+    If ``transfer`` is 'zstd', shards are compressed on their way, so that costs are those of a link that does.
     """
 
     def __init__(self, server: Server, transfer: str = "none") -> None:

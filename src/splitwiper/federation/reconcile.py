@@ -50,8 +50,7 @@ class Reconciled:
     def check(self, named: AbstractSet[str] | None) -> None:
         """Raise what went wrong with the clients that a call named; `status` reports the others.
 
-        Args:
-            named: the clients; None for a call that names nobody, if no request was settled.
+        ``named`` is None for a call that names nobody; problems are raised then if no request was settled.
 
         Raises:
             AbsentClientError: requests wait for clients whose folders are missing, and none could be settled.

@@ -235,12 +235,6 @@ class ClientRegistry:
     def check(self, name: str, rows: Rows, task: str, codebook: Codebook | None = None) -> None:
         """Refuse a client's rows before any client's rows are kept.
 
-        Args:
-            name: the client's name.
-            rows: the rows.
-            task: the task of their labels.
-            codebook: the codebook that must contain their labels.
-
         Raises:
             DataError: rows do not fit; the message says how.
         """
@@ -321,9 +315,6 @@ class ClientRegistry:
 
     def check_labels(self, given: Mapping[str, AbstractSet[Label]]) -> None:
         """Refuse labels that there are too few codes for, or that read like others, before anything is stored.
-
-        Args:
-            given: labels by client.
 
         Raises:
             ConfigError: there are too few codes, or the package that seals messages is not installed.

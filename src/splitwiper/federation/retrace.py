@@ -39,9 +39,7 @@ class Traced:
 def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...]:
     """Train on the present manifest again, and get answers after each epoch.
 
-    Args:
-        server: the server whose model is retraced.
-        answers: returns the answers of the half that the server currently uses.
+    ``answers`` returns the answers of the half that the server currently uses.
 
     Raises:
         NotFoundError: there is no model.

@@ -99,9 +99,8 @@ class CertifiedSite(SiteParts):
     def attest(self, outcome: str, fingerprint: Mapping[str, str]) -> dict[str, Any]:
         """Sign the result of recomputing this site's half and shard, and submit it to the server.
 
-        Args:
-            outcome: ``"exact"``, ``"mismatch"`` or ``"not_comparable"``.
-            fingerprint: the numerics it was recomputed with.
+        ``outcome`` is ``"exact"``, ``"mismatch"`` or ``"not_comparable"``; ``fingerprint`` is that of the
+        recomputation.
         """
         told, store, key = self.link.model_entry(), self._store(), self.own_key.key()
         if not shows(told):

@@ -81,13 +81,5 @@ def connect(
     *,
     transfer: str = "none",
 ) -> HttpsLink:
-    """Return a link to a site's server.
-
-    Args:
-        folder: the site's folder.
-        config: the site's configuration.
-        signer: signs requests to forget, shards and withdrawals.
-        guard: checks the ledger head of every answer.
-        transfer: the compression of shards in transit.
-    """
+    """Return a link to a site's server."""
     return HttpsLink(config.url, signer=signer, guard=guard, transfer=transfer, **config.credentials(folder))

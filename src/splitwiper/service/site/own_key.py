@@ -73,14 +73,7 @@ class OwnKey:
         return number
 
     def sign_shard(self, client: str, digest: str, statement: Statement, *, serial: int) -> dict[str, Any]:
-        """Return a signed statement about a shard; with an empty digest, that the shard is withdrawn.
-
-        Args:
-            client: the client's name.
-            digest: the shard's digest.
-            statement: the upload's own statement.
-            serial: a number larger than in every earlier statement.
-        """
+        """Return a signed statement about a shard; with an empty digest, that the shard is withdrawn."""
         key = self.key()
         made = ShardStatement(
             federation=self._federation,

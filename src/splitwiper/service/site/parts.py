@@ -14,7 +14,7 @@ from splitwiper.service.calls.guard import LedgerGuard
 from splitwiper.service.certificate import Keys, TreeHead
 from splitwiper.service.site.config import check_name, connect, read_site
 from splitwiper.service.site.own_key import OwnKey
-from splitwiper.service.site.served import AcceptedModel, ModelWatch
+from splitwiper.service.site.served import ModelWatch
 from splitwiper.service.site.witnessing import Witnessing
 from splitwiper.splitting import identity
 from splitwiper.store import ClientStore
@@ -23,12 +23,7 @@ from splitwiper.wire.codecs import prepare
 
 
 class SiteParts:
-    """A client's site, as far as it is needed to speak to its server.
-
-    Args:
-        folder: the site's folder; made by `join`.
-        progress: called with the progress of long work.
-    """
+    """A client's site, as far as it is needed to speak to its server."""
 
     def __init__(self, folder: Path, progress: Progress | None = None) -> None:
         self.path = folder
@@ -46,7 +41,7 @@ class SiteParts:
         self.link = connect(folder, self.config, self.own_key, self.guard, transfer=client.transfer)
         self.watch = self.link.watch = ModelWatch(
             self.link,
-            AcceptedModel(self._store()),
+            self._store(),
             self._compare,
             self.halves.server,
             self.columns(),
@@ -73,8 +68,7 @@ class SiteParts:
     def register(self, *, again: bool = False) -> None:
         """Register the key that this site signs with.
 
-        Args:
-            again: register it even if it is known to be registered, because an operator may have dropped it since.
+        With ``again``, even if it is known to be registered, because an operator may have dropped it since.
 
         Raises:
             ConfigError: the certificate is another client's.
@@ -97,8 +91,9 @@ class SiteParts:
         Raises:
             NotFoundError: the server does not know it.
         """
-        if found := [one for one in self.requests() if one.id == ticket]:
-            return found[0]
+        for request in self.requests():
+            if request.id == ticket:
+                return request
         raise NotFoundError(
             f"the server knows no ticket {ticket!r}, though this site has asked. The rows stay suppressed here; settle "
             "('splitwiper forget SITE') asks again. Ask the operator if that does not help."

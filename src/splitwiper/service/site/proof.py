@@ -24,13 +24,7 @@ _ROWS = 8
 
 
 def own_findings(said: Mapping[str, Any], store: ClientStore, ticket: str) -> Iterator[Finding]:
-    """Compare a certificate with the request that the site made, and with the shards that it sent.
-
-    Args:
-        said: the certificate's contents.
-        store: the site's store.
-        ticket: the request whose certificate was fetched.
-    """
+    """Compare a certificate with the request that the site made, and with the shards that it sent."""
     rows = [row for row in store.requests("open", "sent", "done") if row["ticket"] == ticket]
     if not rows:
         yield Finding("asked", "mismatch", f"this site made no request with ticket {ticket}")
@@ -85,11 +79,7 @@ def held_finding(said: Mapping[str, Any], store: ClientStore, ticket: str, openi
     A server could accept the new shard, certify, and later put the old one back into its ledger: the old one, too, has
     the site's own signature.
 
-    Args:
-        said: the certificate's contents.
-        store: the site's store.
-        ticket: the request.
-        opening: the server's opening; it contains the shard's salt only while the server holds that shard.
+    The opening has the shard's salt only while the server holds that shard.
     """
     what, after = "shard held", said["after"]["shard"]
     if after is None or store.is_behind() or store.shards_after(ticket) != {after}:
@@ -103,10 +93,7 @@ def held_finding(said: Mapping[str, Any], store: ClientStore, ticket: str, openi
 def model_finding(said: Mapping[str, Any], opening: Opening, copy: Callable[[], ModelCopy]) -> Finding:
     """Open the commitment to the model with the model that the server hands out.
 
-    Args:
-        said: the certificate's contents.
-        opening: the server's opening of its commitments.
-        copy: fetches the server half, and checks that it is this model or a later one in the ledger.
+    ``copy`` fetches the server half, and checks that it is this model or a later one in the ledger.
     """
     what, committed = "model", said["after"]["model"]
     if committed is None:
@@ -130,11 +117,7 @@ def prediction_finding(
 ) -> Finding:
     """Predict some of the site's own rows through the server and with the downloaded half, and compare.
 
-    Args:
-        said: the certificate's contents.
-        client: the site's client.
-        watch: compares the answers.
-        ask: asks the server, without checking.
+    ``ask`` asks the server, without checking.
     """
     what = "predictions"
     if said["after"]["model"] is None:

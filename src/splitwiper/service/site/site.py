@@ -172,10 +172,7 @@ class Site(CertifiedSite):
     def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
         """Return the most likely label of the client's own task for each input.
 
-        Args:
-            client: the name of the site's client.
-            x: the inputs.
-            local: fetch the server half and compute here, so that nothing about the inputs is sent.
+        With ``local``, the server half is fetched and nothing about the inputs is sent.
         """
         return self._checked(client).predict(x, local=self._half(local))
 
