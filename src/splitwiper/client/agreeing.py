@@ -116,11 +116,7 @@ class LabelAgreement:
         self._client.group.take(codebook, self._client.labels())
 
     def _check_masking(self) -> None:
-        """Require the group's masking settings to equal this client's: only then are codes the same for all.
-
-        Raises:
-            ConfigError: they differ.
-        """
+        """Require the group's masking settings to equal this client's: only then are codes the same for all."""
         mine, group = settings_text(self._client.config.masking), self._talk.masking
         if group and group != mine:
             pairs = zip(group.splitlines(), mine.splitlines(), strict=False)
@@ -195,11 +191,7 @@ class LabelAgreement:
                 self._tell(f"{sender!r} said what cannot be read: passed over", how)
 
     def _check_strangers(self) -> None:
-        """Refuse to start without names if a message could not be read: its sender may belong to the group.
-
-        Raises:
-            CorruptError: there is such a message.
-        """
+        """Refuse to start without names if a message could not be read: its sender may belong to the group."""
         if self._talk.unread:
             sender, place = next(iter(self._talk.unread.items()))
             raise CorruptError(f"{unreadable(sender, place)} If {sender!r} is none of the group, name all that are.")

@@ -57,9 +57,6 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
 
     A sample of rows is tried: whether they fit depends on shapes. If the half uses values as indices into a table,
     every row is tried.
-
-    Raises:
-        DataError: rows do not fit; the message says which and why.
     """
     known = set(map(as_learned, config.labels))
     for label in rows.labels:
@@ -95,11 +92,7 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
 
 
 def _tried(embedder: Embedder, rows: Rows, client: str, half: nn.Module, trial: Trial) -> dict[str, Tensor]:
-    """Embed rows to see whether that works, and return the boundary of the last batch.
-
-    Raises:
-        DataError: the half cannot process them.
-    """
+    """Embed rows to see whether that works, and return the boundary of the last batch."""
     lookups, boundary = _Lookups(), dict[str, Tensor]()
     with lookups:
         for number, tried in enumerate(_batches(len(rows), lookups)):

@@ -83,11 +83,7 @@ class Client(Syncing):
             codebook.check(self._unforgotten(rows, codebook))
 
     def add(self, rows: Rows) -> Added:
-        """Add rows that `check` has accepted to the store. `sync` does the rest.
-
-        Raises:
-            DataError: rows do not fit the earlier ones.
-        """
+        """Add rows that `check` has accepted to the store. `sync` does the rest."""
         with self.timed(), self.store.database.lease("adding rows"):
             self._obey()
             self.holdings.check(rows)  # again, under the lease: another process may have added rows meanwhile
@@ -191,11 +187,7 @@ class Client(Syncing):
         return Head.parse(kept) if kept else None
 
     def sent(self) -> Sending:
-        """Return the contents of its shard, to judge attacks on it; the result is never sent.
-
-        Raises:
-            NotFoundError: it has no shard.
-        """
+        """Return the contents of its shard, to judge attacks on it; the result is never sent."""
         half = self.store.half()
         if half is None or self.store.is_behind():
             raise NotFoundError(f"client {self.name!r} has no rows, or unfinished work: call learn or settle.")

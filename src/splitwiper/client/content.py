@@ -87,11 +87,7 @@ def _width(columns: Iterable[Column]) -> int:
 
 
 def check_comparable(rows: Rows, form: Form, whose: str) -> None:
-    """Refuse rows if it is impossible to say whether they were forgotten in an earlier form.
-
-    Raises:
-        DataError: they cannot be compared; the message says what to give instead.
-    """
+    """Refuse rows if it is impossible to say whether they were forgotten in an earlier form."""
     if _width(rows.columns) != _width(form.columns):
         return
     if rows.call != form.call and math.factorial(len(rows.inputs)) > _ORDERS:

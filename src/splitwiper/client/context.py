@@ -80,11 +80,7 @@ class ClientContext:
         return tell
 
     def _check_store(self) -> None:
-        """Refuse a folder that is a copy of another client's, or whose settings were changed by hand.
-
-        Raises:
-            CorruptError: either is the case.
-        """
+        """Refuse a folder that is a copy of another client's, or whose settings were changed by hand."""
         with suppress(SealError):  # a client can be inspected without its key
             self.store.database.check()
         owner = self.store.database.meta("name")

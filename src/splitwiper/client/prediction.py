@@ -112,11 +112,7 @@ def _pinned(recipe: PretrainingInputs, device: torch.device) -> Iterator[None]:
 
 
 def unmasked(scores: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, without: AbstractSet[Label]) -> Scores:
-    """Turn the server's scores of codes into scores of labels, ``without`` those that were forgotten.
-
-    Raises:
-        DataError: the model uses codes that are not in the codebook, or another codebook.
-    """
+    """Turn the server's scores of codes into scores of labels, ``without`` those that were forgotten."""
     codebook = hiding.codebook
     if scores.codebook != codebook.id:
         raise DataError("the server's model was trained under another codebook: a rekey is unfinished; call settle.")

@@ -95,11 +95,7 @@ class RowStore:
         return _names_in(parsed(self._store.database.meta("features") or "{}"))
 
     def arranged(self, rows: Rows) -> Rows:
-        """Return rows with their columns in the order of the earlier ones, where both have names.
-
-        Raises:
-            DataError: the columns differ.
-        """
+        """Return rows with their columns in the order of the earlier ones, where both have names."""
         order = dict(self.features)
         if not self.columns:  # no rows are held, so tables with other columns are accepted
             for name, names in self.features.items():
@@ -197,11 +193,7 @@ class RowStore:
         return {row_id(value): label.name for value, label in self.surviving()}
 
     def audit(self, key: bytes) -> None:
-        """Check that every row matches its HMAC, is in its slice once, and was not forgotten.
-
-        Raises:
-            CorruptError: a slice fails; the message names it.
-        """
+        """Check that every row matches its HMAC, is in its slice once, and was not forgotten."""
         gone = self._store.suppressed()
         for number, part in self.slices(again=True).items():
             inputs = {column.name: part.columns[column.name] for column in self.columns}
@@ -216,11 +208,7 @@ class RowStore:
     # --- taking in -----------------------------------------------------------------------------------------
 
     def check(self, rows: Rows) -> None:
-        """Refuse rows that do not fit the earlier ones.
-
-        Raises:
-            DataError: rows do not fit; the message says how.
-        """
+        """Refuse rows that do not fit the earlier ones."""
         self._check_names(rows)
         for form in self._earlier_forms():
             check_comparable(rows, form, self._whose)
@@ -244,11 +232,7 @@ class RowStore:
                 check_alike(given, kept, self._whose)
 
     def add(self, rows: Rows, key: bytes) -> Added:
-        """Add rows, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused.
-
-        Raises:
-            DataError: labels are integers where the same digits are held as text, or the reverse.
-        """
+        """Add rows, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
         slices = self.slices()
         labels = {label for part in slices.values() for label in part.labels}
         if both := alike(rows.labels, labels):

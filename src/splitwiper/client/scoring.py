@@ -31,11 +31,7 @@ class Predicted:
 
 
 def best(scores: Scores, task: str) -> list[Label]:
-    """Return the most likely label of a task for each row.
-
-    Raises:
-        NotFoundError: no label of the task is left.
-    """
+    """Return the most likely label of a task for each row."""
     mine = [column for column, label in enumerate(scores.labels) if label.task == task]
     if not mine:
         raise NotFoundError(f"no label of task {task!r} is left: nobody holds rows of it.")
@@ -44,11 +40,7 @@ def best(scores: Scores, task: str) -> list[Label]:
 
 
 def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:
-    """Return the probability of each label for each row; 0 for a label that the scores do not have.
-
-    Raises:
-        InputError: the server returned only the most likely label.
-    """
+    """Return the probability of each label for each row; 0 for a label that the scores do not have."""
     if scores.labels_only:
         raise InputError(
             "the server answers with the most likely label alone, so there are no probabilities. Compute them here, "

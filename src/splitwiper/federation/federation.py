@@ -136,7 +136,7 @@ class Federation:
             self.path, self.halves, self.config, self._server, self._link, progress, invitation
         )
         check_halves(self.path, self.halves, self.config, self._server)
-        check_settings(self.path, self.config, self._server, self._members)
+        check_settings(self.path, self._members)
 
     # --- making and opening --------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import ne
 
 from splitwiper.errors import InputError, NotFoundError
 from splitwiper.federation.evaluate import Evaluation, score
@@ -31,9 +32,13 @@ class Traced:
     @classmethod
     def of(cls, now: Answers, before: Answers | None) -> Traced:
         """Make an epoch's record from its answers and those of the epoch before."""
-        pairs = [(a, b) for name in now for a, b in zip(now[name][1], (before or now)[name][1], strict=True)]
-        moved = sum(a != b for a, b in pairs) / max(1, len(pairs)) if before else 1.0
-        return cls(Evaluation({name: score(*both) for name, both in now.items()}), moved)
+        scores, rows, changed = {}, 0, 0
+        for name, (truth, predicted) in now.items():
+            scores[name] = score(truth, predicted)
+            rows += len(predicted)
+            if before:
+                changed += sum(map(ne, predicted, before[name][1]))
+        return cls(Evaluation(scores), changed / max(1, rows) if before else 1.0)
 
 
 def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...]:

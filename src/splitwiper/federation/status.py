@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -92,57 +92,59 @@ def status(path: str | Path) -> RunStatus:
     if not (root / "federation.toml").exists():
         raise NotFoundError(f"there is no run in {root} (or its making was interrupted: start it again).")
     server = ServerStore(root / "server")
-    with suppress(SealError):
-        server.database.check()
-    model, shards, tickets = server.model(), server.shards(), server.tickets()
-    current = server.is_current()
-    state = ("current" if model else "empty") if current else ("stale" if model else "none")
-    columns = server.columns()
-    generations, rows = server.clients(), {s.client: s.rows for s in shards}
-    folders = {p.name for p in files.listed(root / "clients") if (p / "client.db").exists()}
-    unfinished = {p.name for p in files.listed(root / "pending")}
+    with closing(server.database):
+        with suppress(SealError):
+            server.database.check()
+        model, tickets, current = server.model(), server.tickets(), server.is_current()
+        clients, remains, todo = _clients(root, server)
+        for ticket in tickets:
+            if ticket.state != "settled":
+                here = (root / "clients" / ticket.client / "client.db").exists()
+                away = "" if here else " (its folder is not here)"
+                todo.append(f"settle ticket {ticket.id[:8]} of client {ticket.client}{away}")
+        if not current:
+            todo.append("train the server model on the present shards")
+        head = ledger.head(server.database)
+        return RunStatus(
+            path=str(root),
+            model=("current" if model else "empty") if current else ("stale" if model else "none"),
+            exact=model.exact if model else None,
+            labels=len(model.labels) if model else 0,
+            hidden=bool(model and model.codebook),
+            clients=tuple(clients),
+            tickets=tickets,
+            work=server.database.holder(),
+            todo=tuple(dict.fromkeys([*todo, *leftovers(root, server)])),
+            remains=(*_remains(server.root, server.kept(), "server"), *remains),
+            ledger=head.size,
+            head=str(head),
+        )
+
+
+def _clients(root: Path, server: ServerStore) -> tuple[list[ClientStatus], list[Remains], list[str]]:
+    """Return the status of each client, the files that remain of it, and what is left to do for clients."""
+    folders = {path.name for path in files.listed(root / "clients") if (path / "client.db").exists()}
+    unfinished = {path.name for path in files.listed(root / "pending")}
+    generations, columns = server.clients(), server.columns()
+    rows = {shard.client: shard.rows for shard in server.shards()}
     clients: list[ClientStatus] = []
-    broken: list[str] = []
-    remains = _remains(server.root, server.kept(), "server")
+    remains: list[Remains] = []
+    todo: list[str] = []
     for name in sorted({*generations, *folders}):
         store = ClientStore(root / "clients" / name) if name in folders else None
         if store is not None and (trouble := _trouble(store)):
-            broken.append(f"restore clients/{name}: {trouble}")
+            todo.append(f"restore clients/{name}: {trouble}")
             store = None
         clients.append(_client(name, store, generations.get(name, 0), rows.get(name, 0), columns))
         if store is not None:
             if (owner := store.database.meta("name")) != name:
-                broken.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
+                todo.append(f"remove clients/{name}: it is a copy of the folder of client {owner}")
             elif differs(store, server):
                 unfinished.add(name)
             remains += _remains(store.root, store.kept(), f"clients/{name}")
             store.database.close()
-    todo = broken + [f"finish the work of client {name}" for name in sorted(unfinished)]
-    todo += [
-        f"settle ticket {t.id[:8]} of client {t.client}" + ("" if t.client in folders else " (its folder is not here)")
-        for t in tickets
-        if t.state != "settled"
-    ]
-    if not current:
-        todo.append("train the server model on the present shards")
-    todo += [item for item in leftovers(root, server) if item not in todo]
-    head = ledger.head(server.database)
-    found = RunStatus(
-        path=str(root),
-        model=state,
-        exact=model.exact if model else None,
-        labels=len(model.labels) if model else 0,
-        hidden=bool(model and model.codebook),
-        clients=tuple(clients),
-        tickets=tickets,
-        work=server.database.holder(),
-        todo=tuple(todo),
-        remains=tuple(remains),
-        ledger=head.size,
-        head=str(head),
-    )
-    server.database.close()
-    return found
+    todo += [f"finish the work of client {name}" for name in sorted(unfinished)]
+    return clients, remains, todo
 
 
 def _trouble(store: ClientStore) -> str:
@@ -200,21 +202,22 @@ def _privacy(store: ClientStore, columns: Sequence[Column]) -> str:
 
 
 def _remains(root: Path, kept: Mapping[str, set[str]], where: str) -> list[Remains]:
-    out = []
+    remains = []
     for folder, names in {**kept, "incoming": set[str]()}.items():
-        present = _sizes(root / folder)
-        for chosen, why in ((names & present.keys(), _WHY.get(folder, "")), (present.keys() - names, _STRAY)):
-            if chosen:
-                out.append(Remains(f"{where}/{folder}", len(chosen), sum(present[n] for n in chosen), why))
-    return out
+        sizes = _sizes(root / folder)
+        for files_of_a_kind, why in ((names & sizes.keys(), _WHY.get(folder, "")), (sizes.keys() - names, _STRAY)):
+            if files_of_a_kind:
+                size = sum(map(sizes.__getitem__, files_of_a_kind))
+                remains.append(Remains(f"{where}/{folder}", len(files_of_a_kind), size, why))
+    return remains
 
 
 def _sizes(folder: Path) -> dict[str, int]:
     """Return the files of a folder with their sizes; files that another process erases meanwhile are left out."""
-    out = {}
+    sizes = {}
     with explaining(folder):
-        found = list(folder.iterdir()) if folder.is_dir() else []
-    for path in found:
+        paths = list(folder.iterdir()) if folder.is_dir() else []
+    for path in paths:
         with suppress(FileNotFoundError):
-            out[path.name] = path.lstat().st_size
-    return out
+            sizes[path.name] = path.lstat().st_size
+    return sizes

@@ -300,11 +300,7 @@ def _meaning(problem: StoreError) -> Outcome:
 
 
 def verify_gone(client: Client, asked: Sequence[Request]) -> str:
-    """Check that the rows that a client's requests committed to are not among the remaining ones; return a sentence.
-
-    Raises:
-        NotExact: they are, or that cannot be told.
-    """
+    """Check that the rows that a client's requests committed to are not among the remaining ones; return a sentence."""
     name, store = client.name, client.store
     if store.key() is None:
         raise NotExact("unverifiable", f"the key of {name} was destroyed")
@@ -366,9 +362,6 @@ def verify_client(client: Client, accepted: str | None, *, known: Sequence[Ticke
         client: the client.
         accepted: digest of the shard that the server holds; None if it holds none.
         known: requests in the client's name that the server has, if that is known.
-
-    Raises:
-        NotExact: they cannot be recomputed here, or are not equal.
     """
     store, half = client.store, client.store.half()
     store.initial()  # checked even if nothing is computed from it
@@ -439,9 +432,6 @@ def verify_server(server: Server, *, recomputed: int = 0) -> str:
     """Recompute the server half from the shards that the server holds; return a sentence.
 
     ``recomputed`` is the number of shards that were recomputed from their clients' rows.
-
-    Raises:
-        NotExact: it cannot be recomputed here, or is not equal.
     """
     model, shards = server.store.model(), server.store.shards()
     if model is None:

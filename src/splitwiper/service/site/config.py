@@ -57,11 +57,7 @@ def read_site(folder: Path) -> SiteConfig:
 
 
 def check_name(folder: Path, config: SiteConfig) -> None:
-    """Check that a site has the name in its certificate. Only the server knows a token's name.
-
-    Raises:
-        ConfigError: the names differ.
-    """
+    """Check that a site has the name in its certificate. Only the server knows a token's name."""
     if not config.certs:
         return
     stated = identity_in(folder / config.certs)

@@ -79,11 +79,7 @@ def join(
 
 
 def _keep_up(folder: Path, config: SiteConfig, client: ClientConfig) -> None:
-    """Store a changed server address or credentials; refuse settings that a site cannot change after joining.
-
-    Raises:
-        ConfigError: the message names the first setting that differs.
-    """
+    """Store a changed server address or credentials; refuse settings that a site cannot change after joining."""
     joined = read_site(folder)
     wanted = dataclasses.replace(config, seed=joined.seed)
     fixed: dict[str, tuple[Any, Any]] = {"name": (joined.name, wanted.name), "task": (joined.task, wanted.task)}

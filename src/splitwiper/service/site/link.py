@@ -202,11 +202,7 @@ class HttpsLink(Notary):
         return {"signed": self._signer.sign_shard(client, digest, statement, serial=serial)}
 
     def register(self, client: str) -> None:
-        """Register the key that this site signs with.
-
-        Raises:
-            ForbiddenError: another key is registered in its name.
-        """
+        """Register the key that this site signs with."""
         if self._signer is not None:
             self._call("POST", "/v1/site-key", json=self._signer.register(client))
 

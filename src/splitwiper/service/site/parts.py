@@ -86,11 +86,7 @@ class SiteParts:
         return self.link.tickets(self.config.name)
 
     def ticket(self, ticket: str) -> Ticket:
-        """Return a request's current state.
-
-        Raises:
-            NotFoundError: the server does not know it.
-        """
+        """Return a request's current state."""
         for request in self.requests():
             if request.id == ticket:
                 return request
@@ -103,9 +99,6 @@ class SiteParts:
         """Fetch the ledger's head and pin it; it must continue those pinned before.
 
         Every other call to the server does the same.
-
-        Raises:
-            ForkError: it does not.
         """
         self.link.head()
 

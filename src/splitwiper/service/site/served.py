@@ -99,11 +99,7 @@ class ModelWatch:
     # --- answers -------------------------------------------------------------------------------------------
 
     def answered(self, boundary: Mapping[str, Tensor], ask: Ask) -> Scores:
-        """Ask, and return the answer if it is from the model that the server commits to.
-
-        Raises:
-            MismatchError: it is not.
-        """
+        """Ask, and return the answer if it is from the model that the server commits to."""
         scores = self._newest(lambda: ask(boundary), lambda scores: scores.model)
         known = scores.model and scores.model == self._accepted()
         if known and secrets.randbelow(1_000_000) >= self._share * 1_000_000:

@@ -91,11 +91,7 @@ class Witnessing:
             return
 
     def exchange(self) -> None:
-        """Publish a countersignature of the newest head, and compare the heads that other sites countersigned.
-
-        Raises:
-            ForkError: the server showed another ledger to another site.
-        """
+        """Publish a countersignature of the newest head, and compare the heads that other sites countersigned."""
         if self._guard.pins.newest() is None:
             self._notary.head()
         self._guard.refresh(self._notary.ask)  # there may be a new revocation
@@ -111,11 +107,7 @@ class Witnessing:
         files.write_bytes(self._path, dumps({"exchanged": time.time(), "sites": sites}))
 
     def _compared(self, site: str, witness: Mapping[str, Any]) -> SeenHeads | None:
-        """Return another site's countersigned head, checked to be of the same ledger; None if it does not count.
-
-        Raises:
-            ForkError: it is of another ledger, and the server signed it with a key in good standing.
-        """
+        """Return another site's countersigned head, checked to be of the same ledger; None if it does not count."""
         try:
             head, countersigned = read_countersigned(witness["head"], witness["countersignature"])
         except (FormatError, KeyError, TypeError):
