@@ -6,7 +6,6 @@ A federation works with several of them on one machine; a site on the network is
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -197,7 +196,7 @@ class Client(Syncing):
 
     def predict(self, inputs: Any, *, local: ServerHalf | None = None) -> list[str | int]:
         """Return the most likely label of the client's own task for each input. Arguments are those of `scores`."""
-        return [label.name for label in scoring.best(self.scores(inputs, local=local), self.task)]
+        return scoring.best(self.scores(inputs, local=local), self.task)
 
     def predict_both(
         self, inputs: Any, *, local: ServerHalf | None = None, labels: Sequence[Label] | None = None
@@ -210,7 +209,9 @@ class Client(Syncing):
             InputError: the server names only the most likely label; with ``local``, probabilities are computed here.
         """
         scores = self.scores(inputs, local=local)
-        return scoring.predicted(scores, self.task, scores.labels if labels is None else labels)
+        columns = scores.labels if labels is None else tuple(labels)
+        chances = scoring.probabilities(scores, columns)
+        return Predicted(scoring.best(scores, self.task), columns, chances)
 
     def scores(self, inputs: Any, *, local: ServerHalf | None = None) -> Scores:
         """Compute the whole network's outputs: this client's half here, the server's half on the server.
@@ -258,7 +259,7 @@ class Client(Syncing):
 
     def _typical(self) -> int:
         """Return the average number of rows per label that the client holds."""
-        counts = Counter(label for _, label in self.holdings.surviving())
+        counts = self.holdings.labels()
         return max(1, counts.total() // max(1, len(counts)))
 
     def privacy(self) -> Spending:
@@ -272,4 +273,4 @@ class Client(Syncing):
             if label_mac(key, label) in gone:
                 labels.add(label)
         # they may have been learned again: a label is forgotten with its last row, not for ever
-        return labels - {label for _, label in self.holdings.surviving()} if labels else labels
+        return labels.difference(self.holdings.labels()) if labels else labels

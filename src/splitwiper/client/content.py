@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import islice, permutations, product
+from itertools import chain, islice, permutations, product
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -176,20 +176,24 @@ def macs_in(slices: Iterable[Shard]) -> Iterator[bytes]:
             yield value.tobytes()
 
 
+def mac_table(slices: Sequence[Shard]) -> Array:
+    """Return the HMACs of all rows in slice files (n × 32 bytes)."""
+    return np.concatenate([np.asarray(part.columns[MAC_COLUMN]) for part in slices])
+
+
 def rows_digest(slices: Sequence[Shard]) -> bytes:
     """Return the digest of the surviving rows: everything that row order and noise may depend on."""
-    macs = np.concatenate([np.asarray(part.columns[MAC_COLUMN]) for part in slices])
+    macs = mac_table(slices)
     return hashlib.sha256(macs[sort_order(macs)].tobytes()).digest()
 
 
 class _Source(NamedTuple):
-    """Rows for a new slice: some of these are kept."""
+    """Rows for a new slice: the numbers and labels of those that are kept."""
 
     columns: Mapping[str, Array]
     macs: Array
-    codes: Array
-    labels: Sequence[Label]
-    kept: Array
+    kept: list[int]
+    labels: list[Label]
 
 
 def rewrite_slice(
@@ -206,39 +210,30 @@ def rewrite_slice(
     """
     sources: list[_Source] = []
     if old is not None:
-        kept = [number for number, value in enumerate(macs_in([old])) if value not in without]
-        macs = np.asarray(old.columns[MAC_COLUMN])
-        sources.append(_Source(old.columns, macs, old.codes, old.labels, np.array(kept, np.int64)))
+        source = _Source(old.columns, np.asarray(old.columns[MAC_COLUMN]), [], [])
+        for number, (value, code) in enumerate(zip(macs_in([old]), old.codes, strict=True)):
+            if value not in without:
+                source.kept.append(number)
+                source.labels.append(old.labels[code])
+        sources.append(source)
     if add is not None:
         inputs, macs, labels = add
-        codes, table = as_codes(labels)
-        sources.append(_Source(inputs, macs, codes, table, np.arange(len(labels))))
-    present = set[Label]()
-    for source in sources:
-        present.update(source.labels[code] for code in np.unique(source.codes[source.kept]))
-    if not present:
+        sources.append(_Source(inputs, macs, list(range(len(labels))), list(labels)))
+    table = in_order(chain.from_iterable(source.labels for source in sources))
+    if not table:
         return None
-    table = in_order(present)
-    new_codes = {label: code for code, label in enumerate(table)}
-    places = []  # (source, row in it, code in the new table) of every row that stays
+    codes = {label: code for code, label in enumerate(table)}
+    places = []  # (source, row in it, code) of every row that stays
     for number, source in enumerate(sources):
-        recoded = np.array([new_codes.get(label, -1) for label in source.labels])  # -1: none of its rows stays
-        rows = source.kept
-        places.append(np.stack([np.full(len(rows), number), rows, recoded[source.codes[rows]]], axis=1))
+        for row, label in zip(source.kept, source.labels, strict=True):
+            places.append((number, row, codes[label]))
     macs = np.concatenate([source.macs[source.kept] for source in sources])
-    ordered = np.concatenate(places)[sort_order(macs)]
+    ordered = np.array(places, np.int64)[sort_order(macs)]
     path = folder / files.random_name("slice")
     with files.atomic_file(path) as file:
         blocks = _blocks([*columns, _MAC], sources, ordered)
         write_shard(file, columns=[*columns, _MAC], rows=len(ordered), labels=table, blocks=blocks)
     return FileRecord(path.name, files.file_digest(path), rows=len(ordered))
-
-
-def as_codes(labels: Sequence[Label]) -> tuple[Array, tuple[Label, ...]]:
-    """Return each label's index in the table of all of them, and the table."""
-    table = in_order(labels)
-    number = {label: code for code, label in enumerate(table)}
-    return np.array([number[label] for label in labels], np.int32), table
 
 
 def _blocks(

@@ -140,9 +140,8 @@ class ClientContext:
 
     def labels(self) -> tuple[Label, ...]:
         """Return the labels it holds, those of the closed set in its settings, and those it was asked to propose."""
-        held = {label for _, label in self.holdings.surviving()}
         named = {Label(self.task, as_learned(name)) for name in self.config.labels}
-        return in_order(held | named | self.group.wished())
+        return in_order(named.union(self.holdings.labels(), self.group.wished()))
 
     def statement(self, tickets: Sequence[str] = (), *, salt: str = "", coded: bool = True) -> Statement:
         """Return the statement that accompanies an upload: the server cannot read the client's settings from it.

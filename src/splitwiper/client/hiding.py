@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from splitwiper.client.content import MAC_COLUMN, sort_order
+from splitwiper.client.content import mac_table, sort_order
 from splitwiper.client.fitted import labels_present
 from splitwiper.config import Masking
 from splitwiper.masking.codebook import Codebook
@@ -42,7 +42,7 @@ class Survivors:
     def __init__(self, slices: Sequence[Shard], names: Sequence[str]) -> None:
         self.labels = labels_present(slices)
         self._cache = Cache(slices, self.labels, names=names)
-        macs = np.concatenate([np.asarray(s.columns[MAC_COLUMN]) for s in slices])
+        macs = mac_table(slices)
         self._order = sort_order(macs)
         self.macs: Array = macs[self._order]
 

@@ -134,8 +134,9 @@ def pretrain(
         number, rows, seen = stages[place]
         labels = labels_present(seen)
         cache = Cache(seen, labels, names=recipe.names)
+        sample, _ = cache.batch(np.arange(1))
         with recipe.pinned():
-            net = _next_net(recipe, cache, labels, net)
+            net = _next_net(recipe, cache, labels, net, sample)
         done = (place - start) * epochs
 
         def on_epoch(epoch: int, _all: int, loss: float, done: int = done) -> None:
@@ -179,7 +180,8 @@ def operations(recipe: PretrainingInputs, slices: Mapping[int, Shard], *, after:
         isolated_rng(Stream(recipe.seed, "probe", recipe.name)),
         FlopCounterMode(display=False) as counter,
     ):
-        net = _next_net(recipe, cache, labels, None).eval()
+        sample, _ = cache.batch(np.arange(1))
+        net = _next_net(recipe, cache, labels, None, sample).eval()
         inputs, codes = cache.batch(np.arange(rows))
         make_loss(recipe.config, torch.device("cpu"))(net(inputs).float(), codes).backward()
     passes = 0  # rows that one epoch of every stage goes over
@@ -207,8 +209,17 @@ def weights_of(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if not is_fitted(name)}
 
 
-def _next_net(recipe: PretrainingInputs, cache: Cache, labels: tuple[Label, ...], before: LocalNet | None) -> LocalNet:
-    """Return the net of the next stage: the half is kept, the head gains rows for labels seen for the first time."""
+def _next_net(
+    recipe: PretrainingInputs,
+    cache: Cache,
+    labels: tuple[Label, ...],
+    before: LocalNet | None,
+    sample: Mapping[str, Tensor],
+) -> LocalNet:
+    """Return the net of the next stage: the half is kept, the head gains rows for labels seen for the first time.
+
+    ``sample`` is one row, whose activations show how many features the head has.
+    """
     normaliser = Normaliser(statistics(cache) if recipe.config.standardise else {})
     if before is not None:
         half = before.embedder.body
@@ -217,7 +228,6 @@ def _next_net(recipe: PretrainingInputs, cache: Cache, labels: tuple[Label, ...]
         half.load_state_dict(dict(recipe.initial))
     embedder = Embedder(half, recipe.call, normaliser)
     with torch.no_grad(), isolated_rng(Stream(recipe.seed, "probe", recipe.name)):
-        sample, _ = cache.batch(np.arange(1))
         features = features_of(embedder.eval().cpu()(sample))
     width = recipe.config.head_width
     return LocalNet(embedder, labels, like=features, width=width, seed=recipe.seed, client=recipe.name, before=before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from splitwiper.client.content import (
     row_macs,
     slice_of,
 )
+from splitwiper.client.fitted import labels_present
 from splitwiper.config import ClientConfig
 from splitwiper.data.labels import alike, other_kind, told_apart
 from splitwiper.data.rows import Rows
@@ -188,6 +190,10 @@ class RowStore:
                 if value not in gone:
                     yield value, part.labels[code]
 
+    def labels(self) -> Counter[Label]:
+        """Return the labels of surviving rows, and how many rows have each."""
+        return Counter(label for _, label in self.surviving())
+
     def ids(self) -> dict[int, str | int]:
         """Return row ids and their labels."""
         return {row_id(value): label.name for value, label in self.surviving()}
@@ -234,8 +240,7 @@ class RowStore:
     def add(self, rows: Rows, key: bytes) -> Added:
         """Add rows, in one step: new ones get ids, those already held keep theirs, forgotten ones are refused."""
         slices = self.slices()
-        labels = {label for part in slices.values() for label in part.labels}
-        if both := alike(rows.labels, labels):
+        if both := alike(rows.labels, set(labels_present(list(slices.values())))):
             raise DataError(f"{self._whose}: {told_apart(*both[0])} It holds {both[0][1].name!r}: give that.")
         gone, rows = self._forgotten(rows, key), self.arranged(rows)
         held = set(macs_in(slices.values()))

@@ -30,13 +30,13 @@ class Predicted:
     probabilities: Probabilities
 
 
-def best(scores: Scores, task: str) -> list[Label]:
+def best(scores: Scores, task: str) -> list[str | int]:
     """Return the most likely label of a task for each row."""
     mine = [column for column, label in enumerate(scores.labels) if label.task == task]
     if not mine:
         raise NotFoundError(f"no label of task {task!r} is left: nobody holds rows of it.")
     best_of_mine = scores.logits[:, mine].argmax(dim=1).tolist()
-    return [scores.labels[mine[number]] for number in best_of_mine]
+    return [scores.labels[mine[number]].name for number in best_of_mine]
 
 
 def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:
@@ -53,9 +53,3 @@ def probabilities(scores: Scores, labels: Sequence[Label]) -> Probabilities:
         if label in known:
             out[:, column] = chances[:, known[label]]
     return out
-
-
-def predicted(scores: Scores, task: str, labels: Sequence[Label]) -> Predicted:
-    """Return both labels and probabilities for one set of scores."""
-    chances = probabilities(scores, labels)
-    return Predicted([label.name for label in best(scores, task)], tuple(labels), chances)

@@ -48,6 +48,7 @@ from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
+from splitwiper.store.records import ModelRecord
 from splitwiper.wire import Label, Receipt, Request, Spent, Ticket
 from splitwiper.wire.metering import MeteredLink
 
@@ -195,22 +196,17 @@ class Federation:
 
         Args:
             datasets: data by client name: ``(inputs, labels)``, a map-style dataset of such pairs, or a function
-                without arguments that returns either. A function is called when its client's turn comes, once
-                to check the rows and once to add them, so that only one client's rows are in memory at a time.
+                without arguments that returns either. A function is called when its client's turn comes, once to
+                check the rows and once to add them, so that only one client's rows are in memory at a time.
             tasks: the task of each client's labels, if clients do not all share one.
 
-        Notes:
-            The data of a function's second call are checked again, and are what is learned. If they cannot be learned
-            from, or the function raises, that client is unchanged; clients before it keep their rows, which the next
-            `learn` or `settle` trains on.
-
         Raises:
-            DataError: the data cannot be learned from; nothing of this call is kept then. Some rows only fail in
-                training: activations beyond the codec's range, or a label that a codebook lacks whose clients are
-                absent. The message names the client, and its rows stay, as for TrainingError.
+            DataError: the data cannot be learned from. Nothing of this call is kept then, except the rows of clients
+                before one whose function returns other rows the second time. Rows that fail only in training (beyond
+                the codec's range, or with a label that no codebook can get now) stay, as for TrainingError.
             TrainingError: training failed, for example because the loss diverged. The rows stay with their client until
-                they are forgotten; other clients and the model stay as they were, or continue. If a request
-                waits for the model, it is settled without the shard at fault, and `status` names its client.
+                they are forgotten; other clients and the model stay as they were, or continue. If a request waits for
+                the model, it is settled without the shard at fault, and `status` names its client.
         """
         check_devices(self.config)
         check_noise(self.config.client.noise)
@@ -242,8 +238,11 @@ class Federation:
         before = self._server.store.model()
         done = reconcile(self._members)
         self._finished(done, named=set(added))
+        return self._learned(added, done, before)
+
+    def _learned(self, added: Mapping[str, Added], done: Reconciled, before: ModelRecord | None) -> Learned:
         receipts, model = self._with_privacy(done.receipts), self._server.store.model()
-        if model is None or (before is not None and before.file == model.file):
+        if model is None or (before is not None and before.file == model.file):  # nothing had to be trained
             return Learned(added, self.spent, (), 0.0, receipts, done.agreement)
         return Learned(added, self.spent, model.losses, model.seconds, receipts, done.agreement)
 
