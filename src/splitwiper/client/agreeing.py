@@ -104,9 +104,9 @@ class LabelAgreement:
         """
         self.finished()
         self._check_masking()
-        if (found := self._talk.consensus) is None:
+        if (consensus := self._talk.consensus) is None:
             return None
-        return expand(found.labels, self._key, self._client.config.masking, version=self._talk.version)
+        return expand(consensus.labels, self._key, self._client.config.masking, version=self._talk.version)
 
     def take(self) -> None:
         """Store the codebook that all have agreed on. Errors are those of `codebook`."""
@@ -119,11 +119,13 @@ class LabelAgreement:
         """Require the group's masking settings to equal this client's: only then are codes the same for all."""
         mine, group = settings_text(self._client.config.masking), self._talk.masking
         if group and group != mine:
-            pairs = zip(group.splitlines(), mine.splitlines(), strict=False)
-            odd = "; ".join(f"{theirs} there, {own} here" for theirs, own in pairs if theirs != own)
+            differing = []
+            for theirs, own in zip(group.splitlines(), mine.splitlines(), strict=False):
+                if theirs != own:
+                    differing.append(f"{theirs} there, {own} here")
             raise ConfigError(
-                f"the group hides labels by other settings than client {self._client.name!r} joined with ({odd}): join "
-                "in a new folder with the group's client.masking."
+                f"the group hides labels by other settings than client {self._client.name!r} joined with "
+                f"({'; '.join(differing)}): join in a new folder with the group's client.masking."
             )
 
     # --- waiting for the others ----------------------------------------------------------------------------
@@ -139,7 +141,11 @@ class LabelAgreement:
         """
         end, wait = time.monotonic() + how.patience, _FIRST
         named = tuple(sorted({*how.members, self._client.name})) if how.members else ()
-        self._begin_anew(named, how)
+        if how.anew and not named:
+            raise ConfigError("to begin anew, name those who are to agree.")
+        self.codebook()  # reads who takes part
+        if how.anew and self.roster and set(self.roster) != set(named):
+            self._talk.give_up(self._client.name, named)
         while self.codebook() is None:
             roster = self._who(named)
             self._check_heard(roster, how)
@@ -156,14 +162,6 @@ class LabelAgreement:
             wait = min(1.5 * wait, _LONGEST)
         self.take()
 
-    def _begin_anew(self, named: tuple[str, ...], how: Gathering) -> None:
-        """Start over with the named clients if the negotiation has others and ``how.anew`` is set."""
-        if how.anew and not named:
-            raise ConfigError("to begin anew, name those who are to agree.")
-        self.codebook()
-        if how.anew and self.roster and set(self.roster) != set(named):
-            self._talk.give_up(self._client.name, named)
-
     def _who(self, named: tuple[str, ...]) -> tuple[str, ...]:
         """Return the participants: those of the negotiation in progress, or those named for a new one."""
         begun = self.roster
@@ -173,7 +171,10 @@ class LabelAgreement:
                 f"{', '.join(named)}. Name the same, or nobody; or, to give that talk up, begin anew."
             )
         if not (begun or named):
-            self._check_strangers()
+            for sender, place in self._talk.unread.items():  # its sender may belong to the group
+                raise CorruptError(
+                    f"{unreadable(sender, place)} If {sender!r} is none of the group, name all that are."
+                )
             raise ConfigError(
                 "nobody has begun to agree on labels: name all clients that are to, or come back when they have begun."
             )
@@ -189,12 +190,6 @@ class LabelAgreement:
                 )
             if sender != self._client.name:
                 self._tell(f"{sender!r} said what cannot be read: passed over", how)
-
-    def _check_strangers(self) -> None:
-        """Refuse to start without names if a message could not be read: its sender may belong to the group."""
-        if self._talk.unread:
-            sender, place = next(iter(self._talk.unread.items()))
-            raise CorruptError(f"{unreadable(sender, place)} If {sender!r} is none of the group, name all that are.")
 
     def _waits(self, roster: Sequence[str]) -> str:
         speaker = self._talk.speaker or roster[0]

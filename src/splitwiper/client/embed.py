@@ -56,18 +56,18 @@ def fit(sending: Sending, *, columns: Sequence[Column], on_batch: Progress | Non
     """
     recipe = sending.recipe
     encoding = prepare(recipe.config.encoding)
-    found = fitters(columns, encoding)
-    if not found:
+    by_column = fitters(columns, encoding)
+    if not by_column:
         return
     for boundary, _ in sending.batches("fitting the codec", on_batch):
         with recipe.pinned():
-            for name, fitter in found.items():
+            for name, fitter in by_column.items():
                 fitter.add(boundary[name])
     for column in columns:
-        if column.name not in found:
+        if column.name not in by_column:
             continue
         with recipe.pinned():
-            fitted = found[column.name].fitted()
+            fitted = by_column[column.name].fitted()
             codec = codec_for(column, encoding)
             if isinstance(codec, BoundedCodec) and not (reach := codec.reach(fitted)) <= LARGEST:
                 raise too_large(recipe.name, column.name, reach, LARGEST)

@@ -259,13 +259,13 @@ class Syncing(ClientContext):
             recipe, slices = self._recipe(), self.holdings.slices()
             self.holdings.audit(recipe.key)
             shelf = CheckpointRecorder()
-            found = finish(self._outgoing(recipe, slices, shelf, LARGEST))
+            state, shard = finish(self._outgoing(recipe, slices, shelf, LARGEST))
             kept = self.store.checkpoints()
             if shelf.digests != {number: record.digest for number, record in kept.items()}:
                 raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
             for record in kept.values():
                 load_state(self.store.root / "checkpoints" / record.file, record.digest)  # raises if damaged
-            return found
+            return state, shard
 
     def _outgoing(
         self, recipe: pretrain.PretrainingInputs, slices: Mapping[int, Shard], shelf: pretrain.Shelf, largest: float

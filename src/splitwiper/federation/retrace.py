@@ -50,7 +50,7 @@ def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...
         NotFoundError: there is no model.
         InputError: the result is not the model in use.
     """
-    model, found = server.store.model(), list[Traced]()
+    model, epochs = server.store.model(), list[Traced]()
     if model is None:
         raise NotFoundError("there is no model whose training could be retraced: learn first.")
     before: Answers | None = None
@@ -59,7 +59,7 @@ def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...
         nonlocal before
         with server.answering(half):
             now = answers()
-        found.append(Traced.of(now, before))
+        epochs.append(Traced.of(now, before))
         before = now
 
     trained, _ = server.compute(server.store.shards(), watch=watch)
@@ -68,4 +68,4 @@ def retrace(server: Server, answers: Callable[[], Answers]) -> tuple[Traced, ...
             "the training cannot be retraced here: it gives another model. Retrace it on the machine, and with the "
             "versions, that the model was trained with."
         )
-    return tuple(found)
+    return tuple(epochs)

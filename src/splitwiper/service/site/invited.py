@@ -44,11 +44,11 @@ def read_secret(path: Path) -> str:
         raise NotFoundError(f"there is no group key {path}: {_HOW}.")
     check_private(path, remedy="if somebody may have, make another group with 'splitwiper group'")
     try:
-        found = path.read_text(encoding="ascii").strip()
+        secret = path.read_text(encoding="ascii").strip()
     except UnicodeDecodeError as problem:
         raise ConfigError(f"{path} is not a group key: {_HOW}.") from problem
-    GroupKey.of(found, federation="")  # reports too short a secret before anything is made
-    return found
+    GroupKey.of(secret, federation="")  # reports too short a secret before anything is made
+    return secret
 
 
 def first_key(client: ClientConfig, secret: str | None, *, federation: str, seed: int) -> bytes | None:

@@ -61,14 +61,14 @@ class OwnKey:
         key = self.key()
         return Registration(self._federation, client, now(), key.public.raw.hex()).sign(key)
 
-    def next_serial(self, told: int) -> int:
+    def next_serial(self, last: int) -> int:
         """Return a serial number for a statement about a shard: larger than the server's last and all drawn before.
 
         A server restored from a backup counts from an older number. If the site followed it, statements signed before
         the restoration would have larger numbers than those signed after it, and could be replayed.
         """
         path = self._path.with_name(SERIAL)
-        number = max(told, int(path.read_text(encoding="ascii")) if path.exists() else 0) + 1
+        number = max(last, int(path.read_text(encoding="ascii")) if path.exists() else 0) + 1
         files.write_bytes(path, str(number).encode())
         return number
 
