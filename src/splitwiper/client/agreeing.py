@@ -154,8 +154,8 @@ class LabelAgreement:
                 continue
             if time.monotonic() + wait > end:
                 raise AbsentClientError(
-                    f"{self._waits(roster)}. Have them join, and run the same again: it goes on, and nothing is lost. "
-                    "To go on without somebody who never comes, name all others and begin anew."
+                    f"{self._waits(roster)}. Have them join, and run the same again: it continues, and nothing is "
+                    "lost. To continue without a client that never joins, name all others and begin anew."
                 )
             self._tell(self._waits(roster), how)
             time.sleep(wait)
@@ -167,16 +167,14 @@ class LabelAgreement:
         begun = self.roster
         if begun and named and set(begun) != set(named):
             raise InputError(
-                f"{', '.join(begun)} are to agree on labels, as the talk says that was begun; you named "
-                f"{', '.join(named)}. Name the same, or nobody; or, to give that talk up, begin anew."
+                f"{', '.join(begun)} are to agree on labels in the negotiation that has begun; you named "
+                f"{', '.join(named)}. Name the same clients, or none; or, to abandon that negotiation, begin anew."
             )
         if not (begun or named):
             for sender, place in self._talk.unread.items():  # its sender may belong to the group
-                raise CorruptError(
-                    f"{unreadable(sender, place)} If {sender!r} is none of the group, name all that are."
-                )
+                raise CorruptError(f"{unreadable(sender, place)} If {sender!r} is not in the group, name all that are.")
             raise ConfigError(
-                "nobody has begun to agree on labels: name all clients that are to, or come back when they have begun."
+                "nobody has begun to agree on labels: name all clients that take part, or wait until they begin."
             )
         return begun or named
 
@@ -185,11 +183,11 @@ class LabelAgreement:
         for sender, place in self._talk.unread.items():
             if sender == (self._talk.speaker or roster[0]) and sender != self._client.name:
                 raise CorruptError(
-                    f"{unreadable(sender, place)} Compare the files of the group key; who has another one joins again "
-                    "with the right one, and the talk goes on."
+                    f"{unreadable(sender, place)} Compare the files of the group key: a client that has another one "
+                    "joins again with the right one, and the negotiation continues."
                 )
             if sender != self._client.name:
-                self._tell(f"{sender!r} said what cannot be read: passed over", how)
+                self._tell(f"a message from {sender!r} cannot be read, and was skipped", how)
 
     def _waits(self, roster: Sequence[str]) -> str:
         speaker = self._talk.speaker or roster[0]

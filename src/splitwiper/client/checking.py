@@ -125,4 +125,4 @@ def _wanted(rows: Rows, half: nn.Module) -> str:
         columns = rows.features.get(next(iter(rows.inputs)), ())
         names = ", ".join(columns[:12]) + ("…" if len(columns) > 12 else "")
         return f": they have {given[0][0]} columns{f' ({names})' if names else ''}, the model takes {wanted[0][0]}"
-    return f"; the model was cut for rows of shape {', '.join(str(list(shape)) for shape in wanted)}"
+    return f"; the model was cut for rows of shape {', '.join(map(str, map(list, wanted)))}"

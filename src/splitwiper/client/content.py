@@ -94,7 +94,7 @@ def check_comparable(rows: Rows, form: Form, whose: str) -> None:
         ways = {"kwargs": "by keyword (a dict)", "args": "by position (a tuple)", "one": "as a single array"}
         raise DataError(
             f"{whose} has forgotten rows whose inputs came {ways[form.call]}. Whether these, {ways[rows.call]}, are "
-            f"the same cannot be told: {len(rows.inputs)} inputs have too many orders. Give them {ways[form.call]}."
+            f"the same is unknown, because {len(rows.inputs)} inputs have too many orders. Give them {ways[form.call]}."
         )
     # tables with the same columns are matched by their names, whatever the order; only other tables can be confused
     known = set(map(frozenset, rows.features.values())) & set(map(frozenset, form.features.values()))

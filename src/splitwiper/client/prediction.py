@@ -118,10 +118,14 @@ def unmasked(scores: Scores, inputs: Mapping[str, Array], hiding: Hiding, *, wit
         raise DataError("the server's model was trained under another codebook: a rekey is unfinished; call settle.")
     codebook.check_outputs(scores.labels)
     chances = hiding.mode.unmask(torch.softmax(scores.logits.double(), dim=1), inputs, codebook)
-    kept = [number for number, label in enumerate(codebook.labels) if label not in without]
-    chosen = chances[:, kept]  # rows × labels that are left
+    columns, labels = list[int](), list[Label]()
+    for number, label in enumerate(codebook.labels):
+        if label not in without:
+            columns.append(number)
+            labels.append(label)
+    chosen = chances[:, columns]  # rows × labels that are left
     logits = (chosen / chosen.sum(dim=1, keepdim=True).clamp(min=1e-30)).clamp(min=1e-30).log().float()
-    return Scores(tuple(codebook.labels[number] for number in kept), logits, labels_only=scores.labels_only)
+    return Scores(tuple(labels), logits, labels_only=scores.labels_only)
 
 
 class InputForm(Protocol):

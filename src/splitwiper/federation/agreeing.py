@@ -44,6 +44,7 @@ def agree(members: ClientRegistry, names: Sequence[str]) -> Agreement | None:
     if not parts:
         return Agreement((), 0, time.perf_counter() - start, problems) if problems else None
     if not finished:
+        # messages name the participants; before the first one, these are all clients that need a codebook
         roster = next(iter(parts.values())).roster or sorted(parts)
         if waited := [name for name in roster if not members.has_joined(name) and members.server.store.shard(name)]:
             away = AbsentClientError(
@@ -119,7 +120,7 @@ def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
             client.group.codebook()
     for client in present:
         members.mark(client.name)
-    present[0].group.wish(labels)
+    present[0].group.wish(labels)  # one client proposes them for all
     version = _newest(members) + 1
     parts = {client.name: client.agreement(version) for client in present}
     _take_turns(parts, list(parts))

@@ -273,7 +273,7 @@ class Federation:
         ticket = self._submit(client, classes, samples, everything)
         try:
             self._finished(reconcile(self._members), named={client})
-        except FencedError:
+        except FencedError:  # another process has taken over, and may have settled the request or not
             raise
         except BusyError as problem:
             raise BusyError(
@@ -308,12 +308,12 @@ class Federation:
             return self._server.submit(Request(secrets.token_hex(16), client, "client"))
         choice = asking.choose(classes=classes, samples=samples, everything=everything)
         self._begin()
-        self._members.mark(client)
+        self._members.mark(client)  # first: if this process dies now, the next settle looks at the client
         request = asking.forget(choice)
         asking.send_requests()
         asking.pin(self.head())  # from here on, a ledger without this request is noticed
         self._link.count(client, asking.take_spent())
-        return next(t for t in self._server.tickets(client) if t.id == request.ticket)
+        return self._server.store.ticket(request.ticket)
 
     @unchanged
     def settle(self) -> tuple[Receipt, ...]:

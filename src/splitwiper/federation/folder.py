@@ -9,7 +9,6 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,35 +75,22 @@ def make(
     with files.locked(path):
         if (path / FINISHED).exists():
             return False
-        refuse_used(path)
-        _make(path, halves, config, server, client, run)
+        refuse_used(path)  # again, under the lock
+        for name in sorted(_FOLDERS):
+            files.make_folder(path / name)
+        store = ServerStore(path / "server")
+        _refuse_lost(store)
+        for suffix in ("", "-journal"):  # of an interrupted creation: its ledger would record its start twice
+            files.erase(store.database.path.with_name(f"{store.database.path.name}{suffix}"))
+        store.create(
+            config=to_toml(config.server),
+            # the head is rebuilt for every model; the size of its first weights would reveal the number of labels
+            initial=without_head(halves.server, server) if config.client.masking.is_on else server,
+            client_initial=client,
+            meta=remembered(halves, config, codec=config.client.encoding, run=run),
+        )
+        files.write_bytes(path / FINISHED, to_toml(config).encode())
     return True
-
-
-def _make(
-    path: Path,
-    halves: Halves,
-    config: Config,
-    server: Mapping[str, Tensor],
-    client: Mapping[str, Tensor],
-    run: str | None,
-) -> None:
-    # the head is rebuilt for every model; the size of its initial weights would reveal the number of labels
-    if config.client.masking.is_on:
-        server = without_head(halves.server, server)
-    for name in sorted(_FOLDERS):
-        files.make_folder(path / name)
-    store = ServerStore(path / "server")
-    _refuse_lost(store)
-    for suffix in ("", "-journal"):  # of an interrupted creation: its ledger would record its start twice
-        files.erase(store.database.path.with_name(f"{store.database.path.name}{suffix}"))
-    store.create(
-        config=to_toml(config.server),
-        initial=server,
-        client_initial=client,
-        meta=remembered(halves, config, codec=config.client.encoding, run=run),
-    )
-    files.write_bytes(path / FINISHED, to_toml(config).encode())
 
 
 def without_head(half: ServerHalf, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -114,7 +100,9 @@ def without_head(half: ServerHalf, state: Mapping[str, Tensor]) -> dict[str, Ten
 
 def _refuse_lost(store: ServerStore) -> None:
     """Refuse to create a run over one that was in use and lost its configuration."""
-    used = any(chain.from_iterable((store.root / name).glob("*") for name in ("shards", "models", "epochs")))
+    used = False
+    for name in ("shards", "models", "epochs"):
+        used |= any((store.root / name).glob("*"))
     if not used and store.database.path.exists():
         with suppress(StoreError, NotFoundError), closing(store.database):  # an unreadable one was never finished
             used = len(ledger.entries(store.database)) > 1

@@ -21,14 +21,17 @@ _CLIENT = {"config.toml", "initial.safetensors", "key", "group", "codebook"}
 
 def leftovers(root: Path, server: ServerStore) -> list[str]:
     """Return what to do about files and folders of a run that no database points to."""
-    todo = [f"remove server/{name}: it is no part of a run" for name in _strange(server.root, "server.db")]
+    todo = []
+    for name in _strange(server.root, "server.db"):
+        todo.append(f"remove server/{name}: it is no part of a run")
     for folder, kept in {**server.kept(), "incoming": set[str]()}.items():
         if _names(server.root / folder) - kept:
             todo.append("erase what was superseded on the server")
             break
     heard = server.clients()
     for path in _entries(root / "clients"):
-        todo += [f"remove clients/{path.name}{problem}" for problem in _about(path, heard.keys())]
+        for problem in _about(path, heard.keys()):
+            todo.append(f"remove clients/{path.name}{problem}")
     return todo
 
 

@@ -35,6 +35,7 @@ class InProcessLink:
         fence: Fence = nullcontext,
     ) -> Accepted:
         """Upload a shard. The server computes the digest itself."""
+        # the fence is held while the server takes the shard in, and not while it is compressed and carried there
         if self._transfer == "none":
             with fence():
                 return self._server.upload(client, shard, statement)

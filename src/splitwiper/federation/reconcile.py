@@ -113,6 +113,7 @@ def _open_tickets(server: Server) -> list[Ticket]:
 def _bring_up(members: ClientRegistry, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
     """Bring clients up to date, several at a time on a GPU; return the errors of clients that failed."""
     failed: dict[str, SplitWiperError] = {}
+    # on a GPU, several small nets fill it better than one; the order in which they take turns changes no bits
     waiting, running = list(names), dict[str, tuple[Client, Pausing[bool]]]()
     lanes = LANES if members.config.client.device.startswith("cuda") else 1
     with ExitStack() as stack:
@@ -130,7 +131,7 @@ def _bring_up(members: ClientRegistry, names: Sequence[str], behind: AbstractSet
                 except StopIteration:
                     members.link.count(name, running[name][0].take_spent())
                     members.unmark(name)
-                except FencedError:
+                except FencedError:  # another process has taken over this client, and maybe others
                     raise
                 except (DataError, TrainingError, CorruptError, BusyError) as problem:
                     failed[name] = let_go(problem)

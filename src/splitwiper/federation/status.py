@@ -95,13 +95,12 @@ def status(path: str | Path) -> RunStatus:
     with closing(server.database):
         with suppress(SealError):
             server.database.check()
-        model, tickets, current = server.model(), server.tickets(), server.is_current()
+        model, current = server.model(), server.is_current()
         clients, remains, todo = _clients(root, server)
-        for ticket in tickets:
-            if ticket.state != "settled":
-                here = (root / "clients" / ticket.client / "client.db").exists()
-                away = "" if here else " (its folder is not here)"
-                todo.append(f"settle ticket {ticket.id[:8]} of client {ticket.client}{away}")
+        for ticket in server.waiting():
+            here = (root / "clients" / ticket.client / "client.db").exists()
+            away = "" if here else " (its folder is not here)"
+            todo.append(f"settle ticket {ticket.id[:8]} of client {ticket.client}{away}")
         if not current:
             todo.append("train the server model on the present shards")
         head = ledger.head(server.database)
@@ -112,7 +111,7 @@ def status(path: str | Path) -> RunStatus:
             labels=len(model.labels) if model else 0,
             hidden=bool(model and model.codebook),
             clients=tuple(clients),
-            tickets=tickets,
+            tickets=server.tickets(),
             work=server.database.holder(),
             todo=tuple(dict.fromkeys([*todo, *leftovers(root, server)])),
             remains=(*_remains(server.root, server.kept(), "server"), *remains),
@@ -132,9 +131,13 @@ def _clients(root: Path, server: ServerStore) -> tuple[list[ClientStatus], list[
     todo: list[str] = []
     for name in sorted({*generations, *folders}):
         store = ClientStore(root / "clients" / name) if name in folders else None
-        if store is not None and (trouble := _trouble(store)):
-            todo.append(f"restore clients/{name}: {trouble}")
-            store = None
+        if store is not None:
+            try:
+                with suppress(SealError):  # without the key, records can be read and not checked
+                    store.database.check()
+            except CorruptError as problem:
+                todo.append(f"restore clients/{name}: {problem}")
+                store = None
         clients.append(_client(name, store, generations.get(name, 0), rows.get(name, 0), columns))
         if store is not None:
             if (owner := store.database.meta("name")) != name:
@@ -143,19 +146,9 @@ def _clients(root: Path, server: ServerStore) -> tuple[list[ClientStatus], list[
                 unfinished.add(name)
             remains += _remains(store.root, store.kept(), f"clients/{name}")
             store.database.close()
-    todo += [f"finish the work of client {name}" for name in sorted(unfinished)]
+    for name in sorted(unfinished):
+        todo.append(f"finish the work of client {name}")
     return clients, remains, todo
-
-
-def _trouble(store: ClientStore) -> str:
-    """Return what is wrong with a client's records; empty if nothing is, or if that cannot be checked."""
-    try:
-        store.database.check()
-    except SealError:
-        return ""
-    except CorruptError as problem:
-        return str(problem)
-    return ""
 
 
 def differs(store: ClientStore, server: ServerStore) -> bool:
@@ -165,12 +158,11 @@ def differs(store: ClientStore, server: ServerStore) -> bool:
         return False  # a copy of another client's folder is not worked on
     tickets, shard = server.tickets(name), server.shard(name)
     newest = version_of(server.relay.topic())  # the newest codebook version under negotiation
-    return (
-        store.is_behind()
-        or (store.group() is not None and bool(store.slices()) and store.database.number("codebook_version") < newest)
-        or bool(store.unknown(tickets) or store.unheard(tickets))
-        or (store.database.meta("accepted") or "") != (shard.digest if shard else "")
-    )
+    if store.group() is not None and store.slices() and store.database.number("codebook_version") < newest:
+        return True
+    if store.is_behind() or store.unknown(tickets) or store.unheard(tickets):
+        return True
+    return (store.database.meta("accepted") or "") != (shard.digest if shard else "")
 
 
 def _client(
@@ -178,27 +170,25 @@ def _client(
 ) -> ClientStatus:
     if store is None:
         return ClientStatus(name, generation, rows, False, 0, 0, 0, None)
-    suppressed = store.database.one("SELECT count(*) FROM suppressed")
+    _, suppressed = store.rows_seen()
+    privacy, noise = "", from_dict(ClientConfig, read_toml(store.root / "config.toml")).noise
+    if noise.is_on:
+        try:
+            privacy = spent(store, noise, columns).sentence
+        except ConfigError as problem:  # the library that computes it is not installed
+            privacy = str(problem)
     return ClientStatus(
         name,
         generation,
         rows,
         True,
         sum(record.rows for record in store.slices().values()),
-        int(suppressed[0]) if suppressed else 0,
+        suppressed,
         len(store.requests("open", "sent")),
         store.database.holder(),
-        _privacy(store, columns),
+        privacy,
         store.database.meta("untrainable") or store.database.meta("set_aside") or "",
     )
-
-
-def _privacy(store: ClientStore, columns: Sequence[Column]) -> str:
-    noise = from_dict(ClientConfig, read_toml(store.root / "config.toml")).noise
-    try:
-        return spent(store, noise, columns).sentence if noise.is_on else ""
-    except ConfigError as problem:  # the library that computes it is not installed
-        return str(problem)
 
 
 def _remains(root: Path, kept: Mapping[str, set[str]], where: str) -> list[Remains]:

@@ -126,7 +126,10 @@ class Verification:
 
 def _worst(checks: Sequence[Check]) -> Outcome:
     outcomes = {check.outcome for check in checks}
-    return next((outcome for outcome in _WORST if outcome in outcomes), "exact")
+    for outcome in _WORST:
+        if outcome in outcomes:
+            return outcome
+    return "exact"
 
 
 def verify(
@@ -140,13 +143,8 @@ def verify(
 ) -> Verification:
     """Verify one receipt, or, without one, everything as it is.
 
-    Args:
-        server: the server.
-        client_of: returns a client by name.
-        receipt: the receipt to verify.
-        here: clients whose folders are here.
-        head: a ledger head that was kept outside the run.
-        todo: returns unfinished work that the records do not show.
+    Clients whose folders are ``here`` are opened with ``client_of``. A ``head`` is one that was kept outside the run;
+    ``todo`` returns unfinished work that the records do not show.
 
     Raises:
         BusyError: another process changed the run meanwhile, so that what was read is inconsistent; or other
@@ -164,7 +162,8 @@ def verify(
         watch.add(server.store.database)
         checks = [verify_record("server", server.store.database.check)]
         names = list(here) if receipt is None else [name for name in here if name == receipt.client]
-        checks += [verify_record(f"client {name}", partial(check_client, name)) for name in names]
+        for name in names:
+            checks.append(verify_record(f"client {name}", partial(check_client, name)))
         # each step relies on what the steps before it have checked
         if _worst(checks) == "exact":
             checks.append(verify_history(server, _heads(clients, head), receipt))
@@ -233,7 +232,7 @@ def verify_history(server: Server, heads: Mapping[str, Head], receipt: Receipt |
 def _finished(server: Server, receipt: Receipt | None) -> Check:
     """Check that there is a finished state to recompute, and that it is the receipt's."""
     outcome = partial(Check, "server", "state")
-    if not server.store.is_current() or any(ticket.state != "settled" for ticket in server.store.tickets()):
+    if not server.store.is_current() or server.store.waiting():
         return outcome("unverifiable", "work is unfinished: call settle first")
     if receipt is not None:
         with server.store.database.reading() as db:

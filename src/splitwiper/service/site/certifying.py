@@ -130,4 +130,5 @@ class CertifiedSite(SiteParts):
     def attesters(self) -> tuple[PublicKey, ...]:
         """Return the keys whose attestations count here: this site's own, and those that its settings name."""
         folder = self.config.attesters
+        # not the server's word for who an auditor is: this site names the keys that it trusts
         return (self.own_key.public, *(read_public(self.path / folder) if folder else ()))

@@ -29,6 +29,7 @@ def make_secret(path: Path) -> None:
             f"{path} is there already: a group whose key is replaced cannot read what it said. Name another."
         )
     files.make_folder(path.resolve().parent)
+    # never over a file that another process has just written: two halves of a group would have two secrets
     files.write_bytes(path, f"{invitation()}\n".encode(), replace=False)
 
 

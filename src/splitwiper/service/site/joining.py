@@ -51,7 +51,7 @@ def join(
         return site
     check_name(folder, config)
     with closing(connect(folder, config)) as link:
-        made, first = link.federation(), load(link.initial())
+        made, first = link.federation(), load(link.initial())  # tensors alone: nothing from the server is executed
     config = dataclasses.replace(config, seed=int(made["seed"]))
     halves = build_halves(Config(seed=config.seed, model=config.model, client=client))
     _check(halves, made, client)

@@ -101,6 +101,7 @@ class HttpsLink(Notary):
         Raises:
             DataError: the server refuses the shard, or received something else.
         """
+        # the digest names the upload: the same file sent again continues where an interrupted one ended
         file = _File(shard, shard.stat().st_size, digest or file_digest(shard))
         begun = self._begun(client, file, statement, fence)
         try:
@@ -126,7 +127,7 @@ class HttpsLink(Notary):
         self.travelled = 0
         start = time.perf_counter()
         moved = time.monotonic()
-        while offset < file.size:
+        while offset < file.size:  # as long as something arrives, a slow line may take as long as it needs
             before, offset = offset, self._sent(place, file, offset, packs)
             if offset > before:
                 moved = time.monotonic()
@@ -147,11 +148,13 @@ class HttpsLink(Notary):
         try:
             coded = {"Content-Encoding": "zstd"} if packs else {"Content-Length": str(file.size - offset)}
             headers = {"Upload-Offset": str(offset), **coded}
+            # no time limit on the answer, because the server checks the whole file; only writing must not stall
             pieces = compressed(file.pieces(offset)) if packs else file.pieces(offset)
             patience = httpx.Timeout(None, connect=10.0, write=self._patience)
             answer = self._once("PATCH", place, content=self._counted(pieces), headers=headers, timeout=patience)
             return int(answer.json()["offset"])
         except (httpx.TransportError, errors.BusyError, errors.DataError):
+            # what did not arrive is known only to the server, not from what was written to the socket
             there = int(self._call("GET", place).json()["offset"])
             if there == offset:
                 time.sleep(0.2)

@@ -44,6 +44,7 @@ class OwnKey:
             IdentityError: others may read it.
         """
         if not self._path.exists():
+            # if another process writes a key at the same time, one of them stays, and both use that one
             files.write_bytes(self._path, SigningKey.generate().pem(), replace=False)
         check_private(self._path, remedy=_REMEDY)
         key = SigningKey.from_pem(self._path.read_bytes())
@@ -67,6 +68,7 @@ class OwnKey:
         A server restored from a backup counts from an older number. If the site followed it, statements signed before
         the restoration would have larger numbers than those signed after it, and could be replayed.
         """
+        # written before it is used, so that no number is used twice even if this process dies in between
         path = self._path.with_name(SERIAL)
         number = max(last, int(path.read_text(encoding="ascii")) if path.exists() else 0) + 1
         files.write_bytes(path, str(number).encode())

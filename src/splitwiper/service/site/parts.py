@@ -39,6 +39,7 @@ class SiteParts:
         self.own_key = OwnKey(own, federation, lambda *kept: self._store().keep_signed(*kept))
         self.guard = LedgerGuard(own, federation, folder)
         self.link = connect(folder, self.config, self.own_key, self.guard, transfer=client.transfer)
+        # the link asks the watch about every answer, and the watch fetches models over the link
         self.watch = self.link.watch = ModelWatch(
             self.link,
             self._store(),

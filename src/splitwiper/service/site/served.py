@@ -112,7 +112,7 @@ class ModelWatch:
         Raises:
             MismatchError: they differ, or the half is not the model that the server commits to.
         """
-        for _ in range(_TRIES):
+        for _ in range(_TRIES):  # another model may be published between an answer and the download
             if scores is None:
                 scores = self._newest(lambda: ask(boundary), lambda scores: scores.model)
             if not scores.model:
@@ -177,7 +177,7 @@ class ModelWatch:
         self.certified(commitment, place)
 
     def _compare(self, copy: ModelCopy, boundary: Mapping[str, Tensor], scores: Scores) -> None:
-        row = secrets.randbelow(len(scores.logits))
+        row = secrets.randbelow(len(scores.logits))  # one that the server cannot foresee
         if scores.labels != copy.labels:
             raise MismatchError(f"the server's answer names other labels than its model has. {_ADVICE}")
         device = torch.device("cpu")

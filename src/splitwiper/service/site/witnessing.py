@@ -132,6 +132,7 @@ class Witnessing:
         """
         self._guard.signed(head, self._notary.ask)
         own = self._guard.pins.newest()
+        # of two heads of one ledger, the smaller is the beginning of the larger
         if own is None or own.size < head.head.size:
             self._notary.head()  # the ledger may have grown since
             own = self._guard.pins.newest()
