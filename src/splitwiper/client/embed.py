@@ -135,7 +135,7 @@ class Sending:
         with recipe.pinned():  # codes may follow from the rows' activations or inputs
             self.plan, self.labels = plan_for(self._rows, recipe.hiding, recipe.key, self._features)
 
-    def batches(self, what: str = "", on_batch: Progress | None = None, *, apart: ShardPlan | None = None) -> Batches:
+    def batches(self, what: str = "", on_batch: Progress | None = None, *, unsent: ShardPlan | None = None) -> Batches:
         """Yield activations and label indices of every row of the shard in order, with noise if it is configured.
 
         Between batches, the caller's own settings of torch apply.
@@ -143,10 +143,10 @@ class Sending:
         Args:
             what: names the work in progress messages.
             on_batch: called after each batch.
-            apart: yield these rows instead, without noise, so nothing of them may be sent.
+            unsent: yield these rows instead, without noise, so nothing of them may be sent.
         """
         recipe, done = self.recipe, 0
-        plan = self.plan if apart is None else apart
+        plan = self.plan if unsent is None else unsent
         device = pick_device(recipe.config.device)
         with recipe.pinned():
             embedder = thaw(recipe, self.state).to(device)
@@ -160,7 +160,7 @@ class Sending:
                 what=f"client {recipe.name!r}, embedding",
             )
             codes = plan.codes[block]
-            if self._secret is not None and apart is None:
+            if self._secret is not None and unsent is None:
                 with recipe.pinned():
                     boundary = self._noisy(boundary, codes, ByPlace(self._secret, done))
             yield boundary, codes
@@ -179,9 +179,10 @@ class Sending:
 
     @property
     def releases(self) -> tuple[int, int]:
-        """The largest number of times a row is in the shard, and the number of rows of the largest code."""
+        """The largest number of times a row is in the shard, and the largest number of rows that noise is scaled to."""
         touched = np.concatenate([self.plan.source, self.plan.other[self.plan.other >= 0]])
-        return int(np.bincount(touched).max()), int(np.bincount(self.plan.codes).max())
+        group = int(np.bincount(self.plan.codes).max()) if self._noise.reading == "mean" else 1
+        return int(np.bincount(touched).max()), group
 
     def truth(self) -> Array:
         """Return the true label of every row of the shard, as an index into the client's labels; −1 for cover rows."""
@@ -199,7 +200,7 @@ class Sending:
         """Compute a few numbers for each surviving row: a fixed random projection of its activations."""
         parts: list[Tensor] = []
         view: Tensor | None = None
-        for boundary, _ in self.batches(apart=plain(np.zeros(len(self._rows), np.int64))):
+        for boundary, _ in self.batches(unsent=plain(np.zeros(len(self._rows), np.int64))):
             flat = features_of(boundary).float().cpu()
             if view is None:
                 generator = Stream(self.recipe.seed, "features").generator()

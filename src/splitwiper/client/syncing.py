@@ -109,11 +109,7 @@ class Syncing(ClientContext):
     def sync(self, *, again: bool = False) -> bool:
         """Erase suppressed rows, re-train from the last checkpoint that never saw them, and upload the shard.
 
-        Args:
-            again: upload even if the server is known to have received this shard.
-
-        Returns:
-            Whether anything was sent.
+        Return whether anything was sent. With ``again``, the shard is, even if the server is known to have it.
         """
         with self.timed():
             return finish(self.syncing(again=again))
@@ -174,8 +170,7 @@ class Syncing(ClientContext):
         """Have the server replace the shard; whatever may have been seen is recorded before it is sent."""
         if self.config.noise.is_on:
             copies, group = sending.releases
-            by_group = self.config.noise.reading == "mean"
-            record_upload(self.store, wanted, copies=copies, group=group if by_group else 1)
+            record_upload(self.store, wanted, copies=copies, group=group)
         written, salt = files.file_digest(shard), self.store.shard_salt(wanted, tickets)
         statement = self.statement(tickets, salt=salt)
         self.store.sending(shard_commitment(bytes.fromhex(salt), written), tickets)
