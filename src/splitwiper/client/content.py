@@ -217,18 +217,19 @@ def rewrite_slice(
                 source.labels.append(old.labels[code])
         sources.append(source)
     if add is not None:
-        inputs, macs, labels = add
-        sources.append(_Source(inputs, macs, list(range(len(labels))), list(labels)))
+        inputs, added, labels = add
+        sources.append(_Source(inputs, added, list(range(len(labels))), list(labels)))
     table = in_order(chain.from_iterable(source.labels for source in sources))
     if not table:
         return None
     codes = {label: code for code, label in enumerate(table)}
-    places = []  # (source, row in it, code) of every row that stays
+    macs, places = [], []  # places: source, row in it and code of every row that stays (rows × 3)
     for number, source in enumerate(sources):
-        for row, label in zip(source.kept, source.labels, strict=True):
-            places.append((number, row, codes[label]))
-    macs = np.concatenate([source.macs[source.kept] for source in sources])
-    ordered = np.array(places, np.int64)[sort_order(macs)]
+        kept = np.array(source.kept, np.int64)
+        new_codes = np.fromiter(map(codes.__getitem__, source.labels), np.int64, len(kept))
+        places.append(np.stack([np.full_like(kept, number), kept, new_codes], axis=1))
+        macs.append(source.macs[kept])
+    ordered = np.concatenate(places)[sort_order(np.concatenate(macs))]
     path = folder / files.random_name("slice")
     with files.atomic_file(path) as file:
         blocks = _blocks([*columns, _MAC], sources, ordered)
