@@ -26,13 +26,7 @@ class InProcessLink:
         self._server, self._transfer = server, transfer
 
     def upload(
-        self,
-        client: str,
-        shard: Path,
-        statement: Statement,
-        *,
-        digest: str | None = None,
-        fence: Fence = nullcontext,
+        self, client: str, shard: Path, statement: Statement, *, digest: str | None = None, fence: Fence = nullcontext
     ) -> Accepted:
         """Upload a shard. The server computes the digest itself."""
         # the fence is held while the server takes the shard in, and not while it is compressed and carried there
