@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from splitwiper.client import Client
@@ -18,6 +17,7 @@ from splitwiper.service.site.served import ModelWatch
 from splitwiper.service.site.witnessing import Witnessing
 from splitwiper.splitting import identity
 from splitwiper.store import ClientStore
+from splitwiper.store.records import columns_in, parsed
 from splitwiper.wire import Column, Label, Ticket
 from splitwiper.wire.codecs import prepare
 
@@ -61,10 +61,9 @@ class SiteParts:
     def _store(self) -> ClientStore:
         return ClientStore(self.path / self.config.name)
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> tuple[Column, ...]:
         """Return the columns that cross the cut."""
-        kept = json.loads(self._store().database.meta("columns") or "[]")
-        return [Column(name, dtype, tuple(shape)) for name, dtype, shape in kept]
+        return columns_in(parsed(self._store().database.meta("columns") or "[]"))
 
     def register(self, *, again: bool = False) -> None:
         """Register the key that this site signs with.
