@@ -108,7 +108,7 @@ def test_another_group_cannot_bring_its_codes(server: Running, tmp_path: Path) -
     with sites(server, ("north", "south"), invitation=SECRET) as here:
         together(here, rows)
     with closing(server.site("west", masking=PARTITION, invitation="quite another secret")) as west:
-        with pytest.raises(CorruptError, match="If 'north' is none of the group, name all that are"):
+        with pytest.raises(CorruptError, match="If 'north' is not in the group, name all that are"):
             west.learn(rows["west"])
         with pytest.raises(DataError, match="another codebook than the others"):  # a group of its own
             west.learn(rows["west"], gathering=at_once("west"))
@@ -137,7 +137,7 @@ def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -
             here["north"].learn(rows["north"])
         with pytest.raises(AbsentClientError, match="waits for 'south'"):
             here["north"].learn(rows["north"], gathering=at_once("south", told=told.append))
-        assert told == ["'west' said what cannot be read: passed over."]
+        assert told == ["a message from 'west' cannot be read, and was skipped."]
         said = stranger.posted("labels/1")
         stranger.post("west", "labels/1", len(said), said[-1].body)  # another's words in its own name
         stranger.post("west", "labels/2", 0, b"nothing is erased by this")

@@ -62,7 +62,7 @@ def test_a_site_notices_before_it_sends(run: Federation, serve, certs: Path, tmp
     north = Client(ClientStore(run.path / "clients" / "north"), run.halves.client, run._server.columns, link)
     generation = run._server.store.shard("north").generation
     with pytest.raises(DataError, match=r"client 'north': column 'activation' has the value .*up to 0.001"):
-        north.reupload()
+        north.sync(again=True)
     assert run._server.store.shard("north").generation == generation
     assert list((run.path / "server" / "uploads").iterdir()) == []
 

@@ -57,9 +57,6 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
 
     A sample of rows is tried: whether they fit depends on shapes. If the half uses values as indices into a table,
     every row is tried.
-
-    Raises:
-        DataError: rows do not fit; the message says which and why.
     """
     known = set(map(as_learned, config.labels))
     for label in rows.labels:
@@ -95,11 +92,7 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
 
 
 def _tried(embedder: Embedder, rows: Rows, client: str, half: nn.Module, trial: Trial) -> dict[str, Tensor]:
-    """Embed rows to see whether that works, and return the boundary of the last batch.
-
-    Raises:
-        DataError: the half cannot process them.
-    """
+    """Embed rows to see whether that works, and return the boundary of the last batch."""
     lookups, boundary = _Lookups(), dict[str, Tensor]()
     with lookups:
         for number, tried in enumerate(_batches(len(rows), lookups)):
@@ -132,4 +125,4 @@ def _wanted(rows: Rows, half: nn.Module) -> str:
         columns = rows.features.get(next(iter(rows.inputs)), ())
         names = ", ".join(columns[:12]) + ("…" if len(columns) > 12 else "")
         return f": they have {given[0][0]} columns{f' ({names})' if names else ''}, the model takes {wanted[0][0]}"
-    return f"; the model was cut for rows of shape {', '.join(str(list(shape)) for shape in wanted)}"
+    return f"; the model was cut for rows of shape {', '.join(map(str, map(list, wanted)))}"

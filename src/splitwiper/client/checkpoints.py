@@ -43,7 +43,7 @@ class StoreShelf:
             state, metadata = read_state(path, record.digest)
         except CorruptError:
             return None  # it can be computed again
-        return Checkpoint(state, tuple(Label.parse(text) for text in json.loads(metadata["labels"])))
+        return Checkpoint(state, tuple(map(Label.parse, json.loads(metadata["labels"]))))
 
     def save(self, number: int, key: str, checkpoint: Checkpoint) -> None:
         """Store a checkpoint."""

@@ -26,16 +26,7 @@ def create_client(
 ) -> ClientStore:
     """Create a client's folder, named after the client, and return its store. An existing one is kept.
 
-    Args:
-        folder: the folder.
-        config: the client's settings.
-        initial: the first weights of its half.
-        seed: the federation's root seed.
-        federation: the federation's id.
-        network: the identity of the client half.
-        task: the task that its labels belong to.
-        group: the key that it shares with other clients, if labels are hidden.
-        more: further values for its database.
+    ``network`` is the identity of the client half; ``more`` are further values for the client's database.
     """
     store = ClientStore(folder)
     store.create(

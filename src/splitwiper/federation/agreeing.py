@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from splitwiper.client.agreeing import LabelAgreement
@@ -44,15 +44,27 @@ def agree(members: ClientRegistry, names: Sequence[str]) -> Agreement | None:
     if not parts:
         return Agreement((), 0, time.perf_counter() - start, problems) if problems else None
     if not finished:
+        # messages name the participants; before the first one, these are all clients that need a codebook
         roster = next(iter(parts.values())).roster or sorted(parts)
         if waited := [name for name in roster if not members.has_joined(name) and members.server.store.shard(name)]:
-            problems |= _waiting(members, parts, waited)
+            away = AbsentClientError(
+                f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it, or forget "
+                "the whole client (everything=True); then settle."
+            )
+            for name in parts:
+                if not members.client(name).group.has_codebook():  # others go on with the one that they have
+                    problems[name] = away
             return Agreement((), 0, time.perf_counter() - start, problems)
-        if not all(members.has_joined(name) and members.client(name).labels() for name in roster):
-            roster, version = sorted(parts), version + 1  # somebody left for good: those present start over
-            parts = {name: members.client(name).agreement(version) for name in roster}
-        others = {name: members.client(name).agreement(version) for name in roster if name not in parts}
-        _take_turns({**parts, **others}, roster)
+        for name in roster:
+            if not members.has_joined(name) or not members.client(name).labels():
+                roster, version = sorted(parts), version + 1  # somebody left for good: those present start over
+                parts = {name: members.client(name).agreement(version) for name in roster}
+                break
+        speakers = dict(parts)
+        for name in roster:
+            if name not in parts:  # it has the codebook, and takes part so that the others get it
+                speakers[name] = members.client(name).agreement(version)
+        _take_turns(speakers, roster)
     problems |= _take(parts)
     return _agreed(parts, start, problems)
 
@@ -80,29 +92,18 @@ def _parts(
     return parts, finished, problems
 
 
-def _waiting(members: ClientRegistry, names: Iterable[str], waited: Sequence[str]) -> dict[str, SplitWiperError]:
-    """Wait for absent clients in an interrupted negotiation; clients that have a codebook continue with it."""
-    away = AbsentClientError(
-        f"an agreement on labels waits for {', '.join(waited)}, whose folder is not here: bring it, or forget the "
-        "whole client (everything=True); then settle."
-    )
-    return {name: away for name in names if not members.client(name).group.has_codebook()}
-
-
 def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
     """Negotiate again, with every client that has rows: the only way a codebook changes.
 
-    Args:
-        members: the clients.
-        labels: labels to agree on besides those that clients hold.
+    ``labels`` are agreed on besides those that clients hold.
 
     Raises:
         AbsentClientError: the server holds a shard of a client whose folder is not here.
         NotFoundError: no client has rows.
         DataError: labels read like others of another type: an integer and the same digits as text.
     """
-    holders = [shard.client for shard in members.server.store.shards()]
-    if away := sorted(set(holders) - set(members.here())):
+    holders = {shard.client for shard in members.server.store.shards()}
+    if away := sorted(holders.difference(members.here())):
         raise AbsentClientError(
             f"a new codebook takes every client, and {', '.join(away)} is not here: bring the folder, or forget the "
             "whole client first (everything=True)."
@@ -111,15 +112,15 @@ def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
     present = [client for client in map(members.client, members.here()) if client.labels()]
     if not present:
         raise NotFoundError("nobody holds rows, so there are no labels to agree on: learn first.")
-    known = {label for client in present for label in client.labels()}
-    for label, other in alike(labels, known.union(labels)):
+    known = set(labels).union(*(client.labels() for client in present))
+    for label, other in alike(labels, known):
         raise DataError(f"{told_apart(label, other)} Name {label.name!r} only where nobody has {other.name!r}.")
     for client in present:  # a client that cannot read the group's messages fails before anything is begun
         if client.group.has_codebook():
             client.group.codebook()
     for client in present:
         members.mark(client.name)
-    present[0].group.wish(labels)
+    present[0].group.wish(labels)  # one client proposes them for all
     version = _newest(members) + 1
     parts = {client.name: client.agreement(version) for client in present}
     _take_turns(parts, list(parts))

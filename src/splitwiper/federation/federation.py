@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +48,7 @@ from splitwiper.server import Server
 from splitwiper.splitting import Halves
 from splitwiper.store import ServerStore, files, ledger, read_undisturbed
 from splitwiper.store.ledger import Head
+from splitwiper.store.records import ModelRecord
 from splitwiper.wire import Label, Receipt, Request, Spent, Ticket
 from splitwiper.wire.metering import MeteredLink
 
@@ -135,7 +137,7 @@ class Federation:
             self.path, self.halves, self.config, self._server, self._link, progress, invitation
         )
         check_halves(self.path, self.halves, self.config, self._server)
-        check_settings(self.path, self.config, self._server, self._members)
+        check_settings(self.path, self._members)
 
     # --- making and opening --------------------------------------------------------------------------------
 
@@ -170,8 +172,8 @@ class Federation:
         if not make(target, self.halves, self.config, *first, run=store.database.meta("run")):
             refuse_used(target)
         twin = Federation(target, self.halves, progress=self._progress)
-        for said in store.relay.posted(topic := store.relay.topic()):
-            twin._server.post(said.sender, topic, said.place, said.body)
+        for message in store.relay.posted(topic := store.relay.topic()):
+            twin._server.post(message.sender, topic, message.place, message.body)
         return twin
 
     # --- clients -------------------------------------------------------------------------------------------
@@ -194,22 +196,17 @@ class Federation:
 
         Args:
             datasets: data by client name: ``(inputs, labels)``, a map-style dataset of such pairs, or a function
-                without arguments that returns either. A function is called when its client's turn comes, once
-                to check the rows and once to add them, so that only one client's rows are in memory at a time.
+                without arguments that returns either. A function is called when its client's turn comes, once to
+                check the rows and once to add them, so that only one client's rows are in memory at a time.
             tasks: the task of each client's labels, if clients do not all share one.
 
-        Notes:
-            The data of a function's second call are checked again, and are what is learned. If they cannot be learned
-            from, or the function raises, that client is unchanged; clients before it keep their rows, which the next
-            `learn` or `settle` trains on.
-
         Raises:
-            DataError: the data cannot be learned from; nothing of this call is kept then. Some rows only fail in
-                training: activations beyond the codec's range, or a label that a codebook lacks whose clients are
-                absent. The message names the client, and its rows stay, as for TrainingError.
+            DataError: the data cannot be learned from. Nothing of this call is kept then, except the rows of clients
+                before one whose function returns other rows the second time. Rows that fail only in training (beyond
+                the codec's range, or with a label that no codebook can get now) stay, as for TrainingError.
             TrainingError: training failed, for example because the loss diverged. The rows stay with their client until
-                they are forgotten; other clients and the model stay as they were, or continue. If a request
-                waits for the model, it is settled without the shard at fault, and `status` names its client.
+                they are forgotten; other clients and the model stay as they were, or continue. If a request waits for
+                the model, it is settled without the shard at fault, and `status` names its client.
         """
         check_devices(self.config)
         check_noise(self.config.client.noise)
@@ -217,31 +214,37 @@ class Federation:
         if not isinstance(tasks, Mapping | None):
             raise InputError(f"tasks = {tasks!r} must name the task of each client: {{'north': 'species'}}.")
         check_names([name for name, _ in pairs], known=self.clients)
-        tasks = tasks or {}
-        sources = {
-            name: Reader(data, client=name, task=tasks.get(name, ""), wide=self._members.is_wide(name))
-            for name, data in pairs
-        }
-        codebook, labels = self._members.codebook(), dict[str, set[Label]]()
-        for name, source in sources.items():
-            self._members.check(name, rows := source.rows(), source.task, codebook)
+        codebook, readers, labels = self._members.codebook(), dict[str, Reader](), dict[str, set[Label]]()
+        for name, data in pairs:
+            task = (tasks or {}).get(name, "")
+            readers[name] = Reader(data, client=name, task=task, wide=self._members.is_wide(name))
+            rows = readers[name].rows()
+            self._members.check(name, rows, task, codebook)
             labels[name] = set(rows.labels)
+            del rows  # only one client's rows are in memory at a time, if functions return them
         self._members.check_labels(labels)
         self._begin()
-        added = {name: self._add(name, sources.pop(name)) for name in list(sources)}
+        added = {}
+        for name, _ in pairs:
+            reader = readers.pop(name)
+            rows = reader.rows()
+            if reader.lazy:  # these rows come from another call of the function
+                self._members.check(name, rows, reader.task, self._members.codebook())
+            self._members.mark(name)
+            client = self._members.join(name, reader.task)
+            added[name] = client.add(rows)
+            del reader, rows
+            self._link.count(name, client.take_spent())
         before = self._server.store.model()
         done = reconcile(self._members)
         self._finished(done, named=set(added))
-        model = self._server.store.model()
-        fresh = model if model and (before is None or before.file != model.file) else None
-        return Learned(
-            added,
-            self.spent,
-            fresh.losses if fresh else (),
-            fresh.seconds if fresh else 0.0,
-            self._with_privacy(done.receipts),
-            done.agreement,
-        )
+        return self._learned(added, done, before)
+
+    def _learned(self, added: Mapping[str, Added], done: Reconciled, before: ModelRecord | None) -> Learned:
+        receipts, model = self._with_privacy(done.receipts), self._server.store.model()
+        if model is None or (before is not None and before.file == model.file):  # nothing had to be trained
+            return Learned(added, self.spent, (), 0.0, receipts, done.agreement)
+        return Learned(added, self.spent, model.losses, model.seconds, receipts, done.agreement)
 
     def _begin(self) -> None:
         """Start a new account, unless a unit of work, from the first request to its settling, is unfinished."""
@@ -253,17 +256,6 @@ class Federation:
         """Note that a unit of work is finished; raise what went wrong with the clients that the call named."""
         self._unit_done = True
         done.check(named)
-
-    def _add(self, name: str, source: Reader) -> Added:
-        """Add a client's rows; a new client joins first."""
-        rows = source.rows()
-        if source.lazy:  # these rows come from another call of the function
-            self._members.check(name, rows, source.task, self._members.codebook())
-        self._members.mark(name)
-        client = self._members.join(name, source.task)
-        added = client.add(rows)
-        self._link.count(name, client.take_spent())
-        return added
 
     # --- unlearning ----------------------------------------------------------------------------------------
 
@@ -278,14 +270,15 @@ class Federation:
     ) -> Receipt:
         """Forget a client's classes, samples or everything, now: `submit` and `settle` in one call."""
         check_devices(self.config)
-        ticket = self._submit(client, classes=classes, samples=samples, everything=everything)
+        ticket = self._submit(client, classes, samples, everything)
         try:
             self._finished(reconcile(self._members), named={client})
-        except FencedError:
+        except FencedError:  # another process has taken over, and may have settled the request or not
             raise
         except BusyError as problem:
-            told = f"the request is accepted as ticket {ticket.id}: do not ask again"
-            raise BusyError(f"{told}. But {problem}") from problem
+            raise BusyError(
+                f"the request is accepted as ticket {ticket.id}: do not ask again. But {problem}"
+            ) from problem
         return self.receipt(ticket.id)
 
     @unchanged
@@ -302,15 +295,10 @@ class Federation:
         Raises:
             RequestError: nothing, or more than one thing, was named, or the client does not hold it.
         """
-        return self._submit(client, classes=classes, samples=samples, everything=everything)
+        return self._submit(client, classes, samples, everything)
 
     def _submit(
-        self,
-        client: str,
-        *,
-        classes: Sequence[str | int] | None,
-        samples: Sequence[int] | None,
-        everything: bool,
+        self, client: str, classes: Sequence[str | int] | None, samples: Sequence[int] | None, everything: bool
     ) -> Ticket:
         try:
             asking = self._members.client(client)
@@ -320,12 +308,12 @@ class Federation:
             return self._server.submit(Request(secrets.token_hex(16), client, "client"))
         choice = asking.choose(classes=classes, samples=samples, everything=everything)
         self._begin()
-        self._members.mark(client)
+        self._members.mark(client)  # first: if this process dies now, the next settle looks at the client
         request = asking.forget(choice)
         asking.send_requests()
         asking.pin(self.head())  # from here on, a ledger without this request is noticed
         self._link.count(client, asking.take_spent())
-        return next(t for t in self._server.tickets(client) if t.id == request.ticket)
+        return self._server.store.ticket(request.ticket)
 
     @unchanged
     def settle(self) -> tuple[Receipt, ...]:
@@ -371,7 +359,7 @@ class Federation:
     @unchanged
     def reupload(self, client: str) -> None:
         """Have a client send its shard again, for example because the server's copy was damaged."""
-        self._client(client).reupload()
+        self._client(client).sync(again=True)
         self._server.train()
 
     # --- using the model -----------------------------------------------------------------------------------
@@ -403,13 +391,7 @@ class Federation:
 
     @unchanged
     def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
-        """Return the most likely label of the client's own task for each input.
-
-        Args:
-            client: the client's name.
-            x: the inputs.
-            local: download the server half and compute here, so that nothing about the inputs is sent.
-        """
+        """Return the most likely label of the client's own task for each input. Arguments as for `predict_proba`."""
         half = self.halves.server if local else None
         return self._asked(client, lambda asked: asked.predict(x, local=half))
 
@@ -425,15 +407,14 @@ class Federation:
 
     def _answers(self, test_sets: Mapping[str, Data]) -> dict[str, tuple[tuple[Label, ...], tuple[Label, ...]]]:
         """Return true and predicted labels, by client."""
-        return {name: self._answer(name, data) for name, data in by_client(test_sets)}
-
-    def _answer(self, name: str, data: Data) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
-        """Return a client's true and predicted labels."""
-        task = self._members.client(name).task
-        rows = as_rows(data, task=task, wide=self._members.is_wide(name))
-        check_truth(rows.labels, self.labels, name)
-        predicted = self._asked(name, lambda asked: asked.predict(rows.packed))
-        return rows.labels, tuple(Label(task, label) for label in predicted)
+        answers = {}
+        for name, data in by_client(test_sets):
+            task = self._members.client(name).task
+            rows = as_rows(data, task=task, wide=self._members.is_wide(name))
+            check_truth(rows.labels, self.labels, name)
+            predicted = self._asked(name, methodcaller("predict", rows.packed))
+            answers[name] = rows.labels, tuple(Label(task, label) for label in predicted)
+        return answers
 
     @unchanged
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
@@ -454,8 +435,8 @@ class Federation:
     def receipts(self) -> tuple[Receipt, ...]:
         """Return all receipts, oldest first."""
         store = self._server.store
-        found = [store.receipt(t.id) for t in store.tickets() if t.state == "settled"]
-        return self._with_privacy(sorted(found, key=lambda receipt: int(receipt.ledger["seq"])))
+        settled = [store.receipt(ticket.id) for ticket in store.tickets() if ticket.state == "settled"]
+        return self._with_privacy(sorted(settled, key=lambda receipt: int(receipt.ledger["seq"])))
 
     def receipt(self, ticket: str) -> Receipt:
         """Return the receipt of one ticket."""
@@ -465,9 +446,12 @@ class Federation:
         """Add to receipts what each requester's noise has spent so far, if it uses noise and its folder is here."""
         if not self.config.client.noise.is_on:
             return tuple(receipts)
-        asked = {receipt.client for receipt in receipts} & set(self._members.here())
-        clients = {name: self._members.open(name) for name in asked}
-        return tuple(clients[r.client].with_privacy(r) if r.client in clients else r for r in receipts)
+        complete = []
+        for receipt in receipts:
+            if self._members.has_joined(receipt.client):
+                receipt = self._members.open(receipt.client).with_privacy(receipt)
+            complete.append(receipt)
+        return tuple(complete)
 
     def head(self) -> Head:
         """Return the ledger's present head. Kept outside the run, it later shows whether the ledger only grew."""

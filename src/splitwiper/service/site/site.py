@@ -81,8 +81,8 @@ class Site(CertifiedSite):
     def estimate(self) -> dict[str, Any] | None:
         """Return how long a request would take the server, before it is made; None if the answer is not quick."""
         try:
-            found = self.link.estimate()
-            return {name: found[name] for name in ("training_seconds", "waiting", "deadline_days")}
+            estimate = self.link.estimate()
+            return {name: estimate[name] for name in ("training_seconds", "waiting", "deadline_days")}
         except (SplitWiperError, httpx.HTTPError, KeyError, TypeError, ValueError):
             return None
 
@@ -137,8 +137,8 @@ class Site(CertifiedSite):
         try:
             self.pin()
         except RestoredError:
-            if (found := self.guard.restored(self.link.ask)) is not None:
-                return found
+            if (restored := self.guard.restored(self.link.ask)) is not None:
+                return restored
             raise
         raise NotFoundError("there is nothing to accept: the server's ledger is the one that this site knows.")
 
@@ -160,7 +160,7 @@ class Site(CertifiedSite):
         client.store.remember(unsent="restored", registered="", answering="", answering_since="", removal="")
         kept = self.guard.accept(restored, self.link.ask)
         self.register()
-        lost = {one.id for one in self.link.tickets(client.name) if one.state == "accepted"}
+        lost = {ticket.id for ticket in self.link.tickets(client.name) if ticket.state == "accepted"}
         answered = [row["ticket"] for row in client.store.requests("done") if row["ticket"] in lost]
         client.store.mark(answered, "open")  # the server has the request, but no longer the shard that answered it
         client.sync(again=True)
@@ -172,10 +172,7 @@ class Site(CertifiedSite):
     def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
         """Return the most likely label of the client's own task for each input.
 
-        Args:
-            client: the name of the site's client.
-            x: the inputs.
-            local: fetch the server half and compute here, so that nothing about the inputs is sent.
+        With ``local``, the server half is fetched and nothing about the inputs is sent.
         """
         return self._checked(client).predict(x, local=self._half(local))
 
@@ -194,9 +191,9 @@ class Site(CertifiedSite):
         Raises:
             InputError: the server names only the most likely label; with ``local``, probabilities are computed here.
         """
-        found = self._checked(client).predict_both(x, local=self._half(local))
-        self.labels = found.labels
-        return found
+        predicted = self._checked(client).predict_both(x, local=self._half(local))
+        self.labels = predicted.labels
+        return predicted
 
     def _half(self, local: bool) -> ServerHalf | None:
         return self.halves.server if local else None
