@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.kmeans import Clusters, kmeans
+from splitwiper_lab.attacks.kmeans import kmeans
 
 _CANDIDATES = 32
 
@@ -17,7 +17,8 @@ _CANDIDATES = 32
 def candidates(points: int) -> list[int]:
     """Return numbers of clusters worth trying: from 2 to one less than the points, thinned where there are many."""
     spread = np.linspace(2, points - 1, max(0, min(_CANDIDATES, points - 2)))
-    return [int(k) for k in np.unique(spread.round())]
+    numbers: list[int] = np.unique(spread.round()).astype(int).tolist()
+    return numbers
 
 
 def elbow(points: Tensor, *, seed: int = 0, restarts: int = 4) -> int:
@@ -25,7 +26,7 @@ def elbow(points: Tensor, *, seed: int = 0, restarts: int = 4) -> int:
     tried = [1, *candidates(len(points))]
     if len(tried) < 3:
         return len(points)
-    curve = np.array([kmeans(points, k, seed=seed, restarts=restarts).inertia for k in tried])
+    curve = _inertias(points, tried, seed=seed, restarts=restarts)
     if not curve[0] > 0:
         return 1
     x = (np.array(tried) - tried[0]) / (tried[-1] - tried[0])
@@ -34,27 +35,35 @@ def elbow(points: Tensor, *, seed: int = 0, restarts: int = 4) -> int:
     return tried[int((1 - x - y).argmax())]
 
 
+def _inertias(points: Tensor, tried: Sequence[int], *, seed: int, restarts: int, iterations: int = 50) -> Array:
+    """Return the inertia of the points for each number of clusters."""
+    return np.array([kmeans(points, k, seed=seed, restarts=restarts, iterations=iterations).inertia for k in tried])
+
+
 def silhouette(points: Tensor, *, seed: int = 0, restarts: int = 4) -> int:
     """Return the number of clusters with the highest mean silhouette."""
     tried = candidates(len(points))
     if not tried:
         return len(points)
     distances = torch.cdist(points.double(), points.double()).cpu().numpy()
-    scores = [
-        _silhouette(distances, kmeans(points, k, seed=seed, restarts=restarts).labels.cpu().numpy()) for k in tried
-    ]
+    scores = []
+    for k in tried:
+        labels = kmeans(points, k, seed=seed, restarts=restarts).labels
+        scores.append(_silhouette(distances, labels.cpu().numpy()))
     return tried[int(np.argmax(scores))]
 
 
 def _silhouette(distances: Array, labels: Array) -> float:
+    """Return the mean silhouette of points, from their distances (points × points) and clusters."""
     member = labels[:, None] == np.unique(labels)[None]  # points × clusters
     sizes = member.sum(0)
-    summed = distances @ member
+    summed = distances @ member  # points × clusters: total distance of a point to a cluster
+    # a point's distance to itself is 0, so its own cluster's mean is over the others in it
     own = (summed * member).sum(1) / np.maximum(sizes[member.argmax(1)] - 1, 1)
     other = np.where(member, np.inf, summed / sizes).min(1)
     alone = sizes[member.argmax(1)] == 1
     score = (other - own) / np.maximum(np.maximum(own, other), 1e-30)
-    return float(np.where(alone | ~np.isfinite(score), 0, score).mean())
+    return float(np.where(alone | ~np.isfinite(score), 0, score).mean())  # 0 by definition for a point alone
 
 
 def gap(points: Tensor, *, seed: int = 0, restarts: int = 4) -> int:
@@ -69,27 +78,21 @@ def gap(points: Tensor, *, seed: int = 0, restarts: int = 4) -> int:
     low, high = points.min(0).values, points.max(0).values
     generator = torch.Generator(points.device).manual_seed(seed)
     references = 2 * restarts
-    boxes = [
-        low + (high - low) * torch.rand(points.shape, generator=generator, device=points.device, dtype=points.dtype)
-        for _ in range(references)
-    ]
+    boxes = []
+    for _ in range(references):
+        uniform = torch.rand(points.shape, generator=generator, device=points.device, dtype=points.dtype)
+        boxes.append(low + (high - low) * uniform)
     floor = 1e-6 * max(kmeans(points, 1, restarts=1).inertia, 1e-30)  # for identical points: log(0)
 
     def logs(cloud: Tensor, runs: int) -> Array:
-        found = [kmeans(cloud, k, seed=seed, restarts=runs, iterations=20).inertia for k in tried]
-        return np.log(np.maximum(found, floor))
+        return np.log(np.maximum(_inertias(cloud, tried, seed=seed, restarts=runs, iterations=20), floor))
 
-    expected = np.stack([logs(box, 1) for box in boxes])
+    expected = np.stack([logs(box, 1) for box in boxes])  # references × numbers tried
     gaps = expected.mean(0) - logs(points, restarts)
-    error = expected.std(0) * np.sqrt(1 + 1 / references)
+    error = expected.std(0) * np.sqrt(1 + 1 / references)  # the references' own error is part of it
     best = int(gaps.argmax())
     return tried[int(np.flatnonzero(gaps >= gaps[best] - error[best])[0])]
 
 
 METHODS: dict[str, Callable[..., int]] = {"elbow": elbow, "silhouette": silhouette, "gap": gap}
 """Methods of choosing the number of clusters, by name."""
-
-
-def clustered(points: Tensor, k: int, *, seed: int, restarts: int) -> Clusters:
-    """Cluster a few points by k-means; it is cheap, so use many restarts."""
-    return kmeans(points, k, seed=seed, restarts=16 * restarts)

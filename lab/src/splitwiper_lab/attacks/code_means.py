@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from sklearn.cluster import Birch
 
-from splitwiper_lab.attacks.choosing_k import METHODS, clustered
+from splitwiper_lab.attacks.choosing_k import METHODS
 from splitwiper_lab.attacks.evidence import RAW, Evidence
 from splitwiper_lab.attacks.finding import AttackFinding
+from splitwiper_lab.attacks.kmeans import kmeans
 from splitwiper_lab.attacks.linkage import merge_points
 
 _AXES = 20
@@ -35,16 +36,16 @@ def kmeans_means(evidence: Evidence, labels: int | None = None) -> Iterator[Atta
     if nothing := one_code(evidence, title):
         yield nothing
         return
-    points = evidence.code_means(RAW)
-    how = {"seed": evidence.seed, "restarts": evidence.restarts}
-    if labels is not None:
-        found = clustered(points, labels, **how)
-        yield evidence.of_codes(title, found.labels.cpu().numpy(), knows="Q")
-        return
-    for name, method in METHODS.items():
-        number = method(points[:, :_AXES] if name == "gap" else points, **how)
-        found = clustered(points, number, **how)
-        yield evidence.of_codes(f"{title}, {name}", found.labels.cpu().numpy())
+    points, seed, restarts = evidence.code_means(RAW), evidence.seed, evidence.restarts
+    numbers = {title: labels} if labels is not None else {}
+    if labels is None:
+        for name, method in METHODS.items():
+            axes = points[:, :_AXES] if name == "gap" else points
+            numbers[f"{title}, {name}"] = method(axes, seed=seed, restarts=restarts)
+    for attack, number in numbers.items():
+        # there are few points, so many restarts are cheap
+        clusters = kmeans(points, number, seed=seed, restarts=16 * restarts).labels
+        yield evidence.of_codes(attack, clusters.cpu().numpy(), knows="" if labels is None else "Q")
 
 
 def birch_means(evidence: Evidence, labels: int | None = None) -> Iterator[AttackFinding]:
@@ -54,12 +55,13 @@ def birch_means(evidence: Evidence, labels: int | None = None) -> Iterator[Attac
         yield nothing
         return
     points = evidence.code_means(RAW)
-    apart = torch.pdist(points).median().clamp_min(1e-12)
-    scaled = (points / apart).cpu().numpy()
+    # BIRCH's threshold is a distance, so the usual distance is made 1, whatever the activations' scale
+    usual = torch.pdist(points).median().clamp_min(1e-12)
+    scaled = (points / usual).cpu().numpy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer sub-clusters than requested is a valid answer
-        found = Birch(threshold=1e-3 if labels else 0.3, n_clusters=labels).fit_predict(scaled)
-    yield evidence.of_codes(title, np.asarray(found), knows="Q" if labels else "")
+        clusters = Birch(threshold=1e-3 if labels else 0.3, n_clusters=labels).fit_predict(scaled)
+    yield evidence.of_codes(title, np.asarray(clusters), knows="Q" if labels else "")
 
 
 def merged_means(evidence: Evidence, labels: int | None = None) -> Iterator[AttackFinding]:
@@ -68,5 +70,4 @@ def merged_means(evidence: Evidence, labels: int | None = None) -> Iterator[Atta
     if nothing := one_code(evidence, title):
         yield nothing
         return
-    store = merge_points(evidence.code_means(RAW).cpu().numpy())
-    yield evidence.of_codes(title, store.cut(labels or store.jump()), knows="Q" if labels else "")
+    yield evidence.of_tree(title, merge_points(evidence.code_means(RAW).cpu().numpy()), labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -39,17 +40,20 @@ def kmeans(points: Tensor, k: int, *, seed: int = 0, restarts: int = 4, iteratio
     """
     k = max(1, min(k, len(points)))
     generator = torch.Generator(points.device).manual_seed(seed)
-    runs = (_lloyd(points, _starts(points, k, generator), iterations) for _ in range(max(1, restarts)))
-    return min(runs, key=lambda run: run.inertia)
+    best = _lloyd(points, _starts(points, k, generator), iterations)
+    for _ in range(restarts - 1):
+        run = _lloyd(points, _starts(points, k, generator), iterations)
+        best = min(best, run, key=attrgetter("inertia"))
+    return best
 
 
 def _starts(points: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """Choose centres by k-means++: draw each with probability proportional to the squared distance to those before."""
-    first = int(torch.randint(len(points), (1,), generator=generator, device=points.device))
-    chosen = [first]
+    chosen = [int(torch.randint(len(points), (1,), generator=generator, device=points.device))]
     nearest = torch.full((len(points),), float("inf"), device=points.device, dtype=points.dtype)
     for _ in range(k - 1):
         nearest = torch.minimum(nearest, (points - points[chosen[-1]]).square().sum(1))
+        # where all distances are 0 there are fewer different points than centres: any point will do
         spread = nearest if bool(nearest.sum() > 0) else torch.ones_like(nearest)
         chosen.append(_drawn(spread, generator))
     return points[chosen]
@@ -63,6 +67,7 @@ def _drawn(weights: Tensor, generator: torch.Generator) -> int:
 
 
 def _lloyd(points: Tensor, centres: Tensor, iterations: int) -> Clusters:
+    """Move centres to their points' means until nearly no point changes its cluster (Lloyd's algorithm)."""
     labels, nearest = assigned(points, centres)
     for _ in range(iterations):
         centres = means(points, labels, len(centres), empty=centres)
@@ -76,9 +81,12 @@ def _lloyd(points: Tensor, centres: Tensor, iterations: int) -> Clusters:
 
 def assigned(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """Return the nearest centre of each point, and the squared distance to it."""
-    step = max(1, _BLOCK // len(centres))
-    found = [torch.cdist(part, centres).square().min(dim=1) for part in points.split(step)]
-    return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
+    labels, squares = [], []
+    for part in points.split(max(1, _BLOCK // len(centres))):  # bounds the memory for points × centres
+        nearest = torch.cdist(part, centres).square().min(dim=1)
+        labels.append(nearest.indices)
+        squares.append(nearest.values)
+    return torch.cat(labels), torch.cat(squares)
 
 
 def means(points: Tensor, labels: Tensor, count: int, *, empty: Tensor | None = None) -> Tensor:
@@ -88,5 +96,5 @@ def means(points: Tensor, labels: Tensor, count: int, *, empty: Tensor | None = 
     for part, at in zip(points.split(step), labels.split(step), strict=True):  # a matrix product sums in a fixed order
         sums += functional.one_hot(at, count).to(points.dtype).T @ part
     sizes = torch.bincount(labels, minlength=count).to(points.dtype)[:, None]
-    out = sums / sizes.clamp_min(1)
-    return out if empty is None else torch.where(sizes > 0, out, empty)
+    mean = sums / sizes.clamp_min(1)
+    return mean if empty is None else torch.where(sizes > 0, mean, empty)

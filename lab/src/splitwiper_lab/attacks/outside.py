@@ -49,15 +49,13 @@ def outside_attacks(attacks: Sequence[Attack], labels: int) -> list[Attack]:
         attacks: the attacks.
         labels: the number of labels, for those that can use it.
     """
-    out: list[Attack] = []
+    runs: list[Attack] = []
     for attack in attacks:
-        if not _takes_labels(attack):
-            out.append(partial(_run, attack, "", {}))
-            continue
-        out.append(partial(_run, attack, "", {"labels": None}))
-        if labels:
-            out.append(partial(_run, attack, "Q", {"labels": labels}))
-    return out
+        takes_labels = _takes_labels(attack)
+        runs.append(partial(_run, attack, "", {"labels": None} if takes_labels else {}))
+        if takes_labels and labels:
+            runs.append(partial(_run, attack, "Q", {"labels": labels}))
+    return runs
 
 
 def _takes_labels(attack: Attack) -> bool:

@@ -25,8 +25,7 @@ def feature_means(evidence: Evidence, labels: int | None = None) -> Iterator[Att
         if nothing := one_code(evidence, title):
             yield nothing
             return
-        store = merge_points(evidence.code_means(depth).cpu().numpy())
-        yield evidence.of_codes(title, store.cut(labels or store.jump()), knows="Q" if labels else "")
+        yield evidence.of_tree(title, merge_points(evidence.code_means(depth).cpu().numpy()), labels)
     if not evidence.depths:
         yield AttackFinding("trained features, agglomerative", notes="the server has no trained half")
 
@@ -40,14 +39,14 @@ def confusion(evidence: Evidence, labels: int | None = None) -> Iterator[AttackF
     if nothing := one_code(evidence, title):
         yield nothing
         return
+    # the half's output is kept as square roots, see `Evidence.rows`; codes × outputs
     shares = means(evidence.rows[OUTPUT].square(), evidence.codes, len(evidence.numbers)).double()
     mixed = shares[:, _columns(evidence)]  # codes × codes: mean probability of each code's output
     both = (mixed + mixed.T) / 2
     # relative to how sure the half is of either code: a rare or hard code is confused with all others
     own = both.diagonal().clamp_min(1e-12).sqrt()
     likeness = (both / (own[:, None] * own[None])).clamp(0, 1)
-    store = merge_distances((1 - likeness).cpu().numpy())
-    yield evidence.of_codes(title, store.cut(labels or store.jump()), knows="Q" if labels else "")
+    yield evidence.of_tree(title, merge_distances((1 - likeness).cpu().numpy()), labels)
 
 
 def head_rows(evidence: Evidence, labels: int | None = None) -> Iterator[AttackFinding]:
@@ -60,13 +59,11 @@ def head_rows(evidence: Evidence, labels: int | None = None) -> Iterator[AttackF
     if nothing := one_code(evidence, title):
         yield nothing
         return
-    weights = half.head.weight.detach().float().cpu()[_columns(evidence).cpu()]
-    store = merge_points(weights.numpy())
-    yield evidence.of_codes(title, store.cut(labels or store.jump()), knows="Q" if labels else "")
+    weights = half.head.weight.detach().float().cpu()[_columns(evidence).cpu()]  # codes × features
+    yield evidence.of_tree(title, merge_points(weights.numpy()), labels)
 
 
 def _columns(evidence: Evidence) -> Tensor:
     """Return the index of the half's output for each code in the rows."""
-    numbers = evidence.view.numbers
-    place = {numbers[label]: at for at, label in enumerate(evidence.view.labels) if label in numbers}
-    return torch.tensor([place[code] for code in evidence.numbers], device=evidence.device)
+    outputs = {evidence.view.numbers.get(label): output for output, label in enumerate(evidence.view.labels)}
+    return torch.tensor([outputs[code] for code in evidence.numbers], device=evidence.device)

@@ -20,13 +20,15 @@ def png(picture: Array) -> bytes:
     """
     colour = 2 if picture.ndim == 3 else 0
     height, width = picture.shape[:2]
-    lines = b"".join(b"\0" + line.tobytes() for line in np.ascontiguousarray(picture, np.uint8))
+    lines = np.ascontiguousarray(picture, np.uint8).reshape(height, -1)
+    # each line starts with the number of its filter: 0 for none
+    data = np.pad(lines, ((0, 0), (1, 0))).tobytes()
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data, 9)) + chunk(b"IEND", b"")
 
 
 def contact_sheet(path: Path, originals: Array, reconstructions: Array, *, columns: int = 8, scale: int = 3) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from splitwiper.errors import InputError
-from splitwiper.training.cache import Cache, to_device
+from splitwiper.training.cache import to_device
 from splitwiper.wire.columns import Array
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.features import activations
@@ -55,14 +55,16 @@ def reconstruction(evidence: Evidence, pictures: Pictures) -> Iterator[AttackFin
         InputError: the inputs do not fit the uploads.
     """
     titles = ("inputs rebuilt, public inputs", "inputs rebuilt, a client that talks")
-    known = [seen for seen in evidence.view.present if seen.place in pictures.inputs]
-    if any(len(pictures.inputs[seen.place]) != seen.shard.rows for seen in known):
-        raise InputError("pictures.inputs has another number of rows than the uploads; give one input per row.")
+    known = []
+    for seen in evidence.view.present:
+        if seen.place in pictures.inputs:
+            known.append(seen)
+            if len(pictures.inputs[seen.place]) != seen.shard.rows:
+                raise InputError("pictures.inputs has another number of rows than the uploads; give one input per row.")
     if not known or pictures.inputs[known[0].place].dtype.kind not in "fu":  # token ids are signed integers
+        notes = "no inputs were given to compare with, or they are not numbers"
         for title in titles:
-            yield AttackFinding(
-                title, knows="aux", notes="no inputs were given to compare with, or they are not numbers"
-            )
+            yield AttackFinding(title, knows="aux", notes=notes)
         return
     target, teller = known[-1], known[0]
     tried, learned = _halves(evidence, target, teller)
@@ -91,9 +93,7 @@ def _inputs(evidence: Evidence, inputs: Array, index: Array) -> Tensor:
 
 
 def _boundary(evidence: Evidence, seen: SeenShard, index: Array) -> dict[str, Tensor]:
-    columns = evidence.view.columns
-    cache = Cache([seen.shard], seen.shard.labels, names=[c.name for c in columns], columns=columns)
-    return to_device(cache.batch(index)[0], evidence.device)
+    return to_device(evidence.view.cache([seen]).batch(index)[0], evidence.device)
 
 
 def _scored(
@@ -108,8 +108,11 @@ def _scored(
     sent, inputs = learned
     found = rebuild(sent, inputs, seen, seed=evidence.seed)
     low, high = inputs.min(), inputs.max()
-    mean = inputs.mean(0, keepdim=True).expand_as(wanted)
-    found, wanted, mean = (((x - low) / (high - low).clamp_min(1e-12)).clamp(0, 1) for x in (found, wanted, mean))
+
+    def scaled(values: Tensor) -> Tensor:
+        return ((values - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)
+
+    found, wanted, mean = scaled(found), scaled(wanted), scaled(inputs.mean(0, keepdim=True).expand_as(wanted))
     scores = {"psnr": psnr(found, wanted), "psnr_of_mean": psnr(mean, wanted)}
     left = (found - wanted).square().sum() / (mean - wanted).square().sum().clamp_min(1e-12)
     scores["explained"] = float(1 - left)
@@ -117,7 +120,7 @@ def _scored(
         scores |= {"ssim": ssim(found, wanted), "ssim_of_mean": ssim(mean, wanted)}
         if to is not None:
             name = title.split(", ")[1].replace(" ", "-")
-            contact_sheet(to / f"{name}.png", *(x[:_SHOWN].cpu().numpy() for x in (wanted, found)))
+            contact_sheet(to / f"{name}.png", wanted[:_SHOWN].cpu().numpy(), found[:_SHOWN].cpu().numpy())
     return AttackFinding(title, knows="aux", scores=scores, notes=f"learned from {len(inputs)} rows")
 
 
@@ -132,14 +135,11 @@ def rebuild(sent: Mapping[str, Tensor], inputs: Tensor, seen: Mapping[str, Tenso
     """
     maps, others = next(iter(sent.values())), next(iter(seen.values()))
     # patch by patch only if each activation lies over a square of whole pixels, equally large in both directions
-    fits = False
-    if maps.ndim == 4 == inputs.ndim:
-        (down, rest_down), (right, rest_right) = (divmod(inputs.shape[d], maps.shape[d]) for d in (2, 3))
-        fits = down == right and rest_down == rest_right == 0
-    if not fits:
+    factor = inputs.shape[2] // maps.shape[2] if maps.ndim == 4 == inputs.ndim else 0
+    if not factor or (maps.shape[2] * factor, maps.shape[3] * factor) != inputs.shape[2:]:
         weights = _ridge(activations(sent), inputs.flatten(1))
         return _applied(activations(seen), weights).view(-1, *inputs.shape[1:])
-    factor = inputs.shape[2] // maps.shape[2]
+    # the pixels under each position: (pictures · positions) × (channels · factor²)
     targets = functional.pixel_unshuffle(inputs, factor).flatten(2).transpose(1, 2).flatten(0, 1)
     pictures = len(inputs)
     chosen = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))[:_PATCHES].to(targets.device)
@@ -160,8 +160,10 @@ def _patches(maps: Tensor) -> Tensor:
 
 
 def _ridge(x: Tensor, y: Tensor) -> Tensor:
+    """Return the weights (with a last row for the constant) that predict y from x, in double precision."""
     x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1).double()
     gram = x.T @ x
+    # relative to the activations' own size, so that one penalty fits every network
     penalty = _PENALTY * gram.diagonal().mean() * torch.eye(len(gram), device=x.device, dtype=x.dtype)
     solved: Tensor = torch.linalg.solve(gram + penalty, x.T @ y.double())
     return solved.float()
@@ -184,6 +186,7 @@ def ssim(found: Tensor, wanted: Tensor) -> float:
         return functional.avg_pool2d(x, window, stride=1)
 
     a, b = mean(found), mean(wanted)
+    # Wang et al. 2004, with constants for values from 0 to 1; windows all count alike
     both = mean(found * wanted) - a * b
     spread = mean(found.square()) - a.square() + mean(wanted.square()) - b.square()
     score = (2 * a * b + 1e-4) * (2 * both + 9e-4) / ((a.square() + b.square() + 1e-4) * (spread + 9e-4))

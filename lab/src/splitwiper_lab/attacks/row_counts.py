@@ -6,6 +6,7 @@ rows are assigned to codes at random. All uploads ever received are used, erased
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,19 +16,16 @@ from splitwiper_lab.attacks.code_means import one_code
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.finding import AttackFinding
 from splitwiper_lab.attacks.linkage import merge_points
-from splitwiper_lab.attacks.measuring import row_codes
 
 
 def counts(evidence: Evidence) -> Array:
     """Count the rows of each code in each upload: codes × uploads."""
-    place = {code: at for at, code in enumerate(evidence.numbers)}
-    out = np.zeros((len(place), len(evidence.view.uploads)), np.int64)
+    table = np.zeros((len(evidence.numbers), len(evidence.view.uploads)), np.int64)
     for column, seen in enumerate(evidence.view.uploads):
-        codes, sizes = np.unique(row_codes(seen, evidence.view), return_counts=True)
-        for code, size in zip(codes.tolist(), sizes.tolist(), strict=True):
-            if code in place:
-                out[place[code], column] = size
-    return out
+        sizes = Counter(evidence.view.codes_of(seen).tolist())
+        # codes that only erased uploads have are left out: the claims are about present rows
+        table[:, column] = [sizes[code] for code in evidence.numbers]
+    return table
 
 
 def equal_counts(evidence: Evidence) -> Iterator[AttackFinding]:
@@ -48,5 +46,4 @@ def like_counts(evidence: Evidence, labels: int | None = None) -> Iterator[Attac
     if nothing := one_code(evidence, title):
         yield nothing
         return
-    store = merge_points(2 * np.sqrt(counts(evidence) + 3 / 8))
-    yield evidence.of_codes(title, store.cut(labels or store.jump()), knows="Q" if labels else "")
+    yield evidence.of_tree(title, merge_points(2 * np.sqrt(counts(evidence) + 3 / 8)), labels)  # Anscombe's root

@@ -38,9 +38,8 @@ def row_matching(evidence: Evidence, labels: int | None = None) -> Iterator[Atta
     lift = links / chance.clamp_min(1e-9)
     likeness = torch.minimum(lift, lift.T)  # mutual: an outlier's nearest row need not have it as its own
     distances = 1 / (1 + likeness)
-    store = merge_distances(distances.cpu().numpy())
     notes = f"{percent(copies)} of rows have a copy under another code"
-    yield evidence.of_codes(title, store.cut(labels or store.jump()), knows="Q" if labels else "", notes=notes)
+    yield evidence.of_tree(title, merge_distances(distances.cpu().numpy()), labels, notes=notes)
 
 
 def _links(evidence: Evidence, *, queries: int) -> tuple[Tensor, float]:
@@ -55,12 +54,14 @@ def _links(evidence: Evidence, *, queries: int) -> tuple[Tensor, float]:
         others, own = points[here], codes[here]
         chosen = torch.randperm(len(here), generator=generator)[:queries].to(points.device)
         for part in chosen.split(max(1, _BLOCK // max(1, len(here)))):
-            apart = torch.cdist(others[part], others)
+            apart = torch.cdist(others[part], others)  # rows of the part × rows of the upload
             apart[own[part][:, None] == own[None]] = torch.inf  # rows of the same code, itself included
             found = apart.topk(min(_FAR, len(here)), largest=False)
             near = found.indices[:, :_NEAR]
+            # each pair of codes as one number, so that one count of numbers counts all pairs
             pairs = own[part][:, None] * count + own[near]
             links += torch.bincount(pairs[found.values[:, :_NEAR].isfinite()], minlength=count * count)
+            # how far neighbours that are no copies are in this upload, whatever the activations' scale
             usual = found.values[:, -1].median()
             copied += int((found.values[:, 0] < _COPY * usual).sum()) if usual.isfinite() else 0
             asked += len(part)

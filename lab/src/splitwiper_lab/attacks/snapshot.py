@@ -40,8 +40,8 @@ def snapshot(run: Path, to: Path) -> int:
         store.database.close()
     known = {
         "format": FORMAT,
-        "columns": [[c.name, c.dtype, list(c.shape)] for c in columns],
-        "shards": [[r.client, r.generation, r.file] for r in records],
+        "columns": [[column.name, column.dtype, list(column.shape)] for column in columns],
+        "shards": [[record.client, record.generation, record.file] for record in records],
     }
     files.write_bytes(to / _LIST, json.dumps(known, indent=1).encode())  # last: it makes the snapshot valid
     return len(records)

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+
+import numpy as np
 
 from splitwiper.errors import NotFoundError
 from splitwiper.splitting import Halves, ServerHalf
 from splitwiper.store import ServerStore
+from splitwiper.training.cache import Cache
 from splitwiper.wire import Column, Label, Shard, open_shard
+from splitwiper.wire.columns import Array
 from splitwiper.wire.labels import in_order
 from splitwiper_lab.attacks.snapshot import kept_in
 
@@ -58,18 +63,29 @@ class ServerView:
     @property
     def present(self) -> tuple[SeenShard, ...]:
         """The last upload of each client that is still in the manifest."""
-        last = {seen.client: seen for seen in self.uploads}
-        return tuple(seen for name, seen in sorted(last.items()) if self.held is None or name in self.held)
+        last = {seen.client: seen for seen in self.uploads}  # uploads are sorted, so later ones replace earlier ones
+        return tuple(last[name] for name in sorted(last) if self.held is None or name in self.held)
 
     @cached_property
     def table(self) -> tuple[Label, ...]:
         """Every label in any upload, in order."""
-        return in_order(label for seen in self.uploads for label in seen.shard.labels)
+        return _labels_of(self.uploads)
 
     @cached_property
     def numbers(self) -> dict[Label, int]:
         """The code of each label in any upload."""
         return code_numbers(self.table)
+
+    def codes_of(self, seen: SeenShard) -> Array:
+        """Return the code of each row of an upload."""
+        # each shard counts labels in its own table; the view has one number for each label of all shards
+        numbers = np.fromiter(map(self.numbers.__getitem__, seen.shard.labels), np.int64)
+        return np.take(numbers, seen.shard.codes)
+
+    def cache(self, uploads: Sequence[SeenShard]) -> Cache:
+        """Return the rows of some uploads as one table, from which activations can be read."""
+        shards, names = [seen.shard for seen in uploads], [column.name for column in self.columns]
+        return Cache(shards, self.table, names=names, columns=self.columns)
 
     @classmethod
     def of(cls, server_folder: Path, halves: Halves, earlier: Sequence[Path] = ()) -> ServerView:
@@ -82,21 +98,24 @@ class ServerView:
             raise NotFoundError(f"there is no server in {server_folder}: give the server/ folder of a run.")
         store = ServerStore(server_folder)
         try:
-            records, model = store.shards(), store.model()
-            found: dict[Place, Path] = {}
+            records, model, columns = store.shards(), store.model(), store.columns()
+            paths: dict[Place, Path] = {}
             for folder in earlier:
-                found |= kept_in(folder)
+                paths |= kept_in(folder)
             # what the server still has comes last: a snapshot may hold a copy of the same upload
             for record in records:
-                found[record.client, record.generation] = store.root / "shards" / record.file
-            columns = store.columns()
+                paths[record.client, record.generation] = store.root / "shards" / record.file
             half = halves.server.loaded(store.weights(model)) if model else None
         finally:
             store.database.close()
-        uploads = tuple(SeenShard(*place, open_shard(path)) for place, path in sorted(found.items()))
+        uploads = tuple(SeenShard(*place, open_shard(paths[place])) for place in sorted(paths))
         labels = model.labels if model else ()
-        outputs = len(labels) or len(in_order(label for seen in uploads for label in seen.shard.labels))
-        return cls(uploads, columns, outputs, half, labels, frozenset(r.client for r in records))
+        outputs = len(labels) or len(_labels_of(uploads))
+        return cls(uploads, columns, outputs, half, labels, frozenset(record.client for record in records))
+
+
+def _labels_of(uploads: Iterable[SeenShard]) -> tuple[Label, ...]:
+    return in_order(chain.from_iterable(seen.shard.labels for seen in uploads))
 
 
 def code_numbers(labels: Iterable[Label]) -> dict[Label, int]:
@@ -106,6 +125,6 @@ def code_numbers(labels: Iterable[Label]) -> dict[Label, int]:
     ([2, 7], [0])
     """
     table = in_order(labels)
-    if all(not x.task and isinstance(x.name, int) and x.name >= 0 for x in table):
-        return {x: int(x.name) for x in table}
-    return {x: place for place, x in enumerate(table)}
+    if all(not label.task and isinstance(label.name, int) and label.name >= 0 for label in table):
+        return {label: int(label.name) for label in table}
+    return dict(zip(table, range(len(table)), strict=True))

@@ -35,29 +35,33 @@ def trained(
     """
     x, y = np.concatenate(features), np.concatenate(truths)
     state = stream.number % 2**32
-    folds = list(_folds(x, y, [len(some) for some in truths], state))
-    made = _classifiers(state)
-    worth = {name: cross_val_score(one, x, y, cv=folds, scoring="roc_auc").mean() for name, one in made.items()}
-    best = max(worth, key=lambda name: worth[name])
-    chosen = made[best].fit(x, y)
+    folds = list(_folds(x, y, list(map(len, truths)), state))
+    classifiers, worth = _classifiers(state), {}
+    for name, classifier in classifiers.items():
+        worth[name] = cross_val_score(classifier, x, y, cv=folds, scoring="roc_auc").mean()
+    best = max(worth, key=worth.__getitem__)
+    chosen = classifiers[best].fit(x, y)
 
     def likely(rows: Array) -> Array:
-        found: Array = chosen.predict_proba(rows)[:, 1]
-        return found
+        chances: Array = chosen.predict_proba(rows)[:, 1]
+        return chances
 
     return likely, best
 
 
 def _folds(x: Array, y: Array, sizes: Sequence[int], state: int) -> Iterator[tuple[Array, Array]]:
+    """Yield the rows to train on and the rows to judge by, for each fold."""
     if len(sizes) > 1:
         groups = np.repeat(np.arange(len(sizes)), sizes)
         yield from GroupKFold(min(_FOLDS, len(sizes))).split(x, y, groups)
     else:
+        # a fold needs a row of either kind, so there are at most as many folds as rows of the rarer kind
         few = min(int(y.sum()), int((~y).sum()))
         yield from StratifiedKFold(min(_FOLDS, few), shuffle=True, random_state=state).split(x, y)
 
 
 def _classifiers(state: int) -> dict[str, Any]:
+    # balanced: a shadow unlearns a small share of its rows, and a classifier that always says no would be right mostly
     return {
         "logistic regression": make_pipeline(
             StandardScaler(), LogisticRegression(class_weight="balanced", max_iter=2000)

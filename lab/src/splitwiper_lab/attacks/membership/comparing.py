@@ -38,13 +38,7 @@ class MembershipComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        return {
-            "auc": self.auc,
-            "reference_auc": self.reference_auc,
-            "difference": self.difference,
-            "interval": list(self.interval),
-            "verdict": self.verdict,
-        }
+        return {**vars(self), "interval": list(self.interval)}
 
 
 def against(outcome: Outcome, reference: Outcome) -> MembershipComparison:
@@ -61,17 +55,17 @@ def against(outcome: Outcome, reference: Outcome) -> MembershipComparison:
     Raises:
         DataError: the outcomes are of different attacks or candidates.
     """
-    one, other = ((o.attack, o.unlearned, o.outsiders, len(o.scores)) for o in (outcome, reference))
-    if one != other or one[3] != one[1] + one[2]:
-        raise DataError(f"outcomes of different attacks or candidates cannot be compared: {one} and {other}.")
+    mine = (outcome.attack, outcome.unlearned, outcome.outsiders, len(outcome.scores))
+    theirs = (reference.attack, reference.unlearned, reference.outsiders, len(reference.scores))
     cut = outcome.unlearned
-    pairs = zip(
-        placements(outcome.scores[:cut], outcome.scores[cut:]),
-        placements(reference.scores[:cut], reference.scores[cut:]),
-        strict=True,
-    )
-    below, above = (mine - theirs for mine, theirs in pairs)
-    difference, error = outcome.auc - reference.auc, standard_error(below, above)
+    if mine != theirs or len(outcome.scores) != cut + outcome.outsiders:
+        raise DataError(f"outcomes of different attacks or candidates cannot be compared: {mine} and {theirs}.")
+    # both attacks see the same candidates, so DeLong's components are subtracted row by row: luck in the draw of easy
+    # or hard candidates cancels out
+    below, above = placements(outcome.scores[:cut], outcome.scores[cut:])
+    reference_below, reference_above = placements(reference.scores[:cut], reference.scores[cut:])
+    error = standard_error(below - reference_below, above - reference_above)
+    difference = outcome.auc - reference.auc
     reach = Z * error
     if difference and not error:  # scores separate all rows, however few: see `auc_interval`
         reach = 1 - 0.025 ** (1 / min(outcome.unlearned, outcome.outsiders))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from operator import attrgetter
 from typing import Literal
 
 from splitwiper.errors import DataError
+from splitwiper.wire import Label
 from splitwiper_lab.attacks.membership.pairs import ModelPair
 from splitwiper_lab.attacks.membership.sample import Sample
 
@@ -27,9 +28,11 @@ class Knowledge:
     @classmethod
     def of(cls, target: ModelPair, shadows: Sequence[ModelPair]) -> Knowledge:
         """Return the knowledge of an attacker with these shadows."""
-        real = {*target.before.labels, *target.unlearned.labels}
-        known = set(chain.from_iterable(shadow.before.labels for shadow in shadows))
-        same = {label.task for label in real} == {label.task for label in known}
+        real, known = {*target.before.labels, *target.unlearned.labels}, set[Label]()
+        for shadow in shadows:
+            known.update(shadow.before.labels)
+        task = attrgetter("task")
+        same = set(map(task, real)) == set(map(task, known))
         return cls("full" if real <= known else "partial", "same" if same else "mixed")
 
 
@@ -43,7 +46,12 @@ def refuse_overlap(target: ModelPair, own: Sample | Sequence[ModelPair]) -> None
     Raises:
         DataError: rows overlap; the message gives their number.
     """
-    mine = set(own.digests) if isinstance(own, Sample) else {row for shadow in own for row in shadow.rows}
+    mine: set[bytes] = set()
+    if isinstance(own, Sample):
+        mine.update(own.digests)
+    else:
+        for shadow in own:
+            mine |= shadow.rows
     trained, outside = len(mine & target.trained), len(mine & set(target.outsiders.digests))
     if trained or outside:
         raise DataError(

@@ -78,21 +78,12 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON; without scores."""
-        return {
-            "attack": self.attack,
-            "labels": self.knowledge.labels,
-            "tasks": self.knowledge.tasks,
-            "hit_rate": self.hit_rate,
-            "false_positive_rate": self.false_positive_rate,
-            "auc": self.auc,
-            "interval": list(self.interval),
-            "tpr_at": {f"{rate:g}": tpr for rate, tpr in self.tpr_at.items()},
-            "unlearned": self.unlearned,
-            "outsiders": self.outsiders,
-            "labels_gone": self.labels_gone,
-            "notes": self.notes,
-            "comparison": None if self.comparison is None else self.comparison.to_dict(),
-        }
+        values: dict[str, Any] = {"attack": self.attack, **vars(self.knowledge), **vars(self)}
+        del values["knowledge"], values["scores"]
+        values["interval"] = list(self.interval)
+        values["tpr_at"] = {f"{rate:g}": tpr for rate, tpr in self.tpr_at.items()}
+        values["comparison"] = None if self.comparison is None else self.comparison.to_dict()
+        return values
 
 
 def measure(claim: MembershipClaim, pair: ModelPair, knowledge: Knowledge) -> Outcome:
@@ -115,7 +106,7 @@ def measure(claim: MembershipClaim, pair: ModelPair, knowledge: Knowledge) -> Ou
         unlearned=len(hits),
         outsiders=len(alarms),
         labels_gone=claim.labels_gone,
-        notes="; ".join(note for note in (claim.notes, _unlike(pair)) if note),
+        notes="; ".join(filter(None, (claim.notes, _unlike(pair)))),
         scores=claim.scores,
     )
 
@@ -123,8 +114,9 @@ def measure(claim: MembershipClaim, pair: ModelPair, knowledge: Knowledge) -> Ou
 def _unlike(pair: ModelPair) -> str:
     """Return a note if labels alone separate many unlearned rows from outsiders, else an empty string."""
     mine, others = Counter(pair.unlearned.labels), Counter(pair.outsiders.labels)
-    alone = sum(count for label, count in mine.items() if label not in others)
-    alone += sum(count for label, count in others.items() if label not in mine)
+    alone = (mine + others).total()
+    for label in mine.keys() & others.keys():
+        alone -= mine[label] + others[label]
     if alone <= _ALIKE * len(pair.truth):
         return ""
     return f"{alone} of {len(pair.truth)} candidates have a label that only unlearned rows or only outsiders have"

@@ -42,7 +42,7 @@ class Model:
     @cached_property
     def places(self) -> dict[Label, int]:
         """The output index of each label."""
-        return {label: place for place, label in enumerate(self.labels)}
+        return dict(zip(self.labels, range(len(self.labels)), strict=True))
 
     def posteriors(self, rows: Sample) -> Array:
         """Query the model and check its answer.
@@ -56,6 +56,7 @@ class Model:
                 f"a model answered with shape {list(found.shape)}; {len(rows)} rows and {len(self.labels)} labels "
                 f"make {[len(rows), len(self.labels)]}."
             )
+        # attacks compare numbers of models that they did not make: one bad answer would spoil every score in silence
         if not np.isfinite(found).all():
             raise DataError(f"a model's answers are not finite in {(~np.isfinite(found)).any(1).sum()} rows.")
         wrong = (found < -_SUMS).any(1) | (np.abs(found.sum(1) - 1) > _SUMS)
