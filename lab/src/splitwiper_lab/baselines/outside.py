@@ -134,8 +134,9 @@ def checked(name: str, learned: LearnedBaseline, problem: Problem) -> LearnedBas
         costs = learned.costs
         if set(costs.spent) != set(problem.clients) or not set(costs.took_part) <= set(costs.spent):
             raise TypeError(f"costs are of {sorted(costs.spent)}, and clients are {sorted(problem.clients)}")
-        if not all(isinstance(cost, Cost) for cost in (*costs.spent.values(), costs.server)):
-            raise TypeError("costs must be splitwiper_lab.baselines.Cost")
+        for cost in (*costs.spent.values(), costs.server):
+            if not isinstance(cost, Cost):
+                raise TypeError("costs must be splitwiper_lab.baselines.Cost")
     except (AttributeError, TypeError, ValueError) as problem_found:
         raise TrainingError(f"{name} returned no learned baseline: {problem_found}.") from problem_found
     return learned
@@ -148,7 +149,7 @@ def answers(name: str, learned: LearnedBaseline, client: str, inputs: Any) -> Ar
         TrainingError: they are not probabilities of its labels.
     """
     labels = learned.labels(client)
-    found = np.asarray(learned.posteriors(client, inputs), dtype=np.float64)
+    found = np.asarray(learned.posteriors(client, inputs), dtype=np.float64)  # rows × labels
     if found.ndim != 2 or found.shape[1] != len(labels) or not np.isfinite(found).all() or (found < 0).any():
         raise TrainingError(
             f"{name} answers {client!r} with an array {found.shape} that is not rows × {len(labels)} probabilities."
@@ -158,13 +159,12 @@ def answers(name: str, learned: LearnedBaseline, client: str, inputs: Any) -> Ar
 
 def evaluate(name: str, learned: LearnedBaseline, tests: Mapping[str, Data], tasks: Mapping[str, str]) -> Evaluation:
     """Score a baseline on each client's test rows."""
-    out = {}
+    scores = {}
     for client, data in tests.items():
         rows = as_rows(data, task=tasks.get(client, ""))
-        labels = learned.labels(client)
         best = answers(name, learned, client, rows.packed).argmax(axis=1)
-        out[client] = score(rows.labels, [labels[place] for place in best])
-    return Evaluation(out)
+        scores[client] = score(rows.labels, list(map(learned.labels(client).__getitem__, best)))
+    return Evaluation(scores)
 
 
 def same_answers(

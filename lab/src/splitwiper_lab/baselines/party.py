@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 import torch
@@ -48,14 +49,15 @@ class TrainingSide:
         self._parts.to(memory_format=self._layout)  # type: ignore[call-overload]
         self._rate = torch.zeros((), device=device) if device.type == "cuda" else None
         self._optimizer: torch.optim.Optimizer | None = None
-        if any(p.requires_grad for p in self._parts.parameters()):  # a part may have no trainable parameters
+        trainable = map(attrgetter("requires_grad"), self._parts.parameters())
+        if any(trainable):  # a part may have no trainable parameters
             self._optimizer = make_optimizer(self._parts, recipe, rate=self._rate)
             self._optimizer._warned_capturable_if_run_uncaptured = True  # eager steps are intended
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate for the following steps."""
         if self._rate is not None:
-            self._rate.fill_(rate)
+            self._rate.fill_(rate)  # the optimiser reads the rate from the GPU: no wait for it
         elif self._optimizer is not None:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
@@ -81,6 +83,7 @@ class TrainingSide:
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, IndexError) as problem:
+            # a module that views its input needs rows one after another in memory; all later batches get that layout
             if self._layout is torch.channels_last and "view" in str(problem):
                 self._layout = torch.contiguous_format
                 self._parts.to(memory_format=self._layout)  # type: ignore[call-overload]
@@ -101,6 +104,11 @@ def _advice(said: str) -> str:
     if "more than 1 value per channel" not in said:
         return ""
     return " Batch norm needs two rows at a time: take a larger batch, the other schedule, or leave the client out."
+
+
+def selected(tensors: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    """Return the same rows of several tensors."""
+    return {name: tensor[rows] for name, tensor in tensors.items()}
 
 
 def plain(tensor: Tensor) -> Tensor:

@@ -54,5 +54,5 @@ def in_turn(portions: Mapping[str, Portion], batch: int, order: Sequence[str]) -
 
 def _parts(portion: Portion, count: int) -> list[Array]:
     """Split rows into parts of equal size, up to a row; rows that stay and rows to forget are spread over all parts."""
-    kept, gone = np.array_split(portion.kept, count), np.array_split(portion.gone, count)
-    return [np.concatenate(pair) for pair in zip(kept, gone, strict=True)]
+    pairs = zip(np.array_split(portion.kept, count), np.array_split(portion.gone, count), strict=True)
+    return list(map(np.concatenate, pairs))

@@ -81,9 +81,9 @@ def _pretrained(
     state = finish(pretrain.pretrain(recipe, slices, shelf=shelf))
     seconds = time.perf_counter() - began
     stem = pretrain.thaw(recipe, state)
-    trains = {name: parameter.requires_grad for name, parameter in recipe.half.named_parameters()}
+    # SplitWiper freezes a pre-trained half; here it is trained on, except for what the network itself froze
     for name, parameter in stem.body.named_parameters():
-        parameter.requires_grad_(trains[name])
+        parameter.requires_grad_(recipe.half.get_parameter(name).requires_grad)
     flops = pretrain.operations(recipe, slices, after=shelf.resumed)
     return Start(key, stem, Cost(seconds=seconds, flops=flops), shelf.kept)
 
@@ -115,7 +115,7 @@ def _recipe(problem: Problem, held: Holding) -> pretrain.PretrainingInputs:
         initial_digest=state_digest(initial),
         call=held.call,
         names=held.names,
-        floats=tuple(c.name for c in held.columns if c.dtype.startswith("F")),
+        floats=tuple(column.name for column in held.columns if column.dtype.startswith("F")),
     )
 
 
@@ -123,4 +123,4 @@ def _slices(problem: Problem, held: Holding) -> dict[int, Shard]:
     """Return the rows as slices for pre-training; a row's slice follows from its HMAC."""
     count = problem.config.client.slices
     places = np.array([slice_of(mac.tobytes(), count) for mac in held.shard.columns[MAC_COLUMN]])
-    return {n: held.kept(places == n).shard for n in range(count) if (places == n).any()}
+    return {number: held.kept(places == number).shard for number in np.unique(places).tolist()}

@@ -19,5 +19,8 @@ class FineTuning(Adjusting):
 
     def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
         """Return the rows that stay."""
-        every = everything(trained, forgetting).items()
-        return {name: Portion(portion.kept, portion.gone[:0]) for name, portion in every if len(portion.kept)}
+        stays = {}
+        for name, portion in everything(trained, forgetting).items():
+            if len(portion.kept):
+                stays[name] = Portion(portion.kept, portion.gone[:0])
+        return stays

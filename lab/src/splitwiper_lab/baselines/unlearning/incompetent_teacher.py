@@ -44,16 +44,19 @@ class IncompetentTeacher(Teaching):
 
     def portions(self, trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
         """Return a part of the rows that stay, and all rows to forget."""
-        found = {}
+        chosen = {}
         for name, portion in everything(trained, forgetting).items():
             order = Stream(trained.problem.config.seed, "incompetent-teacher", name).permutation(len(portion.kept))
-            found[name] = Portion(portion.kept[order[: round(self.share * len(order))]], portion.gone)
-        return {name: portion for name, portion in found.items() if len(portion)}
+            part = Portion(portion.kept[order[: round(self.share * len(order))]], portion.gone)
+            if len(part):
+                chosen[name] = part
+        return chosen
 
     def objective(self, chosen: Mapping[str, Portion]) -> Objective:
         """Return the objective: follow the teacher of each row."""
 
         def loss(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
+            # KL(teacher ‖ student), per row; logarithms throughout, as a temperature below 1 makes probabilities tiny
             ours = functional.log_softmax(logits / self.temperature, dim=1)
             theirs = functional.log_softmax(needed(taught) / self.temperature, dim=1)
             return functional.kl_div(ours, theirs, log_target=True, reduction="batchmean")

@@ -33,11 +33,11 @@ class Method(ABC):
     @property
     def told(self) -> str:
         """The method's name and its non-default settings, to distinguish two methods of a kind."""
-        given = [
-            f"{f.name} {getattr(self, f.name):g}"
-            for f in dataclasses.fields(self)
-            if isinstance(getattr(self, f.name), int | float) and getattr(self, f.name) != f.default
-        ]
+        given = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and value != field.default:
+                given.append(f"{field.name} {value:g}")
         return f"{self.name} ({', '.join(given)})" if given else self.name
 
     def unlearn(
@@ -64,7 +64,7 @@ class Method(ABC):
         """
         trained.problem.without(forgetting)
         needed = self.needs(trained, forgetting)
-        away = [name for name in needed if present is not None and name not in present]
+        away = [] if present is None else sorted(set(needed).difference(present), key=needed.index)
         if away:
             names = ", ".join(map(repr, away))
             raise AbsentClientError(
@@ -122,8 +122,9 @@ class Adjusting(Method):
         self, trained: Trained, forgetting: Forgetting, on_epoch: OnEpoch | None, tap: Tap | None
     ) -> Trained:
         left, chosen = trained.problem.without(forgetting), self.portions(trained, forgetting)
-        network = trained.network.copied()
-        recipe = trained.problem.config.server
+        network, recipe = trained.network.copied(), trained.problem.config.server
+        starts = dict(trained.starts)
+        starts.pop(forgetting.client, None)  # it was pre-trained on the rows to forget, so nothing may begin from it
         work = Work(
             trained.framework,
             trained.problem,
@@ -140,7 +141,7 @@ class Adjusting(Method):
             trained,
             network=network if forgetting.client in left.clients else network.copied(without=forgetting.client),
             problem=left,
-            starts={name: start for name, start in trained.starts.items() if name != forgetting.client},
+            starts=starts,
             spent=work.spent(),
             preparing={},
             server=work.server_cost(),
@@ -164,7 +165,9 @@ def balanced(chosen: Mapping[str, Portion], *, kept: float, gone: float) -> tupl
 
     They are the same in every batch and at every client, so the objective does not depend on how rows are divided.
     """
-    stay, go = (
-        sum(len(rows) for rows in side) for side in zip(*((p.kept, p.gone) for p in chosen.values()), strict=True)
-    )
+    stay = go = 0
+    for portion in chosen.values():
+        stay += len(portion.kept)
+        go += len(portion.gone)
+    # a mean over a batch holds both kinds of rows; a row weighs n / n_kind, so that its kind's mean counts as a whole
     return kept * (stay + go) / max(stay, 1), gone * (stay + go) / max(go, 1)

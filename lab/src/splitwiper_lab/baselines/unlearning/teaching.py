@@ -68,13 +68,13 @@ def _frozen(teacher: Network, student: Network) -> Network:
                 f"a teacher must answer as the student does: for client {name!r} the student has {len(labels)} labels "
                 f"({_names(labels)}), the teacher {said}. Train it on the same problem."
             )
-        ours = {spec.name: (spec.shape, spec.dtype) for spec in student.halves[name].boundary}
-        if {spec.name: (spec.shape, spec.dtype) for spec in teacher.halves[name].boundary} != ours:
+        if _crossing(teacher, name) != _crossing(student, name):
             raise InputError(
                 f"a teacher must be cut where the student is: for client {name!r} other tensors cross. Cut it there."
             )
         if bool(teacher.tails) != bool(student.tails):
             raise InputError("teacher and student hold their output layers on different sides; use one framework.")
+    # a copy: the student may be the same network, and is trained in place
     frozen = copy.deepcopy(teacher)
     for part in (*frozen.stems.values(), *frozen.halves.values(), *frozen.tails.values()):
         part.to(student.device).eval().requires_grad_(False)
@@ -83,5 +83,10 @@ def _frozen(teacher: Network, student: Network) -> Network:
     return frozen
 
 
+def _crossing(network: Network, client: str) -> dict[str, tuple[object, object]]:
+    """Return the shape and the type of every tensor that crosses the cut."""
+    return {spec.name: (spec.shape, spec.dtype) for spec in network.halves[client].boundary}
+
+
 def _names(labels: tuple[Label, ...]) -> str:
-    return ", ".join(str(label.name) for label in labels[:5]) + ("…" if labels[5:] else "")
+    return ", ".join([str(label.name) for label in labels[:5]]) + ("…" if labels[5:] else "")
