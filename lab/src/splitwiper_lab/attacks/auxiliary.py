@@ -21,12 +21,7 @@ from splitwiper_lab.attacks.row_clusters import AXES, settled
 
 
 def auxiliary(evidence: Evidence, known: Array) -> Iterator[AttackFinding]:
-    """Attack by nearest mean and logistic regression, from a few rows whose labels are known.
-
-    Args:
-        evidence: what the server has.
-        known: per row of the evidence, its label if the attacker knows it, else -1.
-    """
+    """Attack by nearest mean and logistic regression, from rows whose labels are known; -1 for all others."""
     numbers = torch.from_numpy(known).to(evidence.device)
     here = numbers >= 0
     if not bool(here.any()):
@@ -72,7 +67,7 @@ def _regressed(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor,
 def _with_codes(evidence: Evidence, points: Tensor, here: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Return the class of every row, by a mixture with codes that starts from the regression."""
     start = _regressed(evidence, points, here, labels, classes)
-    start[here] = labels  # what is known need not be guessed
+    start[here] = labels  # known labels need no guessing
     return settled(points[:, :AXES], evidence.codes, start, classes, len(evidence.numbers))[0]
 
 

@@ -58,13 +58,9 @@ def activations(boundary: Mapping[str, Tensor]) -> Tensor:
 
 
 class Probe:
-    """A trained server half that also returns the outputs of its layers.
+    """A copy of a trained server half that also returns the outputs of some of its layers, as many as ``depths``.
 
-    Args:
-        half: the half; it is copied.
-        device: the device to compute on.
-        depths: how many layers to observe.
-        example: a few rows of the boundary, to find out which layers contribute something of their own.
+    A few rows of the boundary serve as an example, to find out which layers contribute something of their own.
     """
 
     def __init__(self, half: ServerHalf, device: torch.device, *, depths: int, example: Mapping[str, Tensor]) -> None:

@@ -108,9 +108,9 @@ def by_likeness(apart: Array) -> Array:
     >>> by_likeness(np.array([[0.0, 9.0, 9.0], [9.0, 9.0, 1.0]])).tolist()
     [True, False, True]
     """
-    found = np.zeros(apart.shape[1], bool)
-    found[linear_sum_assignment(apart)[1]] = True
-    return found
+    matched = np.zeros(apart.shape[1], bool)
+    matched[linear_sum_assignment(apart)[1]] = True
+    return matched
 
 
 def in_order(apart: Array) -> Array:
@@ -134,9 +134,9 @@ def in_order(apart: Array) -> Array:
         change = np.r_[True, best[1:] < best[:-1]]
         comes_from[i] = np.maximum.accumulate(np.where(change, np.arange(spare + 1), 0))
         best = best + costs[i]
-    found = np.zeros(columns, bool)
+    matched = np.zeros(columns, bool)
     left_out = int(best.argmin())
     for i in reversed(range(rows)):  # follow the choices back
-        found[i + left_out] = True
+        matched[i + left_out] = True
         left_out = int(comes_from[i, left_out])
-    return found
+    return matched

@@ -50,10 +50,7 @@ class Tree:
 def merge_points(points: Array, weights: Array | None = None, *, cannot: Array | None = None) -> Tree:
     """Merge points by Ward's method: each time, the pair that increases the sum of squares least.
 
-    Args:
-        points: one row per point.
-        weights: how many rows each point stands for.
-        cannot: a boolean matrix: pairs that must not be merged.
+    ``weights`` are how many rows each point stands for, and ``cannot`` marks pairs (points × points) to keep apart.
     """
     weights = np.ones(len(points)) if weights is None else np.maximum(weights.astype(np.float64), 1e-9)
     centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
@@ -65,12 +62,12 @@ def merge_points(points: Array, weights: Array | None = None, *, cannot: Array |
     return _merge(distances * pull, weights, ward=True, cannot=cannot)
 
 
-def merge_distances(distances: Array, *, cannot: Array | None = None) -> Tree:
+def merge_distances(distances: Array) -> Tree:
     """Merge by average linkage on a matrix of distances."""
-    return _merge(distances.astype(np.float64), np.ones(len(distances)), ward=False, cannot=cannot)
+    return _merge(distances.astype(np.float64), np.ones(len(distances)), ward=False)
 
 
-def _merge(distances: Array, sizes: Array, *, ward: bool, cannot: Array | None) -> Tree:
+def _merge(distances: Array, sizes: Array, *, ward: bool, cannot: Array | None = None) -> Tree:
     """Merge the closest pair until one cluster is left or no pair may be merged (Lance and Williams)."""
     distances, sizes = distances.copy(), sizes.astype(np.float64)
     if cannot is not None:

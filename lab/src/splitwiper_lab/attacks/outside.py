@@ -43,12 +43,7 @@ def load_attack(name: str) -> Attack:
 
 
 def outside_attacks(attacks: Sequence[Attack], labels: int) -> list[Attack]:
-    """Return attacks in the form that the suite calls, which takes evidence only.
-
-    Args:
-        attacks: the attacks.
-        labels: the number of labels, for those that can use it.
-    """
+    """Return attacks in the form that the suite calls, which takes evidence only; some can use the number of labels."""
     runs: list[Attack] = []
     for attack in attacks:
         takes_labels = _takes_labels(attack)

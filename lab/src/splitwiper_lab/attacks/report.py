@@ -19,8 +19,8 @@ def table(results: Sequence[AttackResult]) -> list[tuple[str, ...]]:
     for result in results:
         pairs = NONE if result.pair_f1 is None else f"{result.pair_f1:.2f}"
         shares = map(percent, (result.sample_recovery, result.perfect, result.inclusive))
-        told = _TOLD.get(result.knows, result.knows)
-        rows.append((result.attack, told, *shares, pairs, _labels(result), seconds(result.seconds)))
+        hint = _TOLD.get(result.knows, result.knows)
+        rows.append((result.attack, hint, *shares, pairs, _labels(result), seconds(result.seconds)))
     return rows
 
 
@@ -45,8 +45,8 @@ def verdict(results: Sequence[AttackResult]) -> str:
     if not real:
         return "No attack applies: the server holds no rows, or too little to group them."
     best = max(real, key=attrgetter("strength"))
-    told = f", told {_TOLD.get(best.knows, best.knows)}" if best.knows else ""
-    parts = [f"The strongest attack ({best.attack}{told}) {_worth(best)}."]
+    knowing = f", told {_TOLD.get(best.knows, best.knows)}" if best.knows else ""
+    parts = [f"The strongest attack ({best.attack}{knowing}) {_worth(best)}."]
     if best.knows and untold:
         alone = max(untold, key=attrgetter("strength"))
         parts.append(f"Without a hint, the server does best with {alone.attack}, which {_worth(alone)}.")
@@ -64,10 +64,10 @@ def _worth(result: AttackResult) -> str:
     """Say what a result means, as the end of a sentence."""
     if result.sample_recovery is None:
         return f"finds the codes of {percent(result.perfect)} of the labels"
-    found = f"recovers the true label of {percent(result.sample_recovery)} of the rows, up to names"
+    meaning = f"recovers the true label of {percent(result.sample_recovery)} of the rows, up to names"
     if result.perfect is not None:
-        found += f", and exactly the codes of {percent(result.perfect)} of the labels"
-    return found
+        meaning += f", and exactly the codes of {percent(result.perfect)} of the labels"
+    return meaning
 
 
 def _others(results: Sequence[AttackResult]) -> list[str]:
@@ -76,11 +76,11 @@ def _others(results: Sequence[AttackResult]) -> list[str]:
     gone = [result.scores for result in results if "codes_recall" in result.scores]
     if gone:
         scores = max(gone, key=lambda scores: (scores.get("rows_recall", 0.0), scores["codes_recall"]))
-        found = f"Of what was forgotten, it finds {percent(scores['codes_recall'])} of the codes"
+        sentence = f"Of what was forgotten, it finds {percent(scores['codes_recall'])} of the codes"
         if "rows_recall" in scores:
             precision = percent(scores["rows_precision"])
-            found += f" and {percent(scores['rows_recall'])} of the rows (precision {precision})"
-        sentences.append(f"{found}, if it kept the erased uploads.")
+            sentence += f" and {percent(scores['rows_recall'])} of the rows (precision {precision})"
+        sentences.append(f"{sentence}, if it kept the erased uploads.")
     rebuilt = [result for result in results if "psnr" in result.scores]
     if rebuilt:
         best = max(rebuilt, key=lambda result: result.scores["psnr"])

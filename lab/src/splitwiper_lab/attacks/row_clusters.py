@@ -31,6 +31,7 @@ CELLS = (3, 6)
 """Cells per code; the quick attack tries only the first number."""
 AXES = 32
 """Number of main axes that the mixture uses."""
+_ROUNDS = 30
 _SHARE = 1e-3
 """The least share of a label in a code, so that no label is ever ruled out."""
 
@@ -44,8 +45,8 @@ def row_clusters(evidence: Evidence, labels: int) -> Iterator[AttackFinding]:
         for whiten in (False, True):
             title = f"rows by {name}, k-means{', whitened' if whiten else ''}"
             points = evidence.reduced(name, whiten=whiten)
-            found = kmeans(points, labels, seed=evidence.seed, restarts=evidence.restarts)
-            yield evidence.of_rows(title, found.labels.cpu().numpy(), knows="Q")
+            clusters = kmeans(points, labels, seed=evidence.seed, restarts=evidence.restarts)
+            yield evidence.of_rows(title, clusters.labels.cpu().numpy(), knows="Q")
 
 
 def merged_cells(evidence: Evidence, labels: int) -> Iterator[AttackFinding]:
@@ -70,9 +71,9 @@ def _cells(evidence: Evidence, points: Tensor, number: int) -> tuple[Tensor, Arr
     codes: list[int] = []
     for code in range(len(evidence.numbers)):
         here = torch.nonzero(evidence.codes == code)[:, 0]
-        found = kmeans(points[here], number, seed=evidence.seed, restarts=2, iterations=30)
-        cells[here] = found.labels + len(codes)  # numbered on from the cells of earlier codes
-        codes += [code] * len(found.centres)
+        clusters = kmeans(points[here], number, seed=evidence.seed, restarts=2, iterations=30)
+        cells[here] = clusters.labels + len(codes)  # numbered on from the cells of earlier codes
+        codes += [code] * len(clusters.centres)
     return cells, np.array(codes)
 
 
@@ -96,28 +97,20 @@ def code_mixture(evidence: Evidence, labels: int) -> Iterator[AttackFinding]:
         merged = torch.from_numpy(tree.cut(labels)).to(cells.device)[cells]
         count = len(evidence.numbers)
         runs = [settled(points, evidence.codes, start, labels, count) for start in (blind, merged)]
-        found, _ = max(runs, key=itemgetter(1))
-        yield evidence.of_rows(f"mixture with codes by {name}", found.cpu().numpy(), knows="Q")
+        assigned, _ = max(runs, key=itemgetter(1))
+        yield evidence.of_rows(f"mixture with codes by {name}", assigned.cpu().numpy(), knows="Q")
 
 
-def settled(
-    points: Tensor, codes: Tensor, start: Tensor, labels: int, count: int, *, rounds: int = 30
-) -> tuple[Tensor, float]:
+def settled(points: Tensor, codes: Tensor, start: Tensor, labels: int, count: int) -> tuple[Tensor, float]:
     """Return the label of each row, and the log-likelihood, after rounds of expectation-maximisation.
 
-    Args:
-        points: the rows.
-        codes: the code of each row, below ``count``.
-        start: the initial label of each row, below ``labels``.
-        labels: the number of labels.
-        count: the number of codes.
-        rounds: the number of rounds.
+    There are as many labels and codes (``count``) as given; ``start`` has the initial label of each row.
     """
     belief = functional.one_hot(start, labels).to(points.dtype)  # rows × labels
     # keeps the covariance invertible where rows lie in fewer dimensions than they have axes
     least = 1e-3 * points.var(0).mean().clamp_min(1e-12) * torch.eye(points.shape[1], device=points.device)
     likelihood = float("-inf")
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         sizes = belief.sum(0).clamp_min(1e-6)
         centres = belief.T @ points / sizes[:, None]
         # covariance shared by all labels: total scatter minus scatter between labels

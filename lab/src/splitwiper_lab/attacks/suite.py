@@ -12,17 +12,24 @@ import torch
 
 from splitwiper.progress import Progress
 from splitwiper_lab.attacks.auxiliary import auxiliary, known_rows
-from splitwiper_lab.attacks.code_means import birch_means, kmeans_means, merged_means
+from splitwiper_lab.attacks.code_groups import (
+    birch_means,
+    confusion,
+    equal_counts,
+    feature_means,
+    head_rows,
+    kmeans_means,
+    like_counts,
+    merged_means,
+    row_matching,
+)
 from splitwiper_lab.attacks.evidence import Evidence
 from splitwiper_lab.attacks.finding import AttackFinding, AttackResult
 from splitwiper_lab.attacks.generations import vanished_codes, vanished_rows
 from splitwiper_lab.attacks.measuring import labels_present, measure, true_rows
 from splitwiper_lab.attacks.outside import Attack, outside_attacks
-from splitwiper_lab.attacks.own_model import confusion, feature_means, head_rows
 from splitwiper_lab.attacks.reconstruction import Pictures, reconstruction
 from splitwiper_lab.attacks.row_clusters import code_mixture, merged_cells, row_clusters
-from splitwiper_lab.attacks.row_counts import equal_counts, like_counts
-from splitwiper_lab.attacks.row_matching import row_matching
 from splitwiper_lab.attacks.truth import Truth
 from splitwiper_lab.attacks.view import ServerView
 

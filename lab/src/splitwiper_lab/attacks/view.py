@@ -1,10 +1,14 @@
 """What an honest-but-curious server has: every upload it ever received, and its own trained half.
 
 Nothing here comes from a client's folder. Labels are as the server sees them: masked codes, or plain labels.
+
+A faithful server erases superseded shards; a curious one may not. To simulate a curious server, take a `snapshot`
+before each change. The files are hard links where the file system allows it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,15 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
-from splitwiper.errors import NotFoundError
+from splitwiper.errors import FormatError, InputError, NotFoundError
 from splitwiper.splitting import Halves, ServerHalf
-from splitwiper.store import ServerStore
+from splitwiper.store import ServerStore, files
 from splitwiper.training.cache import Cache
 from splitwiper.wire import Column, Label, Shard, open_shard
 from splitwiper.wire.columns import Array
 from splitwiper.wire.labels import in_order
-from splitwiper_lab.attacks.snapshot import kept_in
 
+FORMAT = "splitwiper-snapshot"
+_LIST = "snapshot.json"
 Place = tuple[str, int]
 """An upload: (client, generation)."""
 
@@ -128,3 +133,52 @@ def code_numbers(labels: Iterable[Label]) -> dict[Label, int]:
     if all(not label.task and isinstance(label.name, int) and label.name >= 0 for label in table):
         return {label: int(label.name) for label in table}
     return dict(zip(table, range(len(table)), strict=True))
+
+
+def snapshot(run: Path, to: Path) -> int:
+    """Keep the shards that a run's server holds now in a new folder, and return their number.
+
+    Notes:
+        Data in a snapshot is not forgotten when the run forgets it: use snapshots only for experiments.
+
+    Raises:
+        InputError: the folder exists.
+        NotFoundError: the folder ``run`` does not hold a run.
+    """
+    if to.exists():
+        raise InputError(f"{to} exists already; give a new folder for the snapshot.")
+    if not (run / "server" / "server.db").exists():
+        raise NotFoundError(f"there is no run in {run}: give the folder of one.")
+    store = ServerStore(run / "server")
+    try:
+        records, columns = store.shards(), store.columns()
+        files.make_folder(to)
+        for record in records:
+            files.adopt(store.root / "shards" / record.file, to / record.file)
+    finally:
+        store.database.close()
+    known = {
+        "format": FORMAT,
+        "columns": [[column.name, column.dtype, list(column.shape)] for column in columns],
+        "shards": [[record.client, record.generation, record.file] for record in records],
+    }
+    files.write_bytes(to / _LIST, json.dumps(known, indent=1).encode())  # last: it makes the snapshot valid
+    return len(records)
+
+
+def kept_in(folder: Path) -> dict[tuple[str, int], Path]:
+    """Return the shards in a snapshot, by client and generation.
+
+    Raises:
+        NotFoundError: the folder is not a snapshot.
+        FormatError: its list cannot be read.
+    """
+    if not (folder / _LIST).exists():
+        raise NotFoundError(f"{folder} is not a snapshot (it has no {_LIST}): make one with snapshot(run, to).")
+    try:
+        known = json.loads((folder / _LIST).read_text(encoding="utf-8"))
+        if known["format"] != FORMAT:
+            raise ValueError(f"its format is {known['format']!r}")
+        return {(str(client), int(generation)): folder / file for client, generation, file in known["shards"]}
+    except (ValueError, TypeError, KeyError) as problem:
+        raise FormatError(f"{folder / _LIST} is malformed ({problem}): take the snapshot again.") from problem

@@ -9,17 +9,17 @@ features are the shares of answers that are still the row's label.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from splitwiper.errors import DataError
 from splitwiper.seeding import Stream
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.membership.classifier import EVEN, trained
+from splitwiper_lab.attacks.membership.classifier import learned
 from splitwiper_lab.attacks.membership.measuring import MembershipClaim
 from splitwiper_lab.attacks.membership.pairs import Model, ModelPair
 from splitwiper_lab.attacks.membership.sample import Sample
-from splitwiper_lab.attacks.membership.shadows import check_shadows
 
 NAME = "labels only"
 LEVELS = (0.25, 0.5, 1.0, 2.0)
@@ -37,16 +37,7 @@ def label_only(shadows: Sequence[ModelPair], *, seed: int = 0) -> Callable[[Mode
 
     A pair is queried ``1 + REPEATS × len(LEVELS)`` times per candidate and model.
     """
-    check_shadows(shadows)
-    stream = Stream(seed, "membership/label-only")
-    examples = [features(shadow, seed=seed) for shadow in shadows]
-    likely, how = trained(examples, [shadow.truth for shadow in shadows], stream=stream)
-
-    def judge(pair: ModelPair) -> MembershipClaim:
-        gone = int((pair.after.outputs_of(pair.candidates.labels) < 0).sum())
-        return MembershipClaim(NAME, likely(features(pair, seed=seed)), EVEN, gone, how)
-
-    return judge
+    return learned(NAME, partial(features, seed=seed), shadows, Stream(seed, "membership/label-only"))
 
 
 def features(pair: ModelPair, *, seed: int) -> Array:

@@ -32,10 +32,6 @@ def loss(shadows: Sequence[ModelPair], *, when: Literal["before", "after"]) -> C
 
     The threshold always comes from the shadows' models before unlearning: they were certainly trained on the unlearned
     rows, so they show a member's typical loss. For the model after, the question is whether rows are still members.
-
-    Args:
-        shadows: at least one pair.
-        when: which model of the pair to query.
     """
     check_shadows(shadows)
     hard = np.concatenate([difficulty(shadow.candidates, shadows, but=shadow.before) for shadow in shadows])
@@ -80,13 +76,7 @@ def losses(model: Model, rows: Sample) -> Array:
 def difficulty(rows: Sample, shadows: Sequence[ModelPair], *, but: Model | None = None) -> Array:
     """Return the mean loss of each row under shadow models that know its label and were not trained on it.
 
-    Args:
-        rows: the rows.
-        shadows: the pairs whose models to query.
-        but: a model to leave out: the one under attack.
-
-    Returns:
-        The difficulty of each row; NaN if there is no such model.
+    The model under attack is left out (``but``). Where no other is such a model, the difficulty is NaN.
     """
     total, count = np.zeros(len(rows)), np.zeros(len(rows))
     for model, trained_on in chain.from_iterable(shadow.models for shadow in shadows):

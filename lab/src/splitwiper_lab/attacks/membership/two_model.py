@@ -14,10 +14,9 @@ import numpy as np
 from splitwiper.seeding import Stream
 from splitwiper.wire import Label
 from splitwiper.wire.columns import Array
-from splitwiper_lab.attacks.membership.classifier import EVEN, trained
+from splitwiper_lab.attacks.membership.classifier import learned
 from splitwiper_lab.attacks.membership.measuring import MembershipClaim
 from splitwiper_lab.attacks.membership.pairs import Model, ModelPair
-from splitwiper_lab.attacks.membership.shadows import check_shadows
 
 NAME = "two models"
 LEAST = 1e-12
@@ -27,15 +26,7 @@ _TOP = 3
 
 def two_model(shadows: Sequence[ModelPair], *, seed: int = 0) -> Callable[[ModelPair], MembershipClaim]:
     """Learn from shadows to recognise unlearned rows by the posteriors of both models."""
-    check_shadows(shadows)
-    stream = Stream(seed, "membership/two-model")
-    likely, how = trained(list(map(features, shadows)), [shadow.truth for shadow in shadows], stream=stream)
-
-    def judge(pair: ModelPair) -> MembershipClaim:
-        gone = int((pair.after.outputs_of(pair.candidates.labels) < 0).sum())
-        return MembershipClaim(NAME, likely(features(pair)), EVEN, gone, how)
-
-    return judge
+    return learned(NAME, features, shadows, Stream(seed, "membership/two-model"))
 
 
 def features(pair: ModelPair) -> Array:
