@@ -464,7 +464,8 @@ def test_going_on_keeps_what_is_known_and_adds_outputs(problem: Problem) -> None
     east, north = problem.clients["east"], problem.clients["north"]
     first = trained(problem, [east])
     still = replace(problem.config.server, lr=1e-30, weight_decay=0.0, momentum=0.0)
-    on = trained(problem, [east, north], before=first, recipe=still)
+    calm = replace(problem, config=replace(problem.config, server=still))
+    on = trained(calm, [east, north], before=first)
     assert set(on.labels) == {*east.labels, *north.labels}
     rows = [on.labels.index(label) for label in first.labels]
     assert torch.equal(on.server["head.weight"][rows], first.server["head.weight"])

@@ -6,8 +6,8 @@
 ``unlearning``      how these forget: retraining, fine-tuning, gradient ascent, distillation, incompetent teacher
 ``sisa``            sharded, isolated, sliced, aggregated training in one place, of the ``whole`` network
 ``problem``         the input of every system; ``starting`` initial client halves; ``network`` all parts of a network
-``client``          the client's computation, ``server`` the server's, ``party`` what both share; ``channel`` messages
-                    between them; ``aggregation`` Φ; ``objectives`` the training objective of a batch
+``client``          the client's computation, ``server`` the server's, ``party`` what both share, and the objective
+                    of a batch; ``channel`` messages between them; ``aggregation`` Φ
 ``framework``       settings and results; ``training`` epochs and averages; ``schedules`` which clients join a batch
 ``meters``          the costs
 ``outside``         baselines from other packages

@@ -32,11 +32,9 @@ _KINDS = {
 
 
 class Channel:
-    """Counts traffic, as the bytes of a safetensors message with the same tensors.
+    """Counts traffic at the clients' meters, as the bytes of a safetensors message with the same tensors.
 
-    Args:
-        meters: the clients' meters, by name.
-        tap: receives every message and may replace it, for example by a decoded copy of its bytes.
+    A tap receives every message and may replace it, for example by a decoded copy of its bytes.
     """
 
     def __init__(self, meters: Mapping[str, Meter], tap: Tap | None = None) -> None:

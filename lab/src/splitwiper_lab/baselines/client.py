@@ -13,11 +13,11 @@ from splitwiper.training.feeding import Feed
 from splitwiper_lab.baselines.channel import GONE, LABEL, Message
 from splitwiper_lab.baselines.meters import Meter
 from splitwiper_lab.baselines.network import Network
-from splitwiper_lab.baselines.objectives import Objective
 from splitwiper_lab.baselines.party import (
     FEATURES,
     SHARE,
     TAUGHT,
+    Objective,
     Teachers,
     TrainingSide,
     gradient_of,

@@ -106,14 +106,10 @@ class Framework(ABC):
         on_epoch: OnEpoch | None = None,
         watch: Callable[[Network], None] | None = None,
     ) -> Trained:
-        """Train on all rows of all clients.
+        """Train on all rows of all clients: M epochs with the server's recipe, for both sides.
 
-        Args:
-            problem: rows, network and settings: M epochs with the server's recipe, for both sides.
-            known: starts of an earlier training, reused for clients whose rows are the same.
-            tap: receives every message.
-            on_epoch: called after each epoch, with its number, the number of epochs, and the loss.
-            watch: called with the network after each epoch.
+        ``known`` are starts of an earlier training, reused for clients whose rows are the same. A tap receives every
+        message. ``on_epoch`` and ``watch`` are called after each epoch, the latter with the network.
 
         Raises:
             ConfigError: client halves are to be averaged but differ in shape.

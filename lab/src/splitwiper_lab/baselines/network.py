@@ -84,6 +84,7 @@ class Network:
 
     def logits(self, client: str, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return a client's outputs, computed through all parts."""
+        # rows × features if clients hold the head, else rows × labels
         features: Tensor = self.halves[client].logits(self.stems[client](inputs))
         return self.tails[client](features) if client in self.tails else features
 
@@ -149,15 +150,11 @@ def build(
     purpose: str = "head",
     labels: Mapping[str, tuple[Label, ...]] | None = None,
 ) -> Network:
-    """Build a network at its start.
+    """Build a network at its start, from client halves that were made before.
 
-    Args:
-        problem: rows, network and settings.
-        made: the client halves.
-        tails: clients hold the output layer, each for its own labels.
-        copies: the server has a copy of its part for each client.
-        purpose: the name of the random streams that heads are drawn from.
-        labels: the labels of the outputs, by client; by default the labels that clients hold.
+    With ``tails``, clients hold the output layer, each for its own labels; with ``copies``, the server has a copy of
+    its part for each client. ``purpose`` names the random streams that heads are drawn from. ``labels`` are the
+    outputs' labels by client; by default those that clients hold.
 
     Raises:
         DataError: clients should hold the output layer, but something comes after it.

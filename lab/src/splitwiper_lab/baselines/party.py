@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from splitwiper.config import Recipe
 from splitwiper.config.training import LOSSES
@@ -27,6 +28,23 @@ FEATURES, TAUGHT, SHARE = "features", "taught/", "@share"
 """Message keys: the output of the server's part where clients hold the head, the prefix of teachers' tensors, and a
 client's weight in the objective."""
 _T = TypeVar("_T")
+Loss = Callable[[Tensor, Tensor | None, Tensor, Tensor | None], Tensor]
+"""Maps outputs, labels, the mask of rows to forget, and teachers' outputs to the mean loss."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss, and what it needs to know about rows.
+
+    Attributes:
+        loss: the loss of a client's rows in a batch.
+        labels: whether the loss uses labels.
+        marks: whether the loss uses the mask of rows to forget.
+    """
+
+    loss: Loss
+    labels: bool = True
+    marks: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,3 +142,18 @@ def wide(tensor: Tensor) -> Tensor:
 def gradient_of(tensor: Tensor) -> Tensor:
     """Return the gradient that a backward pass left at a tensor; zeros if it did not reach the tensor."""
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
+
+
+def _cross_entropy(logits: Tensor, codes: Tensor | None, gone: Tensor, taught: Tensor | None) -> Tensor:
+    return functional.cross_entropy(logits, needed(codes))
+
+
+def needed(tensor: Tensor | None) -> Tensor:
+    """Return a tensor that the objective has requested, and is therefore present."""
+    if tensor is None:
+        raise TypeError("an objective looks at what it did not ask for.")
+    return tensor
+
+
+LEARN = Objective(_cross_entropy)
+"""Learn to predict labels."""

@@ -71,7 +71,7 @@ class Holding:
     def kept(self, keep: Array) -> Holding:
         """Return the rows that a mask keeps, in the same order."""
         shard = self.shard
-        # a label without rows is left out, as in a problem that never had those rows: so codes are counted anew
+        # a label without rows is left out, as in a problem that never had those rows: codes are numbered again
         present, codes = np.unique(shard.codes[keep], return_inverse=True)
         labels = tuple(map(shard.labels.__getitem__, present))
         columns = {name: column[keep] for name, column in shard.columns.items()}
@@ -125,13 +125,9 @@ class Problem:
     def of(
         cls, halves: Halves, config: Config, data: Mapping[str, Data], *, tasks: Mapping[str, str] | None = None
     ) -> Problem:
-        """Convert each client's data to the form that all systems train on.
+        """Convert each client's data, in the form that `Federation.learn` accepts, to what all systems train on.
 
-        Args:
-            halves: the network.
-            config: settings; a client's key, which orders its rows, is derived from the seed.
-            data: by client, in the form that `Federation.learn` accepts.
-            tasks: the tasks of clients that have their own.
+        A client's key, which orders its rows, is derived from the seed.
 
         Raises:
             DataError: no client has data, or some data cannot be learned from.

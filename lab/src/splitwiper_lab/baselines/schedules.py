@@ -33,6 +33,7 @@ def interleaved(portions: Mapping[str, Portion], batch: int) -> list[Batch]:
     >>> [{name: rows.tolist() for name, rows in b.items()} for b in interleaved({"a": few, "b": few}, 2)]
     [{'a': [0], 'b': [0]}, {'a': [1], 'b': [1]}]
     """
+    # as many batches as for all rows in one place, so that both schedules take steps of the same size
     count = math.ceil(sum(map(len, portions.values())) / batch)
     batches: list[Batch] = [{} for _ in range(count)]
     for name, portion in portions.items():

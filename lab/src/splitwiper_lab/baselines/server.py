@@ -13,23 +13,25 @@ from splitwiper.splitting import ServerHalf
 from splitwiper_lab.baselines.aggregation import Phi, by_rows, weighing
 from splitwiper_lab.baselines.channel import GONE, LABEL, Message
 from splitwiper_lab.baselines.meters import Meter
-from splitwiper_lab.baselines.objectives import Objective
-from splitwiper_lab.baselines.party import FEATURES, SHARE, TAUGHT, TrainingSide, gradient_of, plain, selected, wide
+from splitwiper_lab.baselines.party import (
+    FEATURES,
+    SHARE,
+    TAUGHT,
+    Objective,
+    TrainingSide,
+    gradient_of,
+    plain,
+    selected,
+    wide,
+)
 
 
 class BaselineServer(TrainingSide):
     """The server's side of a batch.
 
-    Args:
-        half: the server's part of the network.
-        recipe: the training settings.
-        objective: the training objective, if the server holds the head.
-        aggregate: Φ, by name or a function.
-        averaged: whether client halves are averaged later. If so, each client gets the gradient of its own mean loss,
-            so that the average moves as a single half for all rows would; else that of the joint objective.
-        device: the device of the half.
-        meter: the server's meter.
-        teachers: the server's parts of the preserver and the destroyer.
+    The objective is used only if the server holds the head. ``aggregate`` is Φ, by name or a function. If client halves
+    are averaged later, each client gets the gradient of its own mean loss, so that the average moves as a single half
+    for all rows would; else that of the joint objective. ``teachers`` are parts of the preserver and the destroyer.
     """
 
     def __init__(
@@ -65,13 +67,13 @@ class BaselineServer(TrainingSide):
                     gone = torch.zeros(len(mine), dtype=torch.bool, device=mine.device)
                 loss = self._objective.loss(mine, received[name].get(LABEL), gone, taught.get(name))
                 losses.append(loss)
-                sums.append(loss.detach() * len(mine))
+                sums.append(loss.detach() * len(mine))  # the loss is a mean over the client's rows
             return self._backward(losses), torch.stack(sums).sum()
 
     def features(self, received: Mapping[str, Message]) -> dict[str, Message]:
         """Compute the output of the server's part, where clients hold the head, and return it as replies."""
         with self.meter.work("forward", _count(received)), self._precision():
-            self._outputs = self._forward(received)
+            self._outputs = self._forward(received)  # by client, rows × features; kept for the gradients to come
             taught = self._taught(received)
         replies = {}
         shares = torch.tensor(self._shares(), device=self._device)
@@ -123,7 +125,7 @@ class BaselineServer(TrainingSide):
             if spec.kind == "activation":
                 taught[spec.name] = _joined(received, f"{TAUGHT}{spec.name}")
             else:
-                taught[spec.name] = self._received[spec.name].detach()
+                taught[spec.name] = self._received[spec.name].detach()  # a mask is the same for every network
         gone = _joined(received, GONE)
         with torch.no_grad():
             outputs = wide(self._computed(preserver.logits, taught, "a teacher"))
@@ -161,6 +163,7 @@ class BaselineServer(TrainingSide):
         for place, (scalar, share) in enumerate(zip(scalars, shares, strict=True)):
             scalar.backward(retain_graph=place < len(scalars) - 1)
             found.append(list(map(gradient_of, self._parameters)))
+            # clients update by the joint objective whatever Φ is: it is about the server's weights only
             for total, leaf in zip(totals, leaves, strict=True):
                 total += share * gradient_of(leaf)
             for tensor in (*self._parameters, *leaves):

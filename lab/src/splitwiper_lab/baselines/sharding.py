@@ -92,11 +92,11 @@ def planned(problem: Problem, sharding: Sharding) -> dict[int, list[SisaStage]]:
 
 def places(held: Holding, seed: int, sharding: Sharding) -> Array:
     """Return the shard and the slice of each of a client's rows, from content and seed only: 2 × rows."""
-    found = np.empty((2, len(held)), np.int64)
+    placed = np.empty((2, len(held)), np.int64)
     for row, mac in enumerate(map(np.ndarray.tobytes, held.shard.columns[MAC_COLUMN])):
-        found[0, row] = Stream(seed, "sisa/shard", mac).number % sharding.shards
-        found[1, row] = Stream(seed, "sisa/slice", mac).number % sharding.slices
-    return found
+        placed[0, row] = Stream(seed, "sisa/shard", mac).number % sharding.shards
+        placed[1, row] = Stream(seed, "sisa/slice", mac).number % sharding.slices
+    return placed
 
 
 def unchanged(known: Sequence[SisaCheckpoint], stages: Sequence[SisaStage]) -> tuple[SisaCheckpoint, ...]:

@@ -2,8 +2,7 @@
 
 The reference for the cost of exact unlearning where rows may be pooled, which split learning avoids.
 
-* **Sharded.** A row belongs to one shard and one slice. Both follow from its content and the seed only, so that
-  forgetting moves no other row.
+* **Sharded.** A row belongs to one shard and one slice, see `sharding`.
 * **Isolated.** Each shard has its own model, a *constituent*: the unsplit network, from the same first weights.
 * **Sliced.** Stage i trains on slices 0…i from where the previous stage ended, as `splitwiper.client.pretrain` does,
   and ends in a checkpoint. The optimiser is reset at each stage, labels seen for the first time get new outputs, and
@@ -112,12 +111,7 @@ class Sisa:
         return _mean(chances), labels
 
     def predict(self, inputs: Any, *, task: str | None = None) -> list[Label]:
-        """Return the label of each input.
-
-        Args:
-            inputs: an array or a tensor, or a tuple or dict of them, as in training.
-            task: restrict answers to this task's labels, if there are any.
-        """
+        """Return the label of each input; with a task, one of that task's labels, if there are any."""
         chances, labels = self._chances(inputs)
         asked = [code for code, label in enumerate(labels) if task in (None, label.task)] or range(len(labels))
         chances = chances[:, :, asked]
@@ -125,11 +119,9 @@ class Sisa:
         return [labels[asked[place]] for place in best]
 
     def evaluate(self, test_sets: Mapping[str, Data], *, tasks: Mapping[str, str] | None = None) -> Evaluation:
-        """Score the aggregate on each client's test set.
+        """Score the aggregate on each client's test set, (inputs, labels).
 
-        Args:
-            test_sets: by client, (inputs, labels).
-            tasks: the tasks of clients that have their own; such a client gets only labels of its task.
+        A client that has a task of its own gets only labels of its task.
         """
         scores = {}
         for name, data in test_sets.items():
@@ -140,6 +132,7 @@ class Sisa:
 
     def _chances(self, inputs: Any) -> tuple[Array, tuple[Label, ...]]:
         """Return probabilities (constituents × rows × labels), -1 where a constituent does not know the label."""
+        # constituents differ in labels, so each table is spread over the labels of all
         labels, tables = self.labels, []
         for weights in self.models.values():
             logits = answering(self.problem, weights)(inputs)
@@ -160,15 +153,10 @@ def sisa(
 ) -> Sisa:
     """Train a constituent on each shard of all clients' rows, with the server's recipe.
 
-    Args:
-        problem: clients' rows, the network and settings.
-        shards: the number of constituents.
-        slices: parts of a shard, with a checkpoint after each.
-        epochs: passes over a shard's rows, or their equivalent with slices (see `Sharding.stage_epochs`). By default
-            the server's.
-        aggregate: 'vote': the label that most constituents answer, ties broken by the sum of their probabilities;
-            'mean': the label with the largest mean probability.
-        on_epoch: called with progress over all constituents: (epochs done, total epochs, mean loss).
+    There are ``slices`` parts of a shard, with a checkpoint after each. ``epochs`` are passes over a shard's rows, or
+    their equivalent with slices (see `Sharding.stage_epochs`); by default the server's. ``aggregate`` is 'vote', for
+    the label that most constituents answer, ties broken by the sum of their probabilities, or 'mean', for the label
+    with the largest mean probability. ``on_epoch`` is told of progress over all constituents.
 
     Raises:
         ConfigError: a setting is out of range, or there are more shards than rows.
@@ -186,9 +174,8 @@ def sisa(
 def by_vote(chances: Array) -> Array:
     """Return, for each row, the column that most constituents rank first; ties go to the largest sum of probabilities.
 
-    Args:
-        chances: constituents × rows × labels, negative where a constituent does not know the label. A constituent that
-            knows none of the labels abstains.
+    Chances are constituents × rows × labels, negative where a constituent does not know the label. A constituent that
+    knows none of the labels abstains.
 
     >>> by_vote(np.array([[[0.6, 0.4]], [[0.6, 0.4]], [[0.0, 1.0]]])), by_vote(np.array([[[0.6, 0.4]], [[0.3, 0.7]]]))
     (array([0]), array([1]))
@@ -227,6 +214,7 @@ def _trained(
             if on_epoch:
                 on_epoch(done + epoch, len(todo) * epochs, loss)
 
+        # stages of a shard follow each other in `todo`, so the last checkpoint is of the slice before, if that gave one
         before = made[stage.shard][-1].weights if made[stage.shard] else None
         weights = _train(problem, stage, epochs, before, after_epoch)
         if weights is not None:

@@ -1,7 +1,7 @@
 """SplitFed (Thapa et al. 2022): federated averaging of client halves, in its two versions.
 
 In both, client halves are averaged after each epoch, weighted by rows, and optimisers are reset, as usual in federated
-averaging.
+averaging. Version 2 averages nothing else: its only server half serves clients one after another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from splitwiper_lab.baselines.vanilla import Vanilla
 
 @dataclass(frozen=True, kw_only=True)
 class SplitFedV1(Vanilla):
-    """Version 1: a server half for each client, averaged like the client halves.
+    """A server half for each client, averaged with the client halves after each epoch.
 
     The server trains each copy on its client's batches only, in parallel. The copies do not interact otherwise, so the
     schedule only determines whether a batch's rows are counted for one client or for all together.
@@ -31,7 +31,7 @@ class SplitFedV1(Vanilla):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitFedV2(Vanilla):
-    """Version 2: one server half, which is not averaged, serves clients in an order drawn again for each epoch."""
+    """One server half, clients in random order, their halves averaged after each epoch."""
 
     schedule: str = "turns"
     synchronise: bool = True

@@ -38,16 +38,14 @@ class Start:
 
 
 def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = None) -> dict[str, Start]:
-    """Return every client's half at its start.
+    """Return every client's half at its start, one of `STARTS`.
 
-    Args:
-        problem: rows, network and settings.
-        start: one of `STARTS`.
-        known: starts of an earlier run; those of clients whose rows are the same are reused, at no cost.
+    Of ``known`` starts of an earlier run, those of clients whose rows are the same are reused, at no cost.
     """
     made = {}
     for name, held in problem.clients.items():
         recipe, slices = _recipe(problem, held), _slices(problem, held)
+        # the key covers rows, settings, seed and first weights: equal keys mean equal halves, bit for bit
         key = f"{start} {pretrain.final_key(recipe, slices)}"
         if known and name in known and known[name].key == key:
             made[name] = replace(known[name], cost=Cost())
@@ -65,9 +63,9 @@ class _Shelf:
         self.kept, self.resumed = dict(kept), -1
 
     def load(self, number: int, key: str) -> pretrain.Checkpoint | None:
-        found = self.kept.get(key)
-        self.resumed = number if found else self.resumed
-        return found
+        checkpoint = self.kept.get(key)
+        self.resumed = number if checkpoint else self.resumed
+        return checkpoint
 
     def save(self, number: int, key: str, checkpoint: pretrain.Checkpoint) -> None:
         self.kept[key] = checkpoint

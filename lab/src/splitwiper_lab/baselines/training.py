@@ -22,8 +22,7 @@ from splitwiper_lab.baselines.channel import Channel, Tap, size
 from splitwiper_lab.baselines.client import BaselineClient
 from splitwiper_lab.baselines.meters import Cost, Meter
 from splitwiper_lab.baselines.network import Network
-from splitwiper_lab.baselines.objectives import LEARN, Objective
-from splitwiper_lab.baselines.party import Teachers
+from splitwiper_lab.baselines.party import LEARN, Objective, Teachers
 from splitwiper_lab.baselines.problem import Problem
 from splitwiper_lab.baselines.schedules import Batch, Portion, in_turn, interleaved
 from splitwiper_lab.baselines.server import BaselineServer
@@ -36,18 +35,11 @@ Turn = list[tuple[BaselineClient, Parts, Tensor]]
 
 
 class Work:
-    """One training, starting from a network's present state.
+    """One training of a network in place, from its present state.
 
-    Args:
-        framework: the framework, which defines the messages.
-        problem: the clients' rows; `portions` are indices into them.
-        network: the network; it is trained in place.
-        portions: the rows to use, by client; other clients do not take part.
-        purpose: the name of the random streams.
-        recipe: the training settings; by default the problem's server recipe.
-        objective: the training objective.
-        teachers: networks whose outputs the objective uses.
-        tap: receives every message.
+    The framework defines the messages, which ``tap`` receives. ``portions`` has indices into the problem's rows;
+    clients that are not in it do not take part. ``purpose`` names the random streams. The recipe is the problem's
+    server recipe unless another is given; ``teachers`` are networks whose outputs the objective uses.
     """
 
     def __init__(
@@ -121,11 +113,12 @@ class Work:
             ):
                 total = torch.zeros((), device=self._device)
                 for number, turn in enumerate(self._turns(batches)):
+                    # from 0 to 1 over all batches of all epochs; the schedule turns it into a factor of the rate
                     progress = (epoch * len(batches) + number) / (epochs * len(batches))
                     rate = self._recipe.lr * factor(progress)
                     total += self._step(turn, rate)
                 self._end_epoch()
-            mean = float(total) / rows
+            mean = float(total) / rows  # reading the total waits for the device: once for an epoch, not for a batch
             for meter in (*self._meters.values(), self._server_meter):
                 meter.settle()
             if not math.isfinite(mean):
@@ -163,6 +156,7 @@ class Work:
             mask = np.zeros(len(self._problem.clients[name]), bool)
             mask[portion.gone] = True
             marks[name] = torch.from_numpy(mask).to(self._device)
+        # feeds read ahead, in the order of their own batches, so each is asked exactly when its client takes part
         for batch in batches:
             turn = []
             for name, rows in batch.items():
@@ -198,6 +192,7 @@ class Work:
                 average(stems, weights)
             for name, stem in stems.items():
                 self._channel.down(name, dict(stem.state_dict()))
+        # the server's copies never leave it, so averaging them sends nothing
         if self._framework.copies:
             with self._server_meter.work("average", 0):
                 average(self._network.halves, weights)

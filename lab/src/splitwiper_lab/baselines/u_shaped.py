@@ -41,6 +41,7 @@ class UShaped(Framework):
             answer, loss = client.answer(channel.down(client.name, features[client.name]))
             gradients[client.name] = channel.up(client.name, answer)
             losses.append(loss * len(gone))  # the mask has an entry for each row
+        # clients have their gradients by now; the server's are a sum of theirs, so it waits for all of them
         replies = server.backward(gradients)
         for client, _, _ in turn:
             client.learn(channel.down(client.name, replies[client.name]))

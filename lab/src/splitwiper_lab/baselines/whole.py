@@ -22,7 +22,6 @@ from splitwiper.client.embed import BATCH
 from splitwiper.client.fitted import statistics
 from splitwiper.client.local_net import Embedder, Normaliser
 from splitwiper.client.prediction import fitting
-from splitwiper.config import Recipe
 from splitwiper.data.tables import ColumnNames
 from splitwiper.errors import DataError
 from splitwiper.numerics import device_at_hand, reproducible
@@ -115,21 +114,19 @@ def train_whole(
     rows: Sequence[Holding],
     *,
     stream: Stream,
-    recipe: Recipe | None = None,
     epochs: int | None = None,
     labels: Sequence[Label] | None = None,
     before: Weights | None = None,
     what: str = "central training",
     on_epoch: OnEpoch | None = None,
 ) -> Weights:
-    """Train the unsplit network on pooled rows.
+    """Train the unsplit network on pooled rows, with the server half's recipe.
 
     Args:
         problem: the network, its first weights, and settings.
         rows: the rows to train on, by client, concatenated in this order.
         stream: the random stream of row order and dropout.
-        recipe: the training settings; by default the server half's.
-        epochs: the number of epochs; by default the recipe's.
+        epochs: the number of epochs; by default the server's.
         labels: the labels of the outputs; by default the labels that some row has.
         before: weights to continue from, instead of the first ones. Labels that they do not know get new outputs.
         what: the name of this training in messages.
@@ -139,7 +136,7 @@ def train_whole(
         DataError: the rows cannot be pooled, or have labels that are not among those given.
         TrainingError: the loss stopped being finite, or a layer could not take a batch.
     """
-    recipe = recipe or problem.config.server
+    recipe = problem.config.server
     like = poolable(problem.halves, rows)
     present = in_order(chain.from_iterable(held.labels for held in rows))
     outputs = tuple(present if labels is None else labels)

@@ -16,8 +16,7 @@ from splitwiper.training.loop import OnEpoch
 from splitwiper_lab.baselines.channel import Tap
 from splitwiper_lab.baselines.framework import Trained
 from splitwiper_lab.baselines.network import Network
-from splitwiper_lab.baselines.objectives import LEARN, Objective
-from splitwiper_lab.baselines.party import Teachers
+from splitwiper_lab.baselines.party import LEARN, Objective, Teachers
 from splitwiper_lab.baselines.problem import Forgetting
 from splitwiper_lab.baselines.schedules import Portion
 from splitwiper_lab.baselines.training import Work
@@ -49,20 +48,15 @@ class Method(ABC):
         on_epoch: OnEpoch | None = None,
         tap: Tap | None = None,
     ) -> Trained:
-        """Make a trained network forget.
+        """Return what a trained network becomes by forgetting rows; the network itself is not changed.
 
-        Args:
-            trained: the network; it is not changed.
-            forgetting: the client and the rows to forget.
-            present: the clients that can be reached; by default all.
-            on_epoch: called after each epoch.
-            tap: receives every message.
+        The clients that can be reached are ``present``, by default all. A tap receives every message.
 
         Raises:
             RequestError: the request is not about these rows, or nothing would be left.
             AbsentClientError: a client that must take part cannot be reached. Nothing was changed.
         """
-        trained.problem.without(forgetting)
+        trained.problem.without(forgetting)  # refuses a request that is not about these rows, before anything is done
         needed = self.needs(trained, forgetting)
         away = [] if present is None else sorted(set(needed).difference(present), key=needed.index)
         if away:
@@ -153,11 +147,11 @@ class Adjusting(Method):
 
 def everything(trained: Trained, forgetting: Forgetting) -> dict[str, Portion]:
     """Return all rows of all clients, with rows to forget listed separately."""
-    found = {}
+    portions = {}
     for name, held in trained.problem.clients.items():
         gone = forgetting.gone if name == forgetting.client else np.zeros(len(held), bool)
-        found[name] = Portion(np.flatnonzero(~gone), np.flatnonzero(gone))
-    return found
+        portions[name] = Portion(np.flatnonzero(~gone), np.flatnonzero(gone))
+    return portions
 
 
 def balanced(chosen: Mapping[str, Portion], *, kept: float, gone: float) -> tuple[float, float]:
