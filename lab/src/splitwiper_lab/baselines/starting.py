@@ -38,16 +38,14 @@ class Start:
 
 
 def starts(problem: Problem, start: str, *, known: Mapping[str, Start] | None = None) -> dict[str, Start]:
-    """Return every client's half at its start.
+    """Return every client's half at its start, one of `STARTS`.
 
-    Args:
-        problem: rows, network and settings.
-        start: one of `STARTS`.
-        known: starts of an earlier run; those of clients whose rows are the same are reused, at no cost.
+    Of ``known`` starts of an earlier run, those of clients whose rows are the same are reused, at no cost.
     """
     made = {}
     for name, held in problem.clients.items():
         recipe, slices = _recipe(problem, held), _slices(problem, held)
+        # the key covers rows, settings, seed and first weights: equal keys mean equal halves, bit for bit
         key = f"{start} {pretrain.final_key(recipe, slices)}"
         if known and name in known and known[name].key == key:
             made[name] = replace(known[name], cost=Cost())
@@ -65,9 +63,9 @@ class _Shelf:
         self.kept, self.resumed = dict(kept), -1
 
     def load(self, number: int, key: str) -> pretrain.Checkpoint | None:
-        found = self.kept.get(key)
-        self.resumed = number if found else self.resumed
-        return found
+        checkpoint = self.kept.get(key)
+        self.resumed = number if checkpoint else self.resumed
+        return checkpoint
 
     def save(self, number: int, key: str, checkpoint: pretrain.Checkpoint) -> None:
         self.kept[key] = checkpoint
@@ -81,9 +79,9 @@ def _pretrained(
     state = finish(pretrain.pretrain(recipe, slices, shelf=shelf))
     seconds = time.perf_counter() - began
     stem = pretrain.thaw(recipe, state)
-    trains = {name: parameter.requires_grad for name, parameter in recipe.half.named_parameters()}
+    # SplitWiper freezes a pre-trained half; here it is trained on, except for what the network itself froze
     for name, parameter in stem.body.named_parameters():
-        parameter.requires_grad_(trains[name])
+        parameter.requires_grad_(recipe.half.get_parameter(name).requires_grad)
     flops = pretrain.operations(recipe, slices, after=shelf.resumed)
     return Start(key, stem, Cost(seconds=seconds, flops=flops), shelf.kept)
 
@@ -115,7 +113,7 @@ def _recipe(problem: Problem, held: Holding) -> pretrain.PretrainingInputs:
         initial_digest=state_digest(initial),
         call=held.call,
         names=held.names,
-        floats=tuple(c.name for c in held.columns if c.dtype.startswith("F")),
+        floats=tuple(column.name for column in held.columns if column.dtype.startswith("F")),
     )
 
 
@@ -123,4 +121,4 @@ def _slices(problem: Problem, held: Holding) -> dict[int, Shard]:
     """Return the rows as slices for pre-training; a row's slice follows from its HMAC."""
     count = problem.config.client.slices
     places = np.array([slice_of(mac.tobytes(), count) for mac in held.shard.columns[MAC_COLUMN]])
-    return {n: held.kept(places == n).shard for n in range(count) if (places == n).any()}
+    return {number: held.kept(places == number).shard for number in np.unique(places).tolist()}

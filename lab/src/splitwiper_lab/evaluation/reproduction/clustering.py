@@ -10,7 +10,7 @@ from typing import Any
 
 from splitwiper.federation import Federation
 from splitwiper_lab.attacks import Evidence, ServerView, Truth, measure
-from splitwiper_lab.attacks.code_means import birch_means, kmeans_means
+from splitwiper_lab.attacks.code_groups import birch_means, kmeans_means
 from splitwiper_lab.attacks.measuring import labels_present
 from splitwiper_lab.evaluation.comparison import read_comparison
 from splitwiper_lab.evaluation.comparison.splitwiper import config_of
