@@ -201,13 +201,15 @@ def test_pausing_work_can_be_left_and_taken_up(cache: Cache) -> None:
     torch.manual_seed(0)
     nets = [Net(), Net()]
     nets[1].load_state_dict(nets[0].state_dict())
-    work = [Training(n, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test").steps() for n in nets]
+    both = [Training(n, cache, Recipe(batch=3), epochs=3, stream=Stream(1, "t"), what="test") for n in nets]
+    work = [training.steps() for training in both]
     for _ in range(3):
         next(work[0])
         torch.rand(3)
         next(work[1])
-    losses = [finish(w) for w in work]
-    assert losses[0] == losses[1] and len(losses[0]) == 3
+    for steps in work:
+        finish(steps)
+    assert both[0].losses == both[1].losses and len(both[0].losses) == 3
     assert all(torch.equal(a, b) for a, b in zip(*(state_of(n).values() for n in nets), strict=True))
     assert not torch.are_deterministic_algorithms_enabled()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from splitwiper.errors import DataError
 from splitwiper.store import ShardRecord
-from splitwiper.wire import Label, Shard, Statement
+from splitwiper.wire import Shard, Statement
 from splitwiper.wire.codecs import LARGEST
 
 
@@ -32,11 +32,7 @@ class ShardLimits:
     shard_rows: int = 1 << 62
 
     def check_statement(self, client: str, statement: Statement) -> None:
-        """Refuse more codes than the model may have outputs.
-
-        Raises:
-            DataError: the limit is exceeded; the message names it.
-        """
+        """Refuse more codes than the model may have outputs."""
         if statement.outputs > self.outputs:
             raise DataError(
                 f"client {client!r} has a codebook of {statement.outputs} codes, and a model has at most "
@@ -44,11 +40,7 @@ class ShardLimits:
             )
 
     def check_rows(self, client: str, shard: Shard) -> None:
-        """Refuse more rows than a client may have.
-
-        Raises:
-            DataError: the limit is exceeded; the message names it.
-        """
+        """Refuse more rows than a client may have."""
         if shard.rows > self.shard_rows:
             raise DataError(
                 f"client {client!r} has {shard.rows:,} rows, and {self.shard_rows:,} of one client are accepted here: "
@@ -56,19 +48,11 @@ class ShardLimits:
             )
 
     def check_labels(self, client: str, shard: Shard, others: Sequence[ShardRecord]) -> None:
-        """Refuse more labels than a client or the federation may have, and names that are too long.
-
-        Args:
-            client: the client's name.
-            shard: its shard.
-            others: the shards of the other clients.
-
-        Raises:
-            DataError: a limit is exceeded; the message names it.
-        """
-        if long := [label for label in shard.labels if _length(label) > self.label_length]:
+        """Refuse more labels than a client, or the federation with the others' shards, may have; and long names."""
+        longest = max((len(label.task) + len(str(label.name)) for label in shard.labels), default=0)
+        if longest > self.label_length:
             raise DataError(
-                f"client {client!r} has a label of {_length(long[0])} characters, and {self.label_length} are accepted "
+                f"client {client!r} has a label of {longest} characters, and {self.label_length} are accepted "
                 "here: shorten it, or have the operator raise 'label_length'."
             )
         if len(shard.labels) > self.labels:
@@ -76,14 +60,10 @@ class ShardLimits:
                 f"client {client!r} has {len(shard.labels)} labels, and {self.labels} of one client are accepted here: "
                 "merge some, or have the operator raise 'labels'."
             )
-        known = {label for other in others for label in other.labels}
-        if len(known | set(shard.labels)) > self.outputs:
+        together = set(shard.labels).union(*(other.labels for other in others))
+        if len(together) > self.outputs:
             raise DataError(
                 f"with the {len(shard.labels)} labels of client {client!r} the federation would have "
-                f"{len(known | set(shard.labels))}, and a model has at most {self.outputs} outputs here: merge some, "
+                f"{len(together)}, and a model has at most {self.outputs} outputs here: merge some, "
                 "or have the operator raise 'outputs'."
             )
-
-
-def _length(label: Label) -> int:
-    return len(label.task) + len(str(label.name))
