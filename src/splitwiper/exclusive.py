@@ -142,8 +142,7 @@ def _forked() -> None:
         _turn = _Turn()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_forked)
 
 
 @contextmanager

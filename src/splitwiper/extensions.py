@@ -31,6 +31,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from splitwiper.errors import ConfigError, nearest
+from splitwiper.formats import canonical_json
 
 COMMANDS = "splitwiper.commands"
 TABLES = "splitwiper.tables"
@@ -67,8 +68,7 @@ class Origin:
     digest: str
 
     def __str__(self) -> str:
-        settings = json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
-        return f"{self.path} {settings} {self.digest} {self.version}".rstrip()
+        return f"{self.path} {canonical_json(self.settings)} {self.digest} {self.version}".rstrip()
 
 
 def path_of(group: str, name: str) -> str:

@@ -1,10 +1,12 @@
-"""Numbers and dates for people. A no-break space separates a number from its unit."""
+"""Values as text: numbers and dates for people, with a no-break space before a unit; and canonical JSON for hashes."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 NONE = "–"
 """Shown for values that were not measured."""
@@ -128,3 +130,12 @@ def moment(iso: str) -> str:
     offset = when.utcoffset()
     zone = "" if offset is None else " UTC" if offset == timedelta(0) else f" UTC{when:%z}"
     return f"{text}, {when:%H:%M}{zone}"
+
+
+def canonical_json(value: Any, *, allow_nan: bool = True) -> str:
+    r"""Return plain values as JSON that is the same for equal values: keys sorted, no spaces, ASCII.
+
+    >>> canonical_json({"b": 1, "a": "ü"})
+    '{"a":"\\u00fc","b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=allow_nan)

@@ -87,13 +87,7 @@ def train(
 ) -> TrainedServerHalf:
     """Train the server half from the federation's initial weights, or, not exactly, from a warm model.
 
-    Args:
-        inputs: everything the result is a function of.
-        warm: state and labels of the model to continue from.
-        on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
-        on_state: called with the whole state before the first epoch and after each.
-        on_step: called before each step.
-        watch: called with the half after each epoch.
+    Callbacks are those of `Training`; ``watch`` is called with the half after each epoch.
 
     Raises:
         TrainingError: training failed. It is an `UntrainableError` if the rows are at fault.
@@ -114,18 +108,12 @@ def train(
 
 
 def _check_finite(state: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> None:
-    """Refuse weights and buffers that are no longer finite; batch norm's may overflow while the loss stays finite.
-
-    A constant such as a mask may hold infinities from the start.
-
-    Raises:
-        UntrainableError: a tensor is not finite; the message names it.
-    """
+    """Refuse weights and buffers that are no longer finite; batch norm's may overflow while the loss stays finite."""
     for name, tensor in state.items():
         first = initial.get(name)
         odd = ~torch.isfinite(tensor)
         if first is not None and first.shape == tensor.shape:
-            odd &= torch.isfinite(first)
+            odd &= torch.isfinite(first)  # a constant such as a mask may hold infinities from the start
         if odd.any():
             raise UntrainableError(
                 f"server training: {name} is not finite at its end, though the loss was. Lower lr, set clip (say 1.0), "
@@ -152,11 +140,7 @@ def first_state(inputs: TrainingInputs) -> State:
 
 
 def weights_in(inputs: TrainingInputs, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights in a state, under their names in a model file.
-
-    Raises:
-        DataError: the state does not fit the half.
-    """
+    """Return the weights in a state, under their names in a model file; raise `DataError` if it is another half's."""
     half = _first_half(inputs)
     load_net(_Logits(half), state)
     return state_of(half)
