@@ -174,16 +174,7 @@ def nearest(word: str, known: Iterable[str], *, most: int = 2) -> str:
 
 
 def check_keys(given: Iterable[str], known: Sequence[str], *, where: str = "") -> None:
-    """Refuse keys of a table that have no meaning.
-
-    Args:
-        given: the keys.
-        known: the keys that have one.
-        where: the table's name and a dot, for messages.
-
-    Raises:
-        ConfigError: a key is unknown; the message suggests the nearest known one.
-    """
+    """Refuse unknown keys of a table, and suggest the nearest known one; ``where`` is the table's name and a dot."""
     for key in given:
         if key not in known:
             hint = nearest(key, known) or f" Known keys: {', '.join(known)}."

@@ -245,7 +245,7 @@ def _is_quiet_frame(frame: FrameType) -> bool:
 def _named(path: str) -> object:
     """Return the object named by ``MODULE:NAME`` if the module is loaded, else None."""
     module, _, name = path.partition(":")
-    found: object = sys.modules.get(module)
+    value: object = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value

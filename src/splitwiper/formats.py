@@ -108,10 +108,10 @@ def listed(names: Sequence[str], *, most: int = 4) -> str:
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], most=2)
     ('‘a’, ‘b’ and ‘c’', '‘a’, ‘b’ and 2 more')
     """
-    shown = [f"‘{name}’" for name in names[:most]]
+    phrases = [f"‘{name}’" for name in names[:most]]
     if len(names) > most:
-        shown.append(f"{len(names) - most} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
+        phrases.append(f"{len(names) - most} more")
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}" if phrases else ""
 
 
 def moment(iso: str) -> str:

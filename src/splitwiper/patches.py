@@ -32,7 +32,7 @@ def patches() -> list[str]:
         Not seen: one of torch's functions in place of another, a function whose ``__code__`` was replaced, compiled
         code, and kernels for GPUs.
     """
-    found = set()
+    replaced = set()
     for space in _spaces():
         for name, value in list(vars(space).items()):
             if id(value) in _own:
@@ -40,9 +40,9 @@ def patches() -> list[str]:
             if _is_own(value) or not _is_known(space, name):
                 _own[id(value)] = value
             else:
-                found.add(f"{space.__name__}.{name}")
+                replaced.add(f"{space.__name__}.{name}")
     kernels = getattr(torch.library, "_impls", ())
-    return sorted(found | {name for name in kernels if name.startswith("aten/") and name.endswith(_KERNELS)})
+    return sorted(replaced | {name for name in kernels if name.startswith("aten/") and name.endswith(_KERNELS)})
 
 
 @cache

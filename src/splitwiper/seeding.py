@@ -125,10 +125,10 @@ def set_cpu_generators(state: Generators) -> None:
     torch.set_rng_state(state[2])
 
 
-def same_generators(one: Generators, other: Generators) -> bool:
+def same_generators(mine: Generators, others: Generators) -> bool:
     """Return whether two sets of generators have the same states."""
-    arrays = all(np.array_equal(a, b) for a, b in zip(one[1], other[1], strict=True))
-    return one[0] == other[0] and arrays and bool((one[2].numpy() == other[2].numpy()).all())
+    arrays = all(np.array_equal(a, b) for a, b in zip(mine[1], others[1], strict=True))
+    return mine[0] == others[0] and arrays and bool((mine[2].numpy() == others[2].numpy()).all())
 
 
 def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:

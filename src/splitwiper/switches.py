@@ -68,7 +68,7 @@ def _anomaly() -> tuple[bool, bool]:
 def _on_cpu() -> list[Switch]:
     """Return switches of the CPU's kernels; a GPU has others, which are in its fingerprint."""
     attention = torch.backends.cuda  # these switches hold for the CPU, too
-    found = [
+    switches = [
         Switch(attention.flash_sdp_enabled, attention.enable_flash_sdp, True),
         Switch(attention.math_sdp_enabled, attention.enable_math_sdp, True),
         Switch(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, True),
@@ -76,8 +76,8 @@ def _on_cpu() -> list[Switch]:
         Switch(torch._C._get_nnpack_enabled, torch._C._set_nnpack_enabled, True),
     ]
     if not hasattr(torch._C, "_get_fp32_precision_getter"):  # before torch 2.9
-        return [*found, Switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")]
-    return [*found, *(_precision(work) for work in ("matmul", "conv", "rnn"))]
+        return [*switches, Switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")]
+    return [*switches, *(_precision(work) for work in ("matmul", "conv", "rnn"))]
 
 
 def _precision(work: str) -> Switch:
@@ -101,9 +101,7 @@ def _switches(device: torch.device) -> list[Switch]:
 def still_pinned(device: torch.device, *, portable: bool = False) -> bool:
     """Return whether the process's switches are where `pinned` put them; another thread may have changed them.
 
-    Args:
-        device: the device given to `pinned`.
-        portable: whether portable numerics set the switches of the CPU's kernels instead.
+    With portable numerics, the switches of the CPU's kernels are not `pinned`'s.
     """
     switches = _everywhere() if portable else _switches(device)
     return not parametrize._cache_enabled and all(switch.read() == switch.pinned for switch in switches)

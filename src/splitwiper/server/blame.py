@@ -54,12 +54,12 @@ def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
 
     try:
         ordered = _by_suspicion(server, shards)
-        place = find_offender(ordered, trains)
+        offender = find_offender(ordered, trains)
     except (CorruptError, ShardsChanged):
         if server.store.shards() != shards:  # a missing file belongs to a replaced shard
             return None
         raise
-    return Blamed(ordered[-1 if place is None else place], place is not None)
+    return Blamed(ordered[-1 if offender is None else offender], offender is not None)
 
 
 def _by_suspicion(server: Server, shards: Sequence[ShardRecord]) -> list[ShardRecord]:
@@ -94,9 +94,9 @@ def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool])
         rest = ordered[start:]
         # whether training on the first so many of the rest succeeds; nothing is tried twice
         first = cache(lambda count, rest=rest: trains(rest[:count]))
-        place = _first_failure(0, len(rest), first)
-        if place:
-            return start + place
+        failure = _first_failure(0, len(rest), first)
+        if failure:
+            return start + failure
         if len(rest) > 1 and trains(rest[1:]):
             return start + _without_company(len(rest), first)
     return None

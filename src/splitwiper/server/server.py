@@ -28,12 +28,11 @@ from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reprod
 from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
-from splitwiper.server.limits import ShardLimits
+from splitwiper.server.limits import ShardLimits, answers, check_pace, put_off
 from splitwiper.server.outdated import ShardsChanged, Unchanged
-from splitwiper.server.pace import answers, check_pace, put_off
 from splitwiper.server.recording import TranscriptRecorder
 from splitwiper.server.training import TrainedServerHalf, TrainingInputs, Warm, Watch, train
-from splitwiper.server.transcript import EpochCheck, Transcript, check_end, check_first, recompute_epoch
+from splitwiper.server.transcript import Transcript
 from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ModelRecord, ServerStore, ShardRecord, exclusion, files, manifest_digest, outputs_of
 from splitwiper.training.cache import to_device
@@ -145,13 +144,7 @@ class Server:
         return Standing(int(entry.get("seq", 0)), str(entry.get("by", "")), str(entry.get("why", "")), evicted)
 
     def check_admitted(self, client: str, statement: Statement) -> None:
-        """Refuse a shard before it is sent or examined.
-
-        Raises:
-            ForbiddenError: an operator evicted the client.
-            DataError: its statement exceeds a limit.
-            BusyError: see `check_pace`.
-        """
+        """Refuse a shard before it is sent or examined."""
         if exclusion.is_evicted(self.store, client):
             raise ForbiddenError(
                 f"an operator has evicted client {client!r}: its shard was erased, and no other is accepted until an "
@@ -403,28 +396,6 @@ class Server:
                 f"{self.store.database.path} does not have the transcript of its model: restore a backup."
             )
         return transcript
-
-    def recompute_epoch(self, epoch: int) -> EpochCheck:
-        """Recompute one epoch of the model's training from the state before it (see `transcript.recompute_epoch`)."""
-        with self._audited() as (inputs, transcript, _):
-            return recompute_epoch(inputs, transcript, epoch, self.store.epoch_state(epoch - 1))
-
-    def check_ends(self) -> tuple[EpochCheck, EpochCheck]:
-        """Check that the transcript begins with the initial weights and ends with the model in use."""
-        with self._audited() as (inputs, transcript, model):
-            last = self.store.epoch_state(transcript.epochs)
-            return check_first(inputs, transcript), check_end(inputs, transcript, last, model.digest)
-
-    @contextmanager
-    def _audited(self) -> Iterator[tuple[TrainingInputs, Transcript, ModelRecord]]:
-        """Yield what the model was trained from, and use as many threads as it was trained with."""
-        transcript, model, shards = self.transcript(), self._model(), self.store.shards()
-        if model.manifest != manifest_digest(shards):
-            raise NotFoundError(
-                "shards changed since the model was trained, so its epochs cannot be recomputed: call settle first."
-            )
-        with reproducible(pick_device(self.config.device), int(model.fingerprint["threads"]), self.config.numerics):
-            yield self.inputs(shards), transcript, model
 
     def open_shards(self, shards: Sequence[ShardRecord]) -> list[Shard]:
         """Open shards; their bytes are checked in parallel."""

@@ -111,10 +111,10 @@ def _check_finite(state: Mapping[str, Tensor], initial: Mapping[str, Tensor]) ->
     """Refuse weights and buffers that are no longer finite; batch norm's may overflow while the loss stays finite."""
     for name, tensor in state.items():
         first = initial.get(name)
-        odd = ~torch.isfinite(tensor)
+        broken = ~torch.isfinite(tensor)
         if first is not None and first.shape == tensor.shape:
-            odd &= torch.isfinite(first)  # a constant such as a mask may hold infinities from the start
-        if odd.any():
+            broken &= torch.isfinite(first)  # a constant such as a mask may hold infinities from the start
+        if broken.any():
             raise UntrainableError(
                 f"server training: {name} is not finite at its end, though the loss was. Lower lr, set clip (say 1.0), "
                 "or scale the inputs (standardise = true), in a new run; in one that learned before, forget the rows "

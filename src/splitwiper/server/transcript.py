@@ -107,8 +107,8 @@ def check_end(inputs: TrainingInputs, transcript: Transcript, last: Mapping[str,
     return _compared(epoch, state_digest(weights), model, "the model at the end of the training")
 
 
-def _compared(epoch: int, found: str, expected: str, what: str) -> EpochCheck:
-    same = found == expected
+def _compared(epoch: int, recomputed: str, expected: str, what: str) -> EpochCheck:
+    same = recomputed == expected
     return EpochCheck(epoch, same, f"{what} is equal, bit for bit" if same else f"{what} differs")
 
 

@@ -340,17 +340,13 @@ class ClientStore(Store):
                 db.execute("UPDATE requests SET answered = ? WHERE ticket = ? AND answered IS NULL", (number, ticket))
 
     def note_removal(self, seq: int, why: str, *, answers: Iterable[str], again: bool) -> None:
-        """Record that the server erased this client's shard of its own accord.
+        """Record by which entry of the ledger, and why, the server erased this client's shard of its own accord.
 
-        Args:
-            seq: the number of the ledger's entry about it.
-            why: the reason.
-            answers: the requests that this answered.
-            again: whether to send the same shard again; if not, training fails with it.
+        With ``again``, the same shard is to be sent again; without, training fails with it.
         """
         self.sending("", answers)
-        then = {"uploaded": "", "unsent": "rows"} if again else {"set_aside": why}
-        self.remember(removal=str(seq), accepted="", accepted_salt="", shard_salt="", **then)
+        next_step = {"uploaded": "", "unsent": "rows"} if again else {"set_aside": why}
+        self.remember(removal=str(seq), accepted="", accepted_salt="", shard_salt="", **next_step)
 
     def shards_before(self, ticket: str) -> set[str]:
         """Return commitments, one to the shard that the server held when a request reached it; '' stands for none.

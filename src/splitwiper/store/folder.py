@@ -19,14 +19,7 @@ from splitwiper.store.tensors import load_state, save_state
 
 
 class Store:
-    """One party's folder and database.
-
-    Args:
-        root: the folder.
-        database: the name of the database's file.
-        schema: its tables.
-        key: returns the key that seals it, or None if that was destroyed.
-    """
+    """One party's folder and database."""
 
     FOLDERS: tuple[str, ...] = ()
 

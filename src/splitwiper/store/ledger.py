@@ -50,9 +50,6 @@ class Head:
 
         >>> Head.parse(f"3:{'0' * 64}").size
         3
-
-        Raises:
-            FormatError: the text is not a head.
         """
         if (match := re.fullmatch(r"(\d{1,15}):([0-9a-f]{64})", text.strip())) is None:
             raise FormatError(

@@ -58,7 +58,7 @@ class ModelRecord:
     def described(self) -> str:
         """Return the database's record of the model as a text that the ledger commits to."""
         # named one by one, and not all fields: the ledger's commitments to older models must stay as they are
-        told = {
+        record = {
             "manifest": self.manifest,
             "labels": [label.text for label in self.labels],
             "exact": self.exact,
@@ -68,7 +68,7 @@ class ModelRecord:
             "codebook": self.codebook,
             "transcript": self.transcript,
         }
-        return json.dumps(told, sort_keys=True)
+        return json.dumps(record, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -42,13 +42,13 @@ class Relay:
         if len(body) > LARGEST or len(topic) > 100:
             raise DataError(f"a message of {len(body)} bytes is beyond the limit of {LARGEST}.")
         with self._database.change() as db:
-            there = db.execute(
+            taken = db.execute(
                 "SELECT sender, body FROM board WHERE topic = ? AND place = ?", (topic, place)
             ).fetchone()
-            if there is not None:
-                if (there["sender"], there["body"]) != (client, body):
+            if taken is not None:
+                if (taken["sender"], taken["body"]) != (client, body):
                     raise DataError(
-                        f"place {place} of {topic!r} is taken by {there['sender']!r}: read on, and write at the next."
+                        f"place {place} of {topic!r} is taken by {taken['sender']!r}: read on, and write at the next."
                     )
                 return
             (next_place,) = db.execute("SELECT count(*) FROM board WHERE topic = ?", (topic,)).fetchone()

@@ -59,11 +59,7 @@ def _triggers(db: sqlite3.Connection, table: str) -> str:
 
 
 class Seal:
-    """Keeps a database's seal up to date, and checks it.
-
-    Args:
-        key: returns the secret key, or None if it was destroyed.
-    """
+    """Keeps a database's seal up to date, and checks it."""
 
     def __init__(self, key: Callable[[], bytes | None]) -> None:
         self._read_key = key

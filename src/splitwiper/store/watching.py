@@ -68,11 +68,7 @@ def undisturbed() -> Iterator[StepWatcher]:
 
 
 def read_undisturbed(read: Callable[[], _T], *databases: Database) -> _T:
-    """Return the result of a read during which nobody changed these databases; repeat it if somebody did.
-
-    Raises:
-        BusyError: somebody changed them every time.
-    """
+    """Return the result of a read during which nobody changed these databases; repeat it if somebody did."""
 
     def once() -> _T:
         with undisturbed() as watch:

@@ -45,15 +45,7 @@ class Feed(Protocol):
 def feed_for(
     rows: Cache, device: torch.device, largest: int, *, dtype: torch.dtype = torch.float32, resident: bool = True
 ) -> Feed:
-    """Return the fastest feed that fits.
-
-    Args:
-        rows: the cache to train on.
-        device: the training device.
-        largest: the number of rows of the largest batch.
-        dtype: the dtype to decode coded floats to.
-        resident: whether a GPU may hold the whole cache, if it fits.
-    """
+    """Return the fastest feed that fits."""
     decode = rows.decoder(device, dtype)
     if device.type != "cuda":
         return AheadFeed(rows, decode, ahead=rows.width * largest >= _AHEAD)

@@ -130,12 +130,7 @@ class Training:
             ) from problem
 
     def _repeated(self, first: Mapping[str, Tensor], *, resident: bool = True) -> Pausing[None]:
-        """Train on a GPU; if that fails, train once more, since only a fault that repeats is the rows' own.
-
-        Raises:
-            UntrainableError: it fails as before.
-            BusyError: it does not fail as before.
-        """
+        """Train on a GPU; if that fails, train once more, since only a fault that repeats is the rows' own."""
         try:
             yield from self._all_epochs(resident=resident)
             return
@@ -257,11 +252,7 @@ class Training:
         return step.state()
 
     def _mean(self, step: Step, epoch: int) -> float:
-        """Return an epoch's mean loss.
-
-        Raises:
-            UntrainableError: the loss is not finite.
-        """
+        """Return an epoch's mean loss."""
         mean = float(step.total) / len(self.rows)
         if not math.isfinite(mean):
             raise UntrainableError(

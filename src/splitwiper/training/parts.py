@@ -46,11 +46,7 @@ class Schedule(Protocol):
 
 
 def make_loss(recipe: Recipe, device: torch.device) -> Loss:
-    """Return the loss that a recipe names.
-
-    Raises:
-        ConfigError: it cannot be imported, or does not take its settings.
-    """
+    """Return the loss that a recipe names."""
     path = part_path(recipe, "loss")
     if not path:
         return functional.cross_entropy
@@ -61,11 +57,7 @@ def make_loss(recipe: Recipe, device: torch.device) -> Loss:
 
 
 def _checked_loss(loss: Loss, path: str, logits: Tensor, codes: Tensor) -> Tensor:
-    """Compute a loss from outside. Its faults are not the rows': nobody's shard is set aside because of them.
-
-    Raises:
-        TrainingError: it fails, or does not return a mean.
-    """
+    """Compute a loss from outside. Its faults are not the rows': nobody's shard is set aside because of them."""
     try:
         mean = loss(logits, codes)
     except torch.OutOfMemoryError:
@@ -80,11 +72,7 @@ def _checked_loss(loss: Loss, path: str, logits: Tensor, codes: Tensor) -> Tenso
 
 
 def make_schedule(recipe: Recipe) -> Schedule:
-    """Return the schedule that a recipe names.
-
-    Raises:
-        ConfigError: it cannot be imported, or does not take its settings.
-    """
+    """Return the schedule that a recipe names."""
     path = part_path(recipe, "schedule")
     if path:
         return partial(_checked_factor, extensions.make(path, recipe.schedule_args), path)
@@ -127,9 +115,6 @@ def make_optimizer(net: nn.Module, recipe: Recipe, *, rate: Tensor | None = None
         recipe: the hyper-parameters.
         rate: a learning rate on the GPU that a captured graph reads; the update is then one fused kernel. Not for an
             optimiser from outside, since nothing is known of what it does in Python.
-
-    Raises:
-        ConfigError: an optimiser from outside cannot be imported, or does not take its settings.
     """
     parameters = [p for p in net.parameters() if p.requires_grad]
     if path := part_path(recipe, "optimizer"):

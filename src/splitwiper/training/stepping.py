@@ -37,11 +37,7 @@ def net_state(net: nn.Module) -> State:
 
 
 def load_net(net: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Load the net's tensors of a state into a net, in place.
-
-    Raises:
-        DataError: they do not fit the net.
-    """
+    """Load the net's tensors of a state into a net, in place."""
     own = _tensors(net)
     for name in sorted(own.keys() | state.keys()):
         if name in own and name in state:
@@ -130,11 +126,7 @@ class Step:
         return constants
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Load a state that `state` returned, on this or another device.
-
-        Raises:
-            DataError: it does not fit the net.
-        """
+        """Load a state that `state` returned, on this or another device."""
         load_net(self._net, state)
         moments = self._moments(state)
         self._optimizer.state.clear()

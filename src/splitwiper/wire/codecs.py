@@ -328,9 +328,9 @@ def encode(values: Tensor, column: Column, encoding: str, fitted: Fitted | None 
     if codec is None:
         return values
     sent = codec.encode(values, column, fitted or {})
-    there = codec.stored(column)
-    if tuple(sent.shape) != (len(values), *there.shape) or sent.dtype != stored_dtype(there):  # from outside
-        raise ConfigError(f"{encoding} encoded {column} as {sent.dtype} {list(sent.shape)}, and announced {there}.")
+    announced = codec.stored(column)
+    if tuple(sent.shape) != (len(values), *announced.shape) or sent.dtype != stored_dtype(announced):  # from outside
+        raise ConfigError(f"{encoding} encoded {column} as {sent.dtype} {list(sent.shape)}, and announced {announced}.")
     return sent
 
 
@@ -384,13 +384,15 @@ def unpack(tensors: Mapping[str, Tensor], columns: Sequence[Column], encoding: s
     for column in columns:
         if column.name not in tensors:
             continue
-        here, there = tensors[column.name], stored(column, encoding)
-        if tuple(here.shape[1:]) != there.shape or here.dtype != stored_dtype(there):
-            shape = list(here.shape[1:])
-            raise DataError(f"{column.name} arrived as {here.dtype} with rows of shape {shape}, the cut sends {there}.")
+        arrived, expected = tensors[column.name], stored(column, encoding)
+        if tuple(arrived.shape[1:]) != expected.shape or arrived.dtype != stored_dtype(expected):
+            shape = list(arrived.shape[1:])
+            raise DataError(
+                f"{column.name} arrived as {arrived.dtype} with rows of shape {shape}, the cut sends {expected}."
+            )
         fitted = every.get(column.name, {})
         check_fitted(column, encoding, fitted)
-        out[column.name] = decode(here, column, encoding, fitted)
+        out[column.name] = decode(arrived, column, encoding, fitted)
     return out
 
 

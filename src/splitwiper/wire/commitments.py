@@ -12,14 +12,7 @@ from splitwiper.seeding import mac
 
 
 def commitment(salt: bytes, ticket: str, level: str, rows: Iterable[bytes]) -> str:
-    """Commit a request to the rows that it suppresses. Their number is hidden, too.
-
-    Args:
-        salt: drawn for this request.
-        ticket: the request's ticket.
-        level: what the request forgets.
-        rows: HMACs of the rows under the client's key.
-    """
+    """Commit a request to the rows that it suppresses. Their number is hidden, too."""
     ordered = sorted(rows)
     return mac(salt, "request", ticket, level, len(ordered), *ordered).hex()
 

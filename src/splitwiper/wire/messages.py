@@ -164,7 +164,7 @@ class Receipt:
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object of a receipt; refuse a repeated name, which people and programs would read differently."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a name is in it twice")
-    return found
+    return fields

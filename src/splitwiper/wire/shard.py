@@ -178,7 +178,7 @@ def _described(path: Path, meta: Mapping[str, str]) -> tuple[tuple[Label, ...], 
     """Return the labels and the encoding in a shard's metadata."""
     if meta.get("format") != FORMAT:
         raise FormatError(f"{path} is a safetensors file but not a SplitWiper shard.")
-    if meta.get("version") not in map(str, range(1, VERSION + 1)):
+    if str(meta.get("version")) not in map(str, range(1, VERSION + 1)):
         raise FormatError(
             f"{path} is a shard of version {meta.get('version')!r}, "
             f"this program reads up to {VERSION}: upgrade SplitWiper."

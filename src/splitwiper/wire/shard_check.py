@@ -42,8 +42,8 @@ def check_shard(
         raise DataError(f"the shard carries {sorted(shard.columns)}, the cut sends {sorted(wanted)}.")
     if not shard.rows:
         raise DataError("the shard has no rows; a client with nothing left withdraws its shard instead.")
-    if odd := shard.fitted.keys() - wanted.keys():
-        raise DataError(f"the shard has something fitted to {sorted(odd)[:3]}, and the cut sends {sorted(wanted)}.")
+    if unknown := shard.fitted.keys() - wanted.keys():
+        raise DataError(f"the shard has something fitted to {sorted(unknown)[:3]}, and the cut sends {sorted(wanted)}.")
     for column in columns:
         _check_column(shard, column, wanted[column.name], client, largest)
     for label in shard.labels:
@@ -52,12 +52,12 @@ def check_shard(
     _check_codes(shard)
 
 
-def _check_column(shard: Shard, column: Column, there: Column, client: str, largest: float) -> None:
+def _check_column(shard: Shard, column: Column, expected: Column, client: str, largest: float) -> None:
     """Refuse a column of another form than the cut sends, or with values that cannot be trained on."""
     check_fitted(column, shard.codec, shard.fitted.get(column.name, {}))
     values = shard.columns[column.name]
-    if values.shape[1:] != there.shape or values.dtype != np.dtype(STORED[there.dtype]):
-        raise DataError(f"column {column.name!r} is {values.dtype}{list(values.shape[1:])}, the cut sends {there}.")
+    if values.shape[1:] != expected.shape or values.dtype != np.dtype(STORED[expected.dtype]):
+        raise DataError(f"column {column.name!r} is {values.dtype}{list(values.shape[1:])}, the cut sends {expected}.")
     for value, where in _farthest_values(shard, column):
         if not value <= largest:  # also true of NaN
             raise too_large(client, column.name, value, largest, where=where)

@@ -23,9 +23,9 @@ _LONGEST = 100_000_000
 _LABELS = "labels"
 
 
-def write_tensors(tensors: Mapping[str, Tensor], labels: tuple[Label, ...], **told: str) -> bytes:
+def write_tensors(tensors: Mapping[str, Tensor], labels: tuple[Label, ...], **strings: str) -> bytes:
     """Return a safetensors file with labels and other strings in its metadata."""
-    metadata = {_LABELS: json.dumps([label.text for label in labels]), **told}
+    metadata = {_LABELS: json.dumps([label.text for label in labels]), **strings}
     return save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
 
 

@@ -63,11 +63,7 @@ def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class Decoder:
-    """Decompresses a stream into a function, at most 128 KiB at a time, however well the stream is compressed.
-
-    Args:
-        put: receives the output; it may refuse more by raising an error.
-    """
+    """Decompresses a stream into a function, at most 128 KiB at a time, however well the stream is compressed."""
 
     def __init__(self, put: Callable[[bytes], None]) -> None:
         import zstandard
