@@ -16,14 +16,7 @@ from torch import Tensor
 
 from splitwiper.certainty import disturbed, same_fault
 from splitwiper.config import ServerConfig, from_dict, origins, read_toml
-from splitwiper.errors import (
-    BusyError,
-    CorruptError,
-    DataError,
-    ForbiddenError,
-    NotFoundError,
-    UntrainableError,
-)
+from splitwiper.errors import BusyError, CorruptError, DataError, ForbiddenError, NotFoundError, UntrainableError
 from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reproducible
 from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest

@@ -270,9 +270,9 @@ class Database:
             DiskFullError: the disk is full; nothing changed.
         """
         with self._alone, self._explaining_unsealed():
-            db = self.db
             if self._seal:
-                self._seal.begin()
+                self._seal.begin()  # first: what it kept of an earlier failure would be taken for this change's
+            db = self.db
             try:
                 db.execute("BEGIN IMMEDIATE")  # inside the try: a signal handler's exception must not leave it open
                 # The fence is read inside the transaction, which locks the database: from here to the commit nobody can
@@ -342,7 +342,8 @@ class Database:
 
     def _held_by(self, thread: int) -> int | None:
         """Return the token of the lease that a thread's work holds, even if another has taken its place."""
-        hold = self._holds[thread]() if thread in self._holds else None
+        reference = self._holds.get(thread)  # `get`, since the other thread may end its lease at any moment
+        hold = reference() if reference else None
         return None if hold is None or hold.is_over else hold.token
 
     @property

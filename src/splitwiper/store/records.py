@@ -88,6 +88,8 @@ def _unaltered(what: str) -> Iterator[None]:
     """Turn errors of reading a stored value into the error for a value that this program did not write."""
     try:
         yield
+    except CorruptError:  # it says so already
+        raise
     except (SplitWiperError, ValueError, TypeError, RecursionError) as problem:
         raise CorruptError(f"{what} cannot be read ({problem}): it was altered. Restore a backup.") from problem
 

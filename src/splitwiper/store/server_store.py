@@ -120,8 +120,7 @@ class ServerStore(ServerRecords):
                 db.execute("UPDATE shards SET file = ?, signed = ? WHERE client = ?", (name, signed, client))
             else:
                 db.execute(
-                    "INSERT INTO clients VALUES (?, 1) ON CONFLICT DO UPDATE SET generation = generation + 1",
-                    (client,),
+                    "INSERT INTO clients VALUES (?, 1) ON CONFLICT DO UPDATE SET generation = generation + 1", (client,)
                 )
                 salt = salt or secrets.token_bytes(32)
                 labels = texts(shard.labels)

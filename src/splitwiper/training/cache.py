@@ -35,12 +35,7 @@ class Cache:
     """
 
     def __init__(
-        self,
-        shards: Sequence[Shard],
-        labels: Sequence[Label],
-        *,
-        names: Sequence[str],
-        columns: Sequence[Column] = (),
+        self, shards: Sequence[Shard], labels: Sequence[Label], *, names: Sequence[str], columns: Sequence[Column] = ()
     ) -> None:
         self._shards = [shard for shard in shards if shard.rows]
         self.names = tuple(names)

@@ -123,21 +123,15 @@ def make_optimizer(net: nn.Module, recipe: Recipe, *, rate: Tensor | None = None
             raise ConfigError(f"optimizer = {path!r} cannot be used here: it must be a torch.optim.Optimizer, eager.")
         made: torch.optim.Optimizer = extensions.make(path, recipe.optimizer_args, params=parameters, lr=recipe.lr)
         return made
-    fused: dict[str, Any] = {"lr": recipe.lr if rate is None else rate}
+    options: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
     if rate is not None:
-        fused["fused"] = True
+        options |= {"lr": rate, "fused": True}
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=recipe.momentum > 0,
-            **fused,
-        )
+        return torch.optim.SGD(parameters, momentum=recipe.momentum, nesterov=recipe.momentum > 0, **options)
     if rate is not None:
-        fused["capturable"] = True
+        options["capturable"] = True  # Adam's count of steps must then be a tensor on the GPU, too
     adam = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
-    return adam(parameters, betas=(recipe.momentum, 0.999), weight_decay=recipe.weight_decay, **fused)
+    return adam(parameters, betas=(recipe.momentum, 0.999), **options)
 
 
 def kept_tensors(recipe: Recipe) -> tuple[str, ...] | None:

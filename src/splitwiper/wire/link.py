@@ -93,13 +93,7 @@ class Link(Protocol):
     """Everything a client can ask of the server. Every call may be repeated, with the same answer."""
 
     def upload(
-        self,
-        client: str,
-        shard: Path,
-        statement: Statement,
-        *,
-        digest: str | None = None,
-        fence: Fence = nullcontext,
+        self, client: str, shard: Path, statement: Statement, *, digest: str | None = None, fence: Fence = nullcontext
     ) -> Accepted:
         """Upload a shard; it replaces the client's earlier one, which is erased.
 

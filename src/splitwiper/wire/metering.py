@@ -32,13 +32,7 @@ class MeteredLink:
             self.spent[client] = self.spent.get(client, Spent()) + spent
 
     def upload(
-        self,
-        client: str,
-        shard: Path,
-        statement: Statement,
-        *,
-        digest: str | None = None,
-        fence: Fence = nullcontext,
+        self, client: str, shard: Path, statement: Statement, *, digest: str | None = None, fence: Fence = nullcontext
     ) -> Accepted:
         """Upload a shard."""
         self.count(client, statement.spent)

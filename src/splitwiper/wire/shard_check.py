@@ -9,16 +9,7 @@ import numpy as np
 import torch
 
 from splitwiper.errors import DataError
-from splitwiper.wire.codecs import (
-    LARGEST,
-    BoundedCodec,
-    check_fitted,
-    codec_for,
-    decode,
-    farthest,
-    stored,
-    too_large,
-)
+from splitwiper.wire.codecs import LARGEST, BoundedCodec, check_fitted, codec_for, decode, farthest, stored, too_large
 from splitwiper.wire.columns import FLOATS, STORED, Array, Column
 from splitwiper.wire.labels import in_order
 from splitwiper.wire.shard import Shard
