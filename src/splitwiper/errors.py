@@ -183,6 +183,7 @@ def check_keys(given: Iterable[str], known: Sequence[str], *, where: str = "") -
 
 def let_go(problem: _Error) -> _Error:
     """Strip from an error everything its frames hold (open files, rows, weights), so that it can be raised later."""
+    # a traceback keeps the frames of all functions that the error passed, and with them their variables
     link: BaseException | None = problem
     while link is not None:
         traceback.clear_frames(link.__traceback__)

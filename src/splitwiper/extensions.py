@@ -130,6 +130,7 @@ def recall(recorded: str) -> Any:
         ConfigError: it cannot be imported, or computes something else than what was recorded.
     """
     path, _, rest = recorded.partition(" ")
+    # the settings are JSON, which may contain spaces; `raw_decode` ends where they do
     try:
         settings, _ = json.JSONDecoder().raw_decode(rest)
     except ValueError as problem:

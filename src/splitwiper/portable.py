@@ -125,6 +125,7 @@ def pinned() -> Iterator[None]:
     flash, plain = attention.flash_sdp_enabled(), attention.math_sdp_enabled()
     onednn: Any = torch.backends.mkldnn  # mypy takes its properties for constants
     was_on = onednn.enabled
+    # not left to `switches.pinned`, which sets them as native numerics need them
     with torch.backends.nnpack.flags(enabled=False):
         try:
             onednn.enabled = False

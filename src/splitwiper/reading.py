@@ -72,6 +72,7 @@ def opened(path: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
                 f"{path} is a link: erasing it would leave the bytes where it leads to. Put the file itself in its "
                 "place."
             )
+        # O_NOFOLLOW and fstat look at the file that is opened, whatever replaced it since it was looked at by name
         descriptor = os.open(path, _FLAGS | (0 if links else os.O_NOFOLLOW))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)

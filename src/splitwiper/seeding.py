@@ -101,6 +101,7 @@ def isolated_rng(stream: Stream) -> Iterator[None]:
 
     def write(state: GlobalState) -> None:
         set_cpu_generators(state[0])
+        # devices are listed once, at the start: one that is first used inside has nothing to be restored
         for device, kept in zip(devices, state[1], strict=True):
             torch.cuda.set_rng_state(kept, device)
 
@@ -136,6 +137,7 @@ def state_digest(state: Mapping[str, Tensor], metadata: Mapping[str, str] | None
     out = hashlib.sha256()
     for key, value in sorted((metadata or {}).items()):
         out.update(encode(["metadata", key, value]))
+    # dtype and shape are digested too: the same bytes as other numbers are another state
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
         out.update(encode([name, str(tensor.dtype), *tensor.shape]))

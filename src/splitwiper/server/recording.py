@@ -65,6 +65,7 @@ class TranscriptRecorder:
         return EpochRecord(epoch, path.name, state_digest(state))
 
     def _erase(self) -> None:
+        # only what this training wrote: another process may have published states of its own meanwhile
         with suppress(StoreError):  # a file that cannot be erased now is swept before the next training
             kept = self._store.kept()["epochs"]
             for path in self._files:

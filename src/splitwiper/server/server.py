@@ -117,6 +117,7 @@ class Server:
                 a request, the previous one was erased.
         """
         self.check_admitted(client, statement)
+        # before the shard is examined: a request is honoured however large or wrong the shard is that comes with it
         if answers(self.store, client, statement):
             put_off(self.store, client, self.limits)
         with self.store.staging(shard) as staged:
@@ -221,6 +222,7 @@ class Server:
     def predict(self, client: str, boundary: Mapping[str, Tensor]) -> Scores:
         """Run the server half on activations."""
         model = self._model()
+        # a model's file has a random name, so another model never has the name of the one that is loaded
         if self._ready is None or self._ready[0] != model.file:
             half = self._half.loaded(self.store.weights(model)).to(self._device)
             self._ready = (model.file, half)
@@ -251,6 +253,7 @@ class Server:
         """
         with self.store.database.lease("server training"):
             self.store.sweep()
+            # again and again: shards may come and go during a training, and one may have to be set aside
             while not (self.store.is_current() and self._is_whole(self.store.model())):
                 shards = self.store.shards()
                 with suppress(ShardsChanged):  # train on the new manifest
@@ -278,6 +281,7 @@ class Server:
             return
         if not (blamed.by_comparison or waiting):
             raise problem
+        # the file is named, so that a shard which the client sends just now is not erased in place of this one
         client, why = blamed.shard.client, "training with this shard fails"
         _log.error("the shard of client %r is set aside, since training fails with it: %s", client, problem)
         self.before_set_aside(client)
@@ -321,6 +325,7 @@ class Server:
             return self.store.publish(None, None, manifest=manifest)
         start = time.perf_counter()
         old, warm = self.store.model(), self.warm_start()
+        # a warm training starts from an earlier model, which nobody can recompute: its transcript would prove nothing
         recorder = TranscriptRecorder(self.store) if self.config.transcript and warm is None else None
         with recorder or nullcontext():
             try:

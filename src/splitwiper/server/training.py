@@ -100,6 +100,7 @@ def train(
             watch(epoch, half.eval())
             half.train()
 
+    # a copy of the template, since training changes it and other trainings start from the same one
     half = _first_half(inputs, warm)
     losses = _training(half, inputs, on_epoch=after_epoch, on_state=on_state, on_step=on_step).run()
     state = state_of(half)

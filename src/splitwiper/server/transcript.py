@@ -79,6 +79,7 @@ def recompute_epoch(
     if transcript.epochs != inputs.config.epochs:
         wrong = f"the transcript has {transcript.epochs} epochs, the settings say {inputs.config.epochs}"
         return EpochCheck(epoch, False, wrong)
+    # whoever hands out the state must not choose it now: the transcript was committed to before
     if state_digest(before) != transcript.digests[epoch - 1]:
         return EpochCheck(epoch, False, f"the state after epoch {epoch - 1} is not the one in the transcript")
     try:

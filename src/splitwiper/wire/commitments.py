@@ -13,7 +13,7 @@ from splitwiper.seeding import mac
 
 def commitment(salt: bytes, ticket: str, level: str, rows: Iterable[bytes]) -> str:
     """Commit a request to the rows that it suppresses. Their number is hidden, too."""
-    ordered = sorted(rows)
+    ordered = sorted(rows)  # the same rows, in whatever order, have one commitment
     return mac(salt, "request", ticket, level, len(ordered), *ordered).hex()
 
 

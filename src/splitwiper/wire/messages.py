@@ -131,6 +131,7 @@ class Receipt:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
         """Build a receipt from `to_dict`'s values."""
+        # checked no further than by form: `verify` compares the values with what was recorded and recomputed
         try:
             for name in ("context", "before", "after", "fingerprint", "others", "ledger"):
                 dict(values[name])
