@@ -84,11 +84,8 @@ def find_offender(ordered: Sequence[_T], trains: Callable[[Sequence[_T]], bool])
     Training on all of them fails. The returned shard was added to others on which training succeeds, and made it
     fail. A shard that fails on its own is not accused for that: it may simply have too few rows, for
     example one row in front of batch normalisation. It is left out instead. If the others succeed without it, and it
-    fails with few of them as with many, it is at fault; if they fail too, the search continues among them.
-
-    Args:
-        ordered: the shards, the least suspected first.
-        trains: returns whether training on some of them succeeds.
+    fails with few of them as with many, it is at fault; if they fail too, the search continues among them. Shards are
+    ordered with the least suspected first.
     """
     for start in range(min(len(ordered), _ALONE)):  # training on ordered[start:] fails
         rest = ordered[start:]

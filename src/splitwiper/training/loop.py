@@ -69,9 +69,7 @@ class Training:
         epochs: the length of the whole training, which the learning rate's schedule spans.
         stream: names the randomness; row order and dropout come from nothing else.
         what: names the training in messages.
-        on_epoch: called after each epoch with (epochs done, total epochs, mean loss).
-        on_state: called with the state before the first epoch and after each.
-        on_step: called before each step.
+        on_epoch, on_state, on_step: callbacks, see their types.
         span: the epochs to compute, if not all.
     """
 

@@ -110,11 +110,8 @@ def one_cycle(progress: float) -> float:
 def make_optimizer(net: nn.Module, recipe: Recipe, *, rate: Tensor | None = None) -> torch.optim.Optimizer:
     """Return the optimiser that a recipe names, over the trainable parameters.
 
-    Args:
-        net: the net to train.
-        recipe: the hyper-parameters.
-        rate: a learning rate on the GPU that a captured graph reads; the update is then one fused kernel. Not for an
-            optimiser from outside, since nothing is known of what it does in Python.
+    ``rate`` is a learning rate on the GPU that a captured graph reads; the update is then one fused kernel. An
+    optimiser from outside gets none, since nothing is known of what it does in Python.
     """
     parameters = [p for p in net.parameters() if p.requires_grad]
     if path := part_path(recipe, "optimizer"):

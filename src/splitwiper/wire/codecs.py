@@ -350,13 +350,8 @@ def decode(
 ) -> Tensor:
     """Decode rows of a column from the form that a shard stores.
 
-    Args:
-        values: stored rows.
-        column: the column as the cut sends it.
-        encoding: the encoding of the stored rows.
-        fitted: what the codec fitted; stacked, with one entry per shard, if there is an ``owner``.
-        owner: the shard that each row is from.
-        dtype: the dtype for columns of float32; others keep their own.
+    If there is an ``owner``, the shard that each row is from, what was fitted is stacked, with one entry per shard.
+    Columns of float32 are decoded to ``dtype``; others keep their own.
     """
     codec = codec_for(column, encoding)
     if codec is None:

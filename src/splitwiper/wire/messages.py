@@ -147,13 +147,7 @@ class Receipt:
 
     @classmethod
     def load(cls, path: str | Path) -> Receipt:
-        """Read a receipt written by `save`.
-
-        Raises:
-            NotFoundError: there is no such file.
-            FormatError: it holds something else.
-            StoreError: it is not a regular file, or cannot be read.
-        """
+        """Read a receipt written by `save`."""
         try:
             values = json.loads(read_bytes(Path(path)).decode("utf-8"), object_pairs_hook=_named_once)
         except FileNotFoundError as problem:
