@@ -6,7 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Container, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
@@ -78,8 +78,7 @@ def reproducible(device: torch.device, threads: int, numerics: str = "native") -
     if device.type == "cuda":
         torch.cuda.init()  # so that isolated_rng saves and restores the GPU's generator too
     with (
-        switches.pinned(device),
-        portable.pinned() if numerics == "portable" else nullcontext(),
+        switches.pinned(device, portable=numerics == "portable"),
         # a thread's first use of torch starts with the number of threads set last, by any thread
         borrowed(torch.get_num_threads, torch.set_num_threads),
         asking_for(threads or _asked.get()),

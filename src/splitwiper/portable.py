@@ -29,10 +29,7 @@ import platform
 import runpy
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from splitwiper.errors import ConfigError
 
@@ -113,29 +110,6 @@ def _too_late(before: dict[str, str | None]) -> str:
         f"numerics = 'portable' cannot be had any more: {why}. Start the program with "
         f"'python -m splitwiper.portable program.py', or with {wanted} in its environment."
     )
-
-
-@contextmanager
-def pinned() -> Iterator[None]:
-    """Compute under the profile; settings that can be changed at any time are restored afterwards."""
-    ensure()
-    import torch
-
-    attention = torch.backends.cuda  # its switches hold for the CPU, too
-    flash, plain = attention.flash_sdp_enabled(), attention.math_sdp_enabled()
-    onednn: Any = torch.backends.mkldnn  # mypy takes its properties for constants
-    was_on = onednn.enabled
-    # not left to `switches.pinned`, which sets them as native numerics need them
-    with torch.backends.nnpack.flags(enabled=False):
-        try:
-            onednn.enabled = False
-            attention.enable_flash_sdp(False)
-            attention.enable_math_sdp(True)
-            yield
-        finally:
-            attention.enable_flash_sdp(flash)
-            attention.enable_math_sdp(plain)
-            onednn.enabled = was_on
 
 
 @functools.cache
