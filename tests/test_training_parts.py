@@ -1,6 +1,5 @@
 """Cache, heads and loop: the parts both sides train with."""
 
-import io
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from shards import shard
 from splitwiper import numerics
 from splitwiper.config import Recipe
 from splitwiper.errors import ConfigError, TrainingError
@@ -21,19 +21,9 @@ from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
 from splitwiper.training.loop import Training, finish, state_of
 from splitwiper.training.parts import cosine, make_optimizer, one_cycle
-from splitwiper.wire import Column, Label, Shard, open_shard, write_shard
+from splitwiper.wire import Label
 
 A, B, C = (Label("", name) for name in "abc")
-
-
-def shard(path: Path, values: np.ndarray, labels: tuple[Label, ...], codes: list[int]) -> Shard:
-    file = io.BytesIO()
-    column = Column("z", "F32", values.shape[1:])
-    write_shard(
-        file, columns=[column], rows=len(values), labels=labels, blocks=[({"z": values}, np.array(codes, np.int32))]
-    )
-    path.write_bytes(file.getvalue())
-    return open_shard(path)
 
 
 @pytest.fixture
