@@ -32,17 +32,17 @@ def patches() -> list[str]:
         Not seen: one of torch's functions in place of another, a function whose ``__code__`` was replaced, compiled
         code, and kernels for GPUs.
     """
-    found = set()
+    replaced = set()
     for space in _spaces():
         for name, value in list(vars(space).items()):
-            if id(value) in _own:
+            if id(value) in _own:  # most are, and looking at a thousand functions each time takes long
                 continue
             if _is_own(value) or not _is_known(space, name):
                 _own[id(value)] = value
             else:
-                found.add(f"{space.__name__}.{name}")
+                replaced.add(f"{space.__name__}.{name}")
     kernels = getattr(torch.library, "_impls", ())
-    return sorted(found | {name for name in kernels if name.startswith("aten/") and name.endswith(_KERNELS)})
+    return sorted(replaced | {name for name in kernels if name.startswith("aten/") and name.endswith(_KERNELS)})
 
 
 @cache
@@ -90,6 +90,7 @@ def _functions(value: Any) -> Iterator[FunctionType]:
 
 def _is_of_torch(file: str) -> bool:
     """Return whether code comes from torch's files, or from those whose decorators torch uses."""
+    # a decorated function of torch has the code of its wrapper, which may be in another library's file
     if file.startswith(_TORCH) or file == getattr(sys.modules.get("typing_extensions"), "__file__", None):
         return True
     return file.startswith(_STANDARD) and "-packages/" not in file

@@ -20,21 +20,13 @@ class Unchanged:
 
     Without it, a training that takes days, on a client's enormous shard, would go on after that client was evicted, and
     nobody's request would be settled before its end.
-
-    Args:
-        store: the server's store.
-        shards: the manifest.
     """
 
     def __init__(self, store: ServerStore, shards: Sequence[ShardRecord]) -> None:
         self._store, self._manifest, self._next = store, manifest_digest(shards), 0.0
 
     def __call__(self) -> None:
-        """Look, unless that was done just now.
-
-        Raises:
-            ShardsChanged: the manifest has changed.
-        """
+        """Look, unless that was done just now, and raise `ShardsChanged` if the manifest has changed."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY
             if manifest_digest(self._store.shards()) != self._manifest:

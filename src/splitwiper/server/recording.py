@@ -40,27 +40,22 @@ class TranscriptRecorder:
         self._erase()
 
     def __call__(self, epoch: int, state: State) -> None:
-        """Queue a state for writing; epoch 0 restarts the recording.
-
-        Raises:
-            DiskFullError: there was no room for one of the states so far.
-        """
+        """Queue a state for writing; epoch 0 restarts the recording. Errors of earlier writes are raised here."""
         if epoch == 0 and self._writing:  # the GPU's memory was full, and training started over
             self.records()
             self._erase()
-        while len(self._writing) >= _WAITING:
-            self._written.append(self._writing.popleft().result())
+        self._wait(_WAITING - 1)
         self._writing.append(self._writer.submit(self._write, epoch, state))
 
     def records(self) -> tuple[EpochRecord, ...]:
-        """Wait until every state is written, and return the records for the database.
-
-        Raises:
-            DiskFullError: there was no room for one of them.
-        """
-        while self._writing:
-            self._written.append(self._writing.popleft().result())
+        """Wait until every state is written, and return the records for the database."""
+        self._wait(0)
         return tuple(self._written)
+
+    def _wait(self, most: int) -> None:
+        """Wait until at most so many states are left to be written, in the order in which they came."""
+        while len(self._writing) > most:
+            self._written.append(self._writing.popleft().result())
 
     def _write(self, epoch: int, state: State) -> EpochRecord:
         name, staged = files.random_name("epoch"), self._store.root / "incoming" / files.owned_name("epoch")
@@ -74,6 +69,7 @@ class TranscriptRecorder:
         return EpochRecord(epoch, name, state_digest(state))
 
     def _erase(self) -> None:
+        # only what this training wrote: another process may have published states of its own meanwhile
         with suppress(OSError, StoreError):  # a file that cannot be erased now is swept before the next training
             kept = self._store.kept()["epochs"]
             for name in self._names:

@@ -7,6 +7,7 @@ tests can stop the process, or fill the disk, at each step.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
@@ -136,24 +137,17 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, *, busy: str | None = None) -> Iterator[None]:
-    """Lock a folder against other processes; the lock ends with the process at the latest.
+    """Lock a folder, created if missing, against other processes; the lock ends with the process at the latest.
 
-    Args:
-        folder: the folder; created if missing.
-        busy: the error message if another process holds the lock; without it, wait for the lock.
-
-    Raises:
-        BusyError: another process holds the lock.
+    If another process holds the lock, wait for it, or with ``busy`` raise a `BusyError` with that message.
     """
     make_folder(folder)
+    # The lock is on the folder itself. A lock file, as other libraries use, would be a stray in a folder whose files
+    # are all accounted for, and would have to outlive them: who erases it lets two processes hold "the" lock.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            import fcntl
-
             fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
-        except ImportError:  # Windows has no such lock
-            pass
         except BlockingIOError:
             raise BusyError(str(busy)) from None
         yield
@@ -189,8 +183,7 @@ def adopt(source: Path, target: Path) -> None:
 def erase(path: Path) -> None:
     """Remove a file durably. A missing file is fine, and so is an empty folder in its place.
 
-    Raises:
-        CorruptError: it is a folder with content, or a link: its target would remain.
+    A folder with content, or a link, is refused with a `CorruptError`: the content would remain.
     """
     with step("unlink", path):
         if path.is_symlink() and path.exists():
@@ -228,24 +221,18 @@ def sizes(folder: Path) -> dict[str, int]:
 def sweep(folder: Path, keep: set[str]) -> list[str]:
     """Erase everything in a folder except the names to keep: superseded and unfinished files."""
     with explaining(folder):
-        stray = [path for path in sorted(folder.iterdir()) if path.name not in keep] if folder.is_dir() else []
-    for path in stray:
-        erase(path)
-    return [path.name for path in stray]
+        strays = {path.name for path in folder.iterdir()} - keep if folder.is_dir() else set()
+    for name in sorted(strays):
+        erase(folder / name)
+    return sorted(strays)
 
 
 def sweep_abandoned(folder: Path, *, stem: str = "") -> None:
-    """Erase files of `owned_name` whose process is gone, and unfinished files with other names that are a day old.
-
-    Args:
-        folder: the folder to sweep.
-        stem: only consider names that start with this.
-    """
+    """Erase files whose names start with ``stem`` and that no process is writing any more, see `is_abandoned`."""
     with explaining(folder):
-        found = sorted(folder.glob(f"{stem}*"))
-    for path in found:
-        if is_abandoned(path):
-            erase(path)
+        paths = sorted(folder.glob(f"{stem}*"))
+    for path in filter(is_abandoned, paths):
+        erase(path)
 
 
 def is_abandoned(path: Path) -> bool:
@@ -253,28 +240,20 @@ def is_abandoned(path: Path) -> bool:
     _, *owner = path.name.split("-")
     if len(owner) == 3 and owner[0].isdecimal():
         return not Process(int(owner[0]), owner[1].removeprefix("0"), Process.current().place).may_be_alive()
-    return not _is_recent(path)
-
-
-def _is_recent(path: Path) -> bool:
-    """Return whether a file was changed within a day; False for a missing file or a dangling link."""
     try:
         with explaining(path):
-            return path.exists() and time.time() - path.lstat().st_mtime < _DAY
+            # a dangling link is nobody's work; and another process may erase the file at any moment
+            return not path.exists() or time.time() - path.lstat().st_mtime >= _DAY
     except FileNotFoundError:
-        return False
+        return True
 
 
 def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
     """Return a file's digest in hex: the SHA-256 of the SHA-256s of its pieces, which are computed in parallel.
 
     Args:
-        path: the file.
+        path: the file; a link, a folder, a pipe or the like is refused.
         known: digests of some pieces by number, computed earlier from the same bytes.
-
-    Raises:
-        FileNotFoundError: the file is missing.
-        CorruptError: it is not a regular file, but a link, a folder, a pipe or the like.
     """
     given = known or {}
     with opened(path, links=False) as file:
@@ -301,10 +280,8 @@ def file_digest(path: Path, *, known: Mapping[int, bytes] | None = None) -> str:
 def digest_of(file: IO[bytes]) -> str:
     """Return the digest of an open file, equal to `file_digest` of the same bytes under a name."""
     file.seek(0)
-    return hashlib.sha256(b"".join(hashlib.sha256(piece).digest() for piece in _pieces(file))).hexdigest()
-
-
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    yield file.read(PIECE)  # an empty file is one empty piece
-    while piece := file.read(PIECE):
-        yield piece
+    digests, piece = b"", file.read(PIECE)  # an empty file is one empty piece
+    while piece or not digests:
+        digests += hashlib.sha256(piece).digest()
+        piece = file.read(PIECE)
+    return hashlib.sha256(digests).hexdigest()

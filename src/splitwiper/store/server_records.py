@@ -54,11 +54,7 @@ _TICKETS = (
 
 
 def _own_key(path: Path) -> bytes | None:
-    """Return the server's key. A fault of it is the server's own, and no caller's identity error.
-
-    Raises:
-        StoreError: others may read the key.
-    """
+    """Return the server's key. A fault of it is the server's own, and no caller's identity error."""
     try:
         return read_key(path)
     except IdentityError as problem:
@@ -124,11 +120,7 @@ class ServerRecords(Store):
         return {row["name"]: row["generation"] for row in self.database.read("SELECT * FROM clients ORDER BY name")}
 
     def open(self, record: ShardRecord) -> Shard:
-        """Open a shard after checking its bytes.
-
-        Raises:
-            CorruptError: the file is missing or is not the accepted one.
-        """
+        """Open a shard after checking that its bytes are those that were accepted."""
         path, why = Path(record.file), "missing or damaged"
         try:
             path = self.blobs.path("shards", record.file)
@@ -170,12 +162,7 @@ class ServerRecords(Store):
         return tuple(EpochRecord(epoch, plain_name(file), digest) for epoch, file, digest in rows)
 
     def epoch_state(self, epoch: int) -> dict[str, Tensor]:
-        """Return the state after an epoch as it is on disk; the caller checks its digest.
-
-        Raises:
-            NotFoundError: there is no state of that epoch.
-            CorruptError: the file is missing or truncated.
-        """
+        """Return the state after an epoch as it is on disk; the caller checks its digest."""
         row = self.database.one("SELECT file FROM epochs WHERE epoch = ?", (epoch,))
         if row is None:
             raise NotFoundError(f"there is no state after epoch {epoch}: there are {len(self.epochs())}, from 0 on.")
@@ -209,10 +196,10 @@ class ServerRecords(Store):
 
     def receipt(self, ticket: str) -> Receipt:
         """Return the receipt of a settled ticket."""
-        found = self.ticket(ticket)
+        state = self.ticket(ticket).state
         row = self.database.one("SELECT receipt FROM tickets WHERE id = ?", (ticket,))
         if row is None or row["receipt"] is None:
-            raise NotFoundError(f"ticket {ticket!r} is {found.state} and has no receipt yet: settle it first.")
+            raise NotFoundError(f"ticket {ticket!r} is {state} and has no receipt yet: settle it first.")
         return Receipt.from_dict(parsed(row["receipt"]))
 
     def kept(self) -> dict[str, set[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from splitwiper.errors import BusyError, SplitWiperError
@@ -29,13 +29,16 @@ class StepWatcher:
 
     def changed(self) -> Database | None:
         """Return a database that was changed meanwhile, or None."""
-        return next((database for database, mark in self._marks if _mark(database) != mark), None)
+        for database, mark in self._marks:
+            if _mark(database) != mark:
+                return database
+        return None
 
 
 def _mark(database: Database) -> bytes | None:
-    """Return a database's mark; None if it cannot be read, which checks report. A closed database is closed again."""
+    """Return a database's mark; None if it cannot be read, which checks report."""
     try:
-        return database.glance()
+        return database.mark()
     except SplitWiperError:
         return None
 
@@ -65,18 +68,15 @@ def undisturbed() -> Iterator[StepWatcher]:
 
 
 def read_undisturbed(read: Callable[[], _T], *databases: Database) -> _T:
-    """Return the result of a read during which nobody changed these databases; repeat it if somebody did.
+    """Return the result of a read during which nobody changed these databases; repeat it if somebody did."""
 
-    Raises:
-        BusyError: somebody changed them every time.
-    """
-    for turn in range(TRIES):
-        try:
-            with undisturbed() as watch:
-                for database in databases:
-                    watch.add(database)
-                return read()
-        except _DisturbedError:
-            if turn == TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+    def once() -> _T:
+        with undisturbed() as watch:
+            for database in databases:
+                watch.add(database)
+            return read()
+
+    for _ in range(TRIES - 1):
+        with suppress(_DisturbedError):
+            return once()
+    return once()

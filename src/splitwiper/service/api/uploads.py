@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse
 
 from splitwiper.errors import DataError, InputError, QuotaError, StoreError
 from splitwiper.server import Server
-from splitwiper.server.pace import answers
+from splitwiper.server.limits import answers
 from splitwiper.service.api.call import ApiCall, Call, ingest, queries
 from splitwiper.service.api.openapi import BINARY
 from splitwiper.service.api.shapes import (

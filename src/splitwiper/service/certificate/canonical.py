@@ -6,6 +6,7 @@ import json
 from typing import Any, NoReturn
 
 from splitwiper.errors import FormatError
+from splitwiper.formats import canonical_json
 
 LIMIT = 1 << 20
 """Size limit in bytes of a certificate, key or proof that is read; real ones have a few thousand."""
@@ -17,7 +18,7 @@ def dumps(value: Any) -> bytes:
     >>> dumps({"b": 1, "a": "x"})
     b'{"a":"x","b":1}'
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return canonical_json(value, allow_nan=False).encode("ascii")
 
 
 def loads(data: bytes, what: str) -> Any:
