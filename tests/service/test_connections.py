@@ -18,14 +18,11 @@ import pytest
 
 import warm
 from service.processes import ENVIRONMENT, SERVER
-from service.serving import certificates, connected, in_thread, link_of, serving
+from service.serving import certificates, connected, in_thread, link_of, service_over
 from splitwiper.errors import ConfigError
-from splitwiper.service.access import Authenticator
-from splitwiper.service.api import Service
-from splitwiper.service.identity import Trust, client_context
+from splitwiper.service.identity import client_context
 from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.logs import JsonLines, RateLimit
-from splitwiper.service.settings import ServiceConfig
 
 FEW = ConnectionLimits(connections=6, each=3, handshakes=4, seconds=1.0)
 
@@ -33,13 +30,7 @@ FEW = ConnectionLimits(connections=6, each=3, handshakes=4, seconds=1.0)
 @pytest.fixture
 def limited(run, certs: Path) -> Iterator[str]:
     """A service that takes few connections."""
-    service = Service(
-        run.path / "server",
-        run.halves.server,
-        ServiceConfig(signed=False),
-        Authenticator(trust=Trust(certs / "server")),
-    )
-    with serving(service, certs, limits=FEW) as url:
+    with service_over(run.path / "server", run.halves.server, certs, limits=FEW) as url:
         yield url
 
 
@@ -157,13 +148,7 @@ def test_a_socket_that_cannot_be_accepted_is_tried_again(
         return accept(listening)
 
     monkeypatch.setattr(socket.socket, "accept", sometimes)
-    service = Service(
-        run.path / "server",
-        run.halves.server,
-        ServiceConfig(signed=False),
-        Authenticator(trust=Trust(certs / "server")),
-    )
-    with serving(service, certs) as url:
+    with service_over(run.path / "server", run.halves.server, certs) as url:
         assert link_of(url, certs, "north").tickets("north") == ()
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert told == ["no connection could be accepted: [Errno 24] Too many open files"] * 3

@@ -73,9 +73,16 @@ def test_sites(scene: Scene, tmp_path: Path, certs: Path) -> None:
     assert troubles(site, work, changing, DAMAGES[::2]) == []
 
 
+class Idle(running.HttpServer):
+    """Does all but wait for calls."""
+
+    def run(self, sockets: object = None) -> None:
+        pass
+
+
 def test_stores(scene: Scene, tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.stop()
-    monkeypatch.setattr(running._Server, "run", lambda _: None)  # all but waiting for calls
+    monkeypatch.setattr(running, "HttpServer", Idle)
     monkeypatch.setattr(running, "_worker", lambda *_: nullcontext())
     monkeypatch.setattr(logs, "to_stderr", lambda: None)  # it would outlive the command, and what it writes to
     work, file = tmp_path / "work", server_file(tmp_path, certs)

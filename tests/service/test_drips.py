@@ -13,8 +13,8 @@ import torch
 from federation.runs import three
 from service.serving import connected, link_of
 from splitwiper.errors import QuotaError
-from splitwiper.service.access import MemoryQuota
 from splitwiper.service.api import app, receiving
+from splitwiper.service.limits import MemoryQuota
 
 MEMORY = 1 << 17
 ROWS = {"activation": torch.zeros(2, 8)}

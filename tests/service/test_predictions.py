@@ -23,13 +23,12 @@ from service.serving import link_of, service_over
 from splitwiper import Federation, split
 from splitwiper.errors import IdentityError, WithdrawnError
 from splitwiper.server import Server
-from splitwiper.service import turns as turns_module
-from splitwiper.service.access import MemoryQuota
+from splitwiper.service import limits
 from splitwiper.service.api import predictions
 from splitwiper.service.api.copies import Copies, Copy
 from splitwiper.service.api.receiving import received
+from splitwiper.service.limits import MemoryQuota, Turns
 from splitwiper.service.site.own_key import OwnKey
-from splitwiper.service.turns import Turns
 from splitwiper.store import ServerStore
 from splitwiper.wire.codecs import fitted_in, pack
 from splitwiper.wire.tensors import read_tensors
@@ -260,9 +259,9 @@ def test_large_bodies_are_read_slowly_while_others_are_served(monkeypatch: pytes
         await served("large")
         assert turns.pause("large", size, size) == 0
         await served("small")
-        assert turns.pause("large", size, size) == size / turns_module._RATE
+        assert turns.pause("large", size, size) == size / limits._RATE
         assert turns.pause("large", 1000, 1000) == 0  # a small body
-        monkeypatch.setattr(turns_module, "_ACTIVE", 0.0)
+        monkeypatch.setattr(limits, "_ACTIVE", 0.0)
         assert turns.pause("large", size, size) == 0  # it has left
 
     asyncio.run(play())

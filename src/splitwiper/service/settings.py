@@ -108,9 +108,7 @@ class ServiceConfig:
             bounded(self, name, 0, strict=True, high=1e4)
         for name in ("requests", "burst", "largest", "shard_rows", "rows", "queued", "unfinished", "shards", "uploads"):
             bounded(self, name, 1, high=1 << 50)
-        for name in ("connections", "connections_each", "handshakes"):
-            bounded(self, name, 1, high=1 << 20)
-        for name in ("outputs", "labels"):
+        for name in ("connections", "connections_each", "handshakes", "outputs", "labels"):
             bounded(self, name, 1, high=1 << 20)
         bounded(self, "label_length", 1, high=2000)
         bounded(self, "largest_value", 0, strict=True, high=LARGEST)

@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
 
 from splitwiper.service.api.shapes import ProblemShape
 
@@ -37,11 +36,15 @@ _OFTEN = {
     429: "Too often, or too much: wait as long as Retry-After says.",
     507: "The server's disk is full. Nothing acknowledged was lost; its operator has been informed.",
 }
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": ProblemShape, "description": why} for code, why in _OFTEN.items()
-}
-"""Error responses that any call of a client or operator may get."""
 
+
+def error_response(description: str) -> dict[str, Any]:
+    """Return an error response as the document describes it."""
+    return {"model": ProblemShape, "description": description}
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {code: error_response(description) for code, description in _OFTEN.items()}
+"""Error responses that any call of a client or operator may get."""
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 """Schema of binary content."""
 
@@ -53,7 +56,7 @@ class Described(FastAPI):
         super().__init__(
             description=_ABOUT,
             openapi_tags=[{"name": name, "description": text} for name, text in _TAGS.items()],
-            generate_unique_id_function=_name,
+            generate_unique_id_function=lambda route: route.name,
             openapi_url=None,  # FastAPI's own route would serialise the document for every call
             docs_url=None,  # these pages would run third-party scripts in the browser
             redoc_url=None,
@@ -69,11 +72,7 @@ class Described(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, with the security schemes."""
-        made = super().openapi()
-        made.setdefault("components", {})["securitySchemes"] = _SCHEMES
-        made["security"] = [{name: []} for name in _SCHEMES]
-        return made
-
-
-def _name(route: APIRoute) -> str:
-    return route.name
+        document = super().openapi()
+        document.setdefault("components", {})["securitySchemes"] = _SCHEMES
+        document["security"] = [{name: []} for name in _SCHEMES]
+        return document

@@ -53,15 +53,16 @@ def messages(
     An erased message has an empty body.
     """
     call.service.check_joined(call.client)
-    out, size = list[PostedShape](), 0
     call.service.negotiations.listened(topic)
-    for m in server.posted(topic, since):
-        size += len(m.body)
+    batch, size = list[PostedShape](), 0
+    for message in server.posted(topic, since):
+        size += len(message.body)
         # at least one message, however long: otherwise the reader would never get past it
-        if out and size > _MOST:
+        if batch and size > _MOST:
             break
-        out.append(PostedShape(place=m.place, sender=m.sender, body=base64.b64encode(m.body).decode()))
-    return out
+        text = base64.b64encode(message.body).decode()
+        batch.append(PostedShape(place=message.place, sender=message.sender, body=text))
+    return batch
 
 
 @router.put("/messages/{place}", status_code=204)
@@ -88,6 +89,7 @@ def end(server: Server, call: ApiCall, body: End) -> None:
     nobody ends is erased after a long silence.
     """
     call.service.check_joined(call.client)
+    # a channel without messages is not noted as ended: a client could name any number of them
     if server.posted(body.topic):
         call.service.negotiations.ended(body.topic)
         if body.proof:
