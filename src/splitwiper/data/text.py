@@ -7,14 +7,18 @@ number of buckets, or a tokenizer comes from a file that is part of the context,
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from splitwiper.errors import ConfigError, DataError, NotFoundError
+from splitwiper.config import ModelConfig
+from splitwiper.errors import ConfigError, DataError, InputError, NotFoundError
 from splitwiper.extras import check_installed
 from splitwiper.wire.columns import Array
 
@@ -151,6 +155,39 @@ def _by_file(rows: list[str], path: Path, *, length: int, vocabulary: int) -> It
                 f"{path} made {len(found.ids)} tokens of a text instead of length = {length}; take another."
             )
         yield list(found.ids), not found.overflowing
+
+
+def takes_texts(model: ModelConfig) -> bool:
+    """Return whether a network takes texts, by the names of its inputs."""
+    return set(model.inputs) == {"input_ids", "attention_mask"}
+
+
+def encode_for(model: ModelConfig, texts: Iterable[str], *, tokenizer: str | Path | None = None) -> dict[str, Array]:
+    """Encode texts as a network takes them: with its length, its vocabulary and its dtypes.
+
+    Raises:
+        InputError: the network's settings do not say these.
+        ConfigError, DataError, NotFoundError: as for `encode`.
+    """
+    dtypes, length = {}, 0
+    for name, described in model.inputs.items():
+        if found := re.fullmatch(r"(\w+)\[(\d+)\]", str(described)):
+            dtypes[name], length = found[1], int(found[2])
+    vocabulary = model.args.get("vocabulary", _default_of(model.factory, "vocabulary"))
+    if vocabulary is None or dtypes.keys() != model.inputs.keys():
+        raise InputError(
+            f"the run's settings do not say how {model.factory} takes texts (vocabulary and length). Encode them with "
+            "splitwiper.data.text.encode, and give an .npz file with inputs.input_ids and inputs.attention_mask."
+        )
+    encoded = encode(texts, length=length, vocabulary=vocabulary, tokenizer=tokenizer)
+    return {name: array.astype(dtypes[name]) for name, array in encoded.inputs.items()}
+
+
+def _default_of(factory: str, parameter: str) -> Any:
+    """Return the default of a parameter of a network's factory; None where it has none."""
+    module, _, name = factory.partition(":")
+    found = signature(getattr(import_module(module), name)).parameters.get(parameter)
+    return None if found is None or found.default is Parameter.empty else found.default
 
 
 def _tokenizers() -> Any:
