@@ -20,8 +20,8 @@ from splitwiper.splitting.workbench import Workbench
 from splitwiper.switches import pinned, still_pinned
 
 _T = TypeVar("_T")
+# Times that a cut is tried while other threads run: a failed try takes long, since it looks for other cuts.
 _TRIES = 4
-"""Times that a cut is tried while other threads run: a failed try takes long, since it looks for other cuts."""
 
 
 def split(
@@ -87,8 +87,7 @@ def _planned(bench: Workbench, at: str, head: str | None) -> CutPlan:
         CutError: the cut is impossible.
     """
     if at not in bench.modules or not at:
-        known = [name for name in bench.modules if name]
-        raise CutError(f"the model has no module {at!r}.{nearest(at, known)}{bench.suggest(at)}")
+        raise CutError(f"the model has no module {at!r}.{nearest(at, bench.modules)}{bench.suggest(at)}")
     at = bench.canonical(at)
     bench.check_trainable()
     _check_head(bench, head)
@@ -102,7 +101,7 @@ def _planned(bench: Workbench, at: str, head: str | None) -> CutPlan:
 
 def _surely(model: nn.Module, compute: Callable[[Trial], _T], key: Callable[[_T], Hashable] | None, what: str) -> _T:
     """Run a computation with torch's switches pinned, and repeat it if other threads may have interfered."""
-    device = _device(model)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     return certain(
         compute,
         partial(pinned, device),
@@ -112,11 +111,6 @@ def _surely(model: nn.Module, compute: Callable[[Trial], _T], key: Callable[[_T]
         faults=(Exception,),
         tries=_TRIES,
     )
-
-
-def _device(model: nn.Module) -> torch.device:
-    """Return the device of a model, for which torch's switches are pinned."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _check_head(bench: Workbench, head: str | None) -> None:

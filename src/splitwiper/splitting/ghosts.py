@@ -229,7 +229,7 @@ def haunt(
     for name in constant:
         owner, _, leaf = name.rpartition(".")
         modules[owner]._non_persistent_buffers_set.add(leaf)
-    classes: dict[type, type] = {}
+    classes: dict[type, type] = {}  # one for all modules of a class, so that equal modules stay so
     for module, role in roles.items():
         base = type(module)
         if base not in classes:

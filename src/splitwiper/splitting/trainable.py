@@ -48,10 +48,10 @@ def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
         versions = _Versions(probe)
         args, kwargs = with_rows(call, _ROWS)
         with isolated(0, devices_of(probe, call)):
-            outputs = [leaf for _, leaf in leaves(probe(*args, **kwargs)) if isinstance(leaf, Tensor)]
+            outputs = leaves(probe(*args, **kwargs))
             try:
-                for output in outputs:
-                    if output.requires_grad:
+                for _, output in outputs:
+                    if isinstance(output, Tensor) and output.requires_grad:
                         output.float().sum().backward(retain_graph=True)
             except RuntimeError as problem:
                 if _IN_PLACE.search(str(problem)):
@@ -73,7 +73,9 @@ def check_hooks(model: nn.Module) -> None:
 
 
 def _explained(versions: _Versions, problem: str) -> str:
-    guilty = [change for change in versions.changes if re.search(rf"\b{change[1]}\b", problem)] or versions.changes
+    # torch names the operation whose output was changed, such as ReluBackward0
+    named = [change for change in versions.changes if re.search(rf"\b{change[1]}\b", problem)]
+    guilty = named or versions.changes
     where = "an activation is changed in place, though its gradient needs it"
     if guilty:
         whose, _, then = guilty[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,9 +49,8 @@ class Reference:
         args, kwargs = with_rows(call, rows)
         with isolated(rows, self._devices), torch.set_grad_enabled(training):
             output = leaves(run(*args, **kwargs))
-        tensors = [leaf for _, leaf in output if isinstance(leaf, Tensor)]
         names = {id(parameter): name for name, parameter in parameters.items()}
-        reached = {names[id(leaf)] for leaf in _sources(tensors) if id(leaf) in names}
+        reached = {names.get(id(source)) for source in _sources(output)} - {None}
         return [(path, leaf.detach() if isinstance(leaf, Tensor) else leaf) for path, leaf in output], reached
 
     def chances(self) -> bool:
@@ -90,15 +89,19 @@ class Reference:
             if grads != reached:
                 raise CutError(f"gradients do not reach {sorted(reached - grads)[:3]} {where}")
         buffers = dict(client.named_buffers()) | dict(server.named_buffers())
-        if not same({name: buffers.get(name) for name in self._buffers}, self._buffers):
+        if not same({name: buffers.get(name) for name in self._buffers}, self._buffers):  # halves may have copies more
             raise CutError("the two halves do not update the model's buffers as the model does")
 
 
 def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
     """Return whether some output, or the one called logits, holds a row's probabilities."""
-    tensors = [(path, leaf) for path, leaf in output if isinstance(leaf, Tensor) and leaf.is_floating_point()]
-    named = [leaf for path, leaf in tensors if path[-1:] == ("logits",)] or [leaf for _, leaf in tensors]
-    for leaf in named:
+    candidates, logits = [], []
+    for path, leaf in output:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            candidates.append(leaf)
+            if path[-1:] == ("logits",):
+                logits.append(leaf)
+    for leaf in logits or candidates:
         if leaf.ndim == 2 and leaf.shape[1] > 1:
             # as near to 1 as rounding allows: scores before training are often small, and may add up to about 1
             rounding = 8 * torch.finfo(leaf.dtype).eps
@@ -108,10 +111,10 @@ def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
     return False
 
 
-def _sources(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the tensors at the ends of the autograd graph, found without computing a gradient."""
+def _sources(output: Sequence[tuple[Any, Any]]) -> Iterator[Tensor]:
+    """Yield the tensors at the ends of an output's autograd graph, found without computing a gradient."""
     # A walk over all nodes: a model has as many as operations, and a backward pass would cost the gradients, too.
-    stack: list[Any] = [tensor.grad_fn for tensor in tensors]
+    stack: list[Any] = [leaf.grad_fn for _, leaf in output if isinstance(leaf, Tensor)]
     seen: set[Any] = {None}
     while stack:
         node = stack.pop()
