@@ -141,6 +141,9 @@ def mark(report: ReportData, label: str) -> str:
     return "still held" if report.request.level == "class" else ""
 
 
+_UNMEASURED = "was not measured"
+
+
 def _what_was_forgotten(request: ReportedRequest) -> str:
     if request.level == "client":
         return "everything it had contributed"
@@ -149,9 +152,6 @@ def _what_was_forgotten(request: ReportedRequest) -> str:
     if len(request.labels) == 1:
         return f"class ‘{request.labels[0]}’"
     return f"{count(len(request.labels))} classes: {listed(request.labels)}"
-
-
-_UNMEASURED = "was not measured"
 
 
 def _accuracy(report: ReportData) -> str:
