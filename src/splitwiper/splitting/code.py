@@ -34,7 +34,7 @@ _KEPT_BY_PYTHON = (
     "dataclass_fields dataclass_params dict doc file firstlineno loader module name objclass orig_bases orig_class "
     "package parameters path qualname slotnames slots spec static_attributes type_params warningregistry weakref"
 )
-_BOOKKEEPING = frozenset(f"__{name}__" for name in _KEPT_BY_PYTHON.split())
+_BOOKKEEPING = frozenset(map("__{}__".format, _KEPT_BY_PYTHON.split()))
 _TREES: dict[tuple[str, CodeType], ast.AST] = {}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -91,12 +91,12 @@ def _version(package: str) -> str:
 
 def versions(modules: Iterable[str]) -> list[str]:
     """Return the installed versions of the libraries that the named modules belong to."""
-    found: set[str] = set()
+    installed: set[str] = set()
     for module in modules:
         library = module.partition(".")[0]
         if not is_own_module(module) and library not in _UNVERSIONED:
-            found.add(_version(library).strip())
-    return sorted(found - {""})
+            installed.add(_version(library).strip())
+    return sorted(installed - {""})
 
 
 def syntax_tree_of(code: CodeType) -> ast.AST | None:
@@ -188,7 +188,7 @@ def spelled(node: Any) -> str:
 
 def references(function: FunctionType) -> dict[str, Any]:
     """Return what a function's code refers to by name in its module, or imports, with the present values."""
-    found: dict[str, Any] = {}
+    referred: dict[str, Any] = {}
     # Bytecode and not the syntax tree: it says which names are global after all scopes are resolved.
     for code in nested(function.__code__):
         steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "CACHE")]
@@ -196,11 +196,11 @@ def references(function: FunctionType) -> dict[str, Any]:
             name = step.argval
             if step.opname in _LOADS and name in function.__globals__ and not is_bookkeeping(name):
                 name, value = _member(name, function.__globals__[name], steps[number + 1 :])
-                found[name] = value
+                referred[name] = value
             elif step.opname == "IMPORT_NAME":  # the two instructions before it load the level and the imported names
                 level, wanted = steps[number - 2].argval, steps[number - 1].argval
-                found |= _imported("." * level + name, wanted or (), function.__globals__.get("__package__"))
-    return found
+                referred |= _imported("." * level + name, wanted or (), function.__globals__.get("__package__"))
+    return referred
 
 
 def _member(name: str, value: Any, following: Iterable[dis.Instruction]) -> tuple[str, Any]:

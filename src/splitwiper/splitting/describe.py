@@ -117,11 +117,11 @@ class Describer:
             return digest("cycle", len(self._open) - self._open.index(id(value)))
         self._open.append(id(value))
         try:
-            found = self._of_object(value)
+            result = self._of_object(value)
         finally:
             self._open.pop()
-        self._known[id(value)] = (value, found)
-        return found
+        self._known[id(value)] = (value, result)
+        return result
 
     def all(self, word: str, *values: Any) -> str:
         """Return the digest of several values under one heading."""
@@ -233,7 +233,9 @@ class Describer:
             for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
                 held[kind] = list((getattr(value, kind) or {}).values())
         for cls in type(value).__mro__:
-            left.update(name for name in held if isinstance(vars(cls).get(name), functools.cached_property))
+            for name in held:
+                if isinstance(vars(cls).get(name), functools.cached_property):
+                    left.add(name)
         counted = _without_bookkeeping(held)
         for name in left:
             counted.pop(name, None)
@@ -256,7 +258,9 @@ class Describer:
             if isinstance(part, dict):  # `attributes` digests the others
                 part = {name: kept for name, kept in part.items() if name not in held}
             rest.append(part)
-        return self.all("reduced", make, args, *rest, *(list(part or ()) for part in items))
+        for iterator in items:
+            rest.append(list(iterator or ()))
+        return self.all("reduced", make, args, *rest)
 
     # --- code ----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from splitwiper.splitting.head import empty_linear
 from splitwiper.splitting.plan import CutPlan
 from splitwiper.splitting.specs import Ghost, TensorSpec
 from splitwiper.splitting.trace import states_of
-from splitwiper.splitting.trees import leaves, named_inputs
+from splitwiper.splitting.trees import leaves, named_inputs, tensors
 
 
 class Facade(nn.Module):
@@ -72,9 +72,8 @@ class ClientHalf(_Planned):
 
     def _embed(self, args: tuple[Any, ...], kwargs: dict[str, Any], fill: float) -> dict[str, Tensor]:
         plan = self._plan
-        device = next(
-            (leaf.device for _, leaf in leaves((args, kwargs)) if isinstance(leaf, Tensor)), torch.device("cpu")
-        )
+        given = tensors((args, kwargs))
+        device = given[0].device if given else torch.device("cpu")
         try:
             _run(ClientRun(device, fill), self._core, args, kwargs)
         except Reached as reached:
@@ -182,11 +181,13 @@ class ServerHalf(_Planned):
         return output
 
     def _check(self, boundary: Mapping[str, Tensor]) -> int:
-        rows = {boundary[spec.name].shape[:1] for spec in self.boundary if spec.name in boundary}
+        """Refuse tensors that are not those of the boundary, and return their number of rows."""
+        rows = set()
         for spec in self.boundary:
             if spec.name not in boundary:
                 raise DataError(f"the boundary lacks {spec}; it has {', '.join(boundary) or 'nothing'}")
             shape = tuple(boundary[spec.name].shape)
+            rows.add(shape[:1])
             if shape[1:] != spec.shape or len(rows) != 1:
                 raise DataError(f"boundary tensor {spec} arrived with shape {shape}; rows must agree")
         return math.prod(rows.pop())

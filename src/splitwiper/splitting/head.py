@@ -27,14 +27,14 @@ def _outputs(trace: Trace) -> set[int]:
 
 def squashing(trace: Trace, modules: Mapping[str, nn.Module]) -> set[tuple[str, str]]:
     """Return the softmax or sigmoid that the model ends in, if any: its kind, and the module that computes it."""
-    targets, names = _outputs(trace), {call.frame: call.name for call in trace.calls}
-    found = set()
+    targets = _outputs(trace)
+    endings = set()
     for op in trace.ops:
         kind = _SQUASHING.get(op.name.removeprefix("aten::").rstrip("_"))
         if kind and op.writes & targets:
-            name = names.get(op.frame, "")
-            found.add((kind, f"module {name!r}" if name else f"in {type(modules['']).__name__}.forward"))
-    return found
+            name = trace.module_of(op.frame)
+            endings.add((kind, f"module {name!r}" if name else f"in {type(modules['']).__name__}.forward"))
+    return endings
 
 
 def find_head(trace: Trace, modules: Mapping[str, nn.Module]) -> str | None:

@@ -7,6 +7,7 @@ constant or another ``forward`` prints the same and has the same weights, but is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -81,10 +82,8 @@ def code_identity(value: Any) -> str:
 
 def libraries(module: nn.Module) -> str:
     """Return a remark about the libraries that a network's classes come from, to end "or a library it comes from"."""
-    modules: set[str] = set()
-    for part in module.modules():
-        modules.update(cls.__module__ for cls in type(part).__mro__)
-    installed = versions(modules)
+    classes = chain.from_iterable(type(part).__mro__ for part in module.modules())
+    installed = versions(cls.__module__ for cls in classes)
     return f" ({', '.join(installed)} {'is' if len(installed) == 1 else 'are'} installed here)" if installed else ""
 
 
@@ -196,14 +195,16 @@ def _alone(describer: Describer, module: nn.Module) -> str:
 def _script(describer: Describer, module: torch.jit.ScriptModule) -> str:
     """Return the digest of a module in TorchScript: its methods and hooks, and the attributes that these read."""
     core: Any = module._c
-    methods = [core._get_method(name) for name in sorted(core._method_names())]
-    read: set[str] = set()
+    methods = list(map(core._get_method, sorted(core._method_names())))
+    held = {}
     for method in methods:
         graph = method.inlined_graph  # has a name here, because its nodes live no longer than it does
-        read.update(node.s("name") for node in graph.findAllNodes("prim::GetAttr"))
-    # the mode does not count, and states and children are digested under their own names
-    read -= {"training", *(name for kind in _registered(module) for name, _ in kind)}
-    held = {name: core.getattr(name) for name in read if core.hasattr(name)}
+        for node in graph.findAllNodes("prim::GetAttr"):
+            name = node.s("name")
+            # states and children are digested under their own names, and the mode does not count
+            registered = name in module._parameters or name in module._buffers or name in module._modules
+            if name != "training" and not registered and core.hasattr(name):
+                held[name] = core.getattr(name)
     hooks = []
     for kind in (core._get_forward_pre_hooks(), core._get_forward_hooks()):
         hooks.append(list(map(describer.script, kind)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from splitwiper.splitting.trace import ModuleCall, Opaque, Trace, TracedTensor
 from splitwiper.splitting.trees import Path, leaves
@@ -57,18 +58,22 @@ def calls_of(trace: Trace, name: str) -> list[ModuleCall]:
 
 def around(trace: Trace, cut: ModuleCall) -> dict[int, str]:
     """Return the calls that enclose the cut: frame and module name, innermost first."""
-    by_frame = {call.frame: call for call in trace.calls}
     enclosing, frame = {}, cut.parent
     while frame:
-        enclosing[frame] = by_frame[frame].name
-        frame = by_frame[frame].parent
+        enclosing[frame] = trace.by_frame[frame].name
+        frame = trace.by_frame[frame].parent
     return enclosing
 
 
 def returned_by(trace: Trace, cut: ModuleCall) -> list[ModuleCall]:
     """Return the calls that had returned when the cut did, the cut included."""
-    frames = [call.frame for call in trace.calls]  # in the order in which they returned
+    frames = list(trace.by_frame)  # in the order in which they returned
     return list(trace.calls[: frames.index(cut.frame) + 1])
+
+
+def names_of(calls: Iterable[ModuleCall]) -> set[str]:
+    """Return the names of the modules called."""
+    return {call.name for call in calls}
 
 
 def judge(
@@ -80,7 +85,9 @@ def judge(
     parameters: Iterable[str],
 ) -> Findings:
     """Check the rules of a cut after module ``at`` on every trace."""
-    findings = Findings(variable=set(parameters).union(*(trace.changed for trace in traces)))
+    findings = Findings(variable=set(parameters))
+    for trace in traces:
+        findings.variable |= trace.changed
     for trace in traces:
         cuts = calls_of(trace, at)
         if len(cuts) != 1:
@@ -123,7 +130,7 @@ class _Follower:
     def before(self, allow_data_dependent: bool) -> None:
         """Label everything that is computed up to the cut."""
         findings, labels = self.findings, self.labels
-        declared = {f"input:{name}" for name in self.shared}
+        declared = _input_labels(self.shared)
         enclosing = around(self.trace, self.cut)
         for number, op in enumerate(self.trace.ops[: self.cut.stop]):
             read: set[str] = set()
@@ -157,9 +164,8 @@ class _Follower:
             elif isinstance(leaf, TracedTensor):
                 parts.setdefault(leaf.key, []).append(path)
                 self.labels[leaf.key] = set()  # it crosses the cut, so whatever it was computed from need not
-        names = {call.frame: call.name for call in self.trace.calls}
         for op in self.trace.ops[self.cut.stop :]:
-            self._read(op.reads, parts, names.get(op.frame, ""))
+            self._read(op.reads, parts, self.trace.module_of(op.frame))
             for key in op.inplace:  # the server must change a copy: what it received is its caller's
                 self.findings.replaced.update(parts.get(key, ()))
                 if key in self.inputs:
@@ -181,8 +187,8 @@ class _Follower:
 
     def flops(self) -> tuple[int, int]:
         """Return operations per row on either side of the cut."""
-        flops, rows = [op.flops for op in self.trace.ops], self.trace.rows
-        return sum(flops[: self.cut.stop]) // rows, sum(flops[self.cut.stop :]) // rows
+        flops = list(map(attrgetter("flops"), self.trace.ops))
+        return sum(flops[: self.cut.stop]) // self.trace.rows, sum(flops[self.cut.stop :]) // self.trace.rows
 
 
 def _crossing(labels: set[str], findings: Findings, shared: frozenset[str], reader: str) -> None:
@@ -209,13 +215,17 @@ def _explain(findings: Findings, shared: set[str], allow_data_dependent: bool) -
         )
     inputs = _inputs(findings.branches)
     findings.sides |= dict.fromkeys(sorted(inputs & shared))
-    known = {f"input:{name}" for name in shared.union(findings.missing)}  # what is missing was refused above
+    known = _input_labels(shared.union(findings.missing))  # inputs that are missing were refused above
     if findings.branches <= known or allow_data_dependent:
         return
     remedy = "pass allow_data_dependent=True if the result does not matter after the cut"
     if len(inputs) == len(findings.branches):
         remedy = f"pass shared={_quoted(inputs | shared)} if the server may see that, or {remedy}"
     findings.refuse(f"the code before it branches on data ({_described(findings.branches)}); {remedy}")
+
+
+def _input_labels(names: Iterable[str]) -> set[str]:
+    return {f"input:{name}" for name in names}
 
 
 def _inputs(labels: set[str]) -> set[str]:
@@ -248,4 +258,4 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return "[" + ", ".join(f'"{name}"' for name in sorted(names)) + "]"
+    return '["' + '", "'.join(sorted(names)) + '"]'

@@ -70,17 +70,16 @@ class Halves:
 
     def _adapted(self, name: str, half: Halves | nn.Module) -> nn.Module:
         check_hooks(half.client if isinstance(half, Halves) else half)
-        ours = [spec.name for spec in self.boundary]
-        if not isinstance(half, Halves):
-            return ClientAdapter(copy.deepcopy(half), self.boundary, dict(zip(ours, ours, strict=True)))
-        theirs = half.boundary
+        core, theirs = (half.client, half.boundary) if isinstance(half, Halves) else (half, self.boundary)
         if list(map(_content, theirs)) != list(map(_content, self.boundary)):
             raise CutError(
                 f"client {name!r} sends {', '.join(map(str, theirs))}; the server half expects "
                 f"{', '.join(map(str, self.boundary))}. Cut its model where the tensors agree"
             )
-        names = dict(zip(ours, (spec.name for spec in theirs), strict=True))
-        return ClientAdapter(copy.deepcopy(half.client), self.boundary, names)
+        names = {}
+        for ours, other in zip(self.boundary, theirs, strict=True):
+            names[ours.name] = other.name
+        return ClientAdapter(copy.deepcopy(core), self.boundary, names)
 
     def _try(self, name: str, half: nn.Module, example: Any) -> None:
         probe = copy.deepcopy(half).eval()
@@ -94,7 +93,7 @@ class Halves:
     def __str__(self) -> str:
         rows = [("half", "parameters", "FLOPs per row (forward)")]
         for name, half, flops in zip(("client", "server"), (self.client, self.server), self.flops, strict=True):
-            parameters = sum(parameter.numel() for parameter in half.parameters())
+            parameters = sum(map(Tensor.numel, half.parameters()))
             rows.append((name, f"{parameters:,}", _amount(flops)))
         head = self.server.head
         lines = [f"head {self.server.head_name!r}: {head.in_features} -> {head.out_features}"]

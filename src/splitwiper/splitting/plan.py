@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from splitwiper.errors import CutError
-from splitwiper.splitting.legality import Findings, around, calls_of, returned_by
+from splitwiper.splitting.legality import Findings, around, calls_of, names_of, returned_by
 from splitwiper.splitting.specs import Ghost, Received, TensorSpec
 from splitwiper.splitting.trace import Opaque, Trace, TracedTensor, states_of
 from splitwiper.splitting.trees import Call, Path, bound, leaves, map_leaves
@@ -201,8 +201,8 @@ def _called(pairs: Sequence[TracePair], at: str) -> tuple[frozenset[str], frozen
         trace = pair.low
         cut = calls_of(trace, at)[0]
         returned = returned_by(trace, cut)
-        before |= {call.name for call in returned} | set(around(trace, cut).values())
-        after |= {call.name for call in trace.calls[len(returned) :]}
+        before |= names_of(returned).union(around(trace, cut).values())
+        after |= names_of(trace.calls[len(returned) :])
     return frozenset(before), frozenset(after)
 
 
@@ -226,7 +226,7 @@ def _notes(
     early: set[str] = set()
     unsaved: set[str] = set()
     for pair in pairs:
-        early.update(call.name for call in returned_by(pair.low, calls_of(pair.low, at)[0]))
+        early |= names_of(returned_by(pair.low, calls_of(pair.low, at)[0]))
         if pair.low.training:
             unsaved |= pair.low.unsaved
     dropout, norms = [], []

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,11 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from splitwiper.errors import CutError
-from splitwiper.splitting.trees import Call, Leaf, Path, leaves, map_leaves, named_inputs, same, with_rows
+from splitwiper.splitting.trees import Call, Leaf, Path, map_leaves, named_inputs, same, tensors, with_rows
 
 # These read only a tensor's shape and type: their results do not depend on its values.
-_FACTORIES = {f"aten::{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")}
-_FACTORIES |= {f"aten::new_{kind}" for kind in ("zeros", "ones", "full", "empty", "empty_strided")}
+_FACTORIES = {
+    *("aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::empty_like"),
+    *("aten::rand_like", "aten::randn_like", "aten::randint_like"),
+    *("aten::new_zeros", "aten::new_ones", "aten::new_full", "aten::new_empty", "aten::new_empty_strided"),
+}
 # These hand a tensor's values to Python, where they cannot be followed.
 _SYNCS = {"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero"}
 # What can be rebuilt from itself.
@@ -84,6 +88,15 @@ class Trace:
     """Tensors that the run changed and that are in no state dict."""
     output: Any
 
+    @cached_property
+    def by_frame(self) -> dict[int, ModuleCall]:
+        """The calls by their frames."""
+        return {call.frame: call for call in self.calls}
+
+    def module_of(self, frame: int) -> str:
+        """Return the name of the module that a frame is a call of; empty for the model's own code."""
+        return self.by_frame[frame].name if frame in self.by_frame else ""
+
 
 def states_of(model: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers by name, tied names included, in the order of registration."""
@@ -122,9 +135,7 @@ def isolated(seed: int, devices: list[torch.device]) -> Iterator[None]:
 
 def devices_of(model: nn.Module, call: Call) -> list[torch.device]:
     """Return the devices of the model's state and inputs."""
-    devices = {state.device for state in states_of(model).values()}
-    devices.update(leaf.device for _, leaf in leaves(call) if isinstance(leaf, Tensor))
-    return list(devices)
+    return list({tensor.device for tensor in (*states_of(model).values(), *tensors(call))})
 
 
 class _Recorder(TorchDispatchMode):
@@ -190,7 +201,7 @@ class _Recorder(TorchDispatchMode):
         return out
 
     def _keys(self, tree: Any) -> frozenset[int]:
-        return frozenset(self.key(leaf) for _, leaf in leaves(tree) if isinstance(leaf, Tensor))
+        return frozenset(map(self.key, tensors(tree)))
 
 
 def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> int:
@@ -213,9 +224,9 @@ def _copied(model: nn.Module) -> nn.Module:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise CutError(f"module {name!r} is scripted, which hides its code; pass the module it was made from")
-    lazy = [name for name, value in states_of(model).items() if nn.parameter.is_lazy(value)]
-    if lazy:
-        raise CutError(f"{lazy[0]!r} is not initialised yet; run the model once on some rows before cutting it")
+    for name, value in states_of(model).items():
+        if nn.parameter.is_lazy(value):
+            raise CutError(f"{name!r} is not initialised yet; run the model once on some rows before cutting it")
     try:
         return copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from splitwiper.errors import CutError
 from splitwiper.splitting.trace import devices_of, isolated
-from splitwiper.splitting.trees import Call, leaves, with_rows
+from splitwiper.splitting.trees import Call, tensors, with_rows
 
 _ROWS = 2
 _IN_PLACE = re.compile(r"in-?place operation")
@@ -32,9 +32,8 @@ class _Versions:
             if tensor._version != version:
                 self.changes.append((earlier, how, name))
                 self._seen[at] = (earlier, tensor, tensor._version, how)
-        for _, leaf in leaves(output):
-            if isinstance(leaf, Tensor):
-                self._seen.append((name, leaf, leaf._version, type(leaf.grad_fn).__name__))
+        for tensor in tensors(output):
+            self._seen.append((name, tensor, tensor._version, type(tensor.grad_fn).__name__))
 
 
 def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
@@ -48,10 +47,10 @@ def check_trainable(model: nn.Module, calls: Sequence[Call]) -> None:
         versions = _Versions(probe)
         args, kwargs = with_rows(call, _ROWS)
         with isolated(0, devices_of(probe, call)):
-            outputs = leaves(probe(*args, **kwargs))
+            outputs = tensors(probe(*args, **kwargs))
             try:
-                for _, output in outputs:
-                    if isinstance(output, Tensor) and output.requires_grad:
+                for output in outputs:
+                    if output.requires_grad:
                         output.float().sum().backward(retain_graph=True)
             except RuntimeError as problem:
                 if _IN_PLACE.search(str(problem)):

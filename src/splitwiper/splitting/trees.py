@@ -58,6 +58,11 @@ def leaves(tree: Any) -> list[tuple[Path, Any]]:
     return listed
 
 
+def tensors(tree: Any) -> list[Tensor]:
+    """Return the tensors among the leaves of a tree, in order."""
+    return [leaf for _, leaf in leaves(tree) if isinstance(leaf, Tensor)]
+
+
 def as_call(inputs: Any) -> Call:
     """Return positional and keyword arguments from a tensor, a tuple of arguments or a mapping of keywords."""
     if isinstance(inputs, Tensor):

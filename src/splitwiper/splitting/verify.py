@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from splitwiper.errors import CutError
 from splitwiper.splitting.halves import ClientHalf, ServerHalf
 from splitwiper.splitting.trace import devices_of, isolated
-from splitwiper.splitting.trees import Call, leaves, same, with_rows
+from splitwiper.splitting.trees import Call, leaves, map_leaves, same, tensors, with_rows
 
 # Training?, rows, the value in the ghosts. Each value is tried in both modes, and no number of rows is special.
 _RUNS = (
@@ -48,14 +48,17 @@ class Reference:
         """Return every leaf of the output, and the parameters that gradients flow to."""
         args, kwargs = with_rows(call, rows)
         with isolated(rows, self._devices), torch.set_grad_enabled(training):
-            output = leaves(run(*args, **kwargs))
+            output = run(*args, **kwargs)
         names = {id(parameter): name for name, parameter in parameters.items()}
         reached = {names.get(id(source)) for source in _sources(output)} - {None}
-        return [(path, leaf.detach() if isinstance(leaf, Tensor) else leaf) for path, leaf in output], reached
+        return leaves(map_leaves(lambda _, leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, output)), reached
 
     def chances(self) -> bool:
         """Return whether the model's outputs were probabilities in every run: not negative, and 1 in sum."""
-        return bool(self._runs) and all(_are_chances(output) for *_, (output, _) in self._runs)
+        for *_, (output, _) in self._runs:
+            if not _are_chances(output):
+                return False
+        return bool(self._runs)
 
     def check(self, client: ClientHalf, server: ServerHalf) -> None:
         """Run the halves, which changes their buffers, and compare with the model.
@@ -111,10 +114,10 @@ def _are_chances(output: Sequence[tuple[Any, Any]]) -> bool:
     return False
 
 
-def _sources(output: Sequence[tuple[Any, Any]]) -> Iterator[Tensor]:
+def _sources(output: Any) -> Iterator[Tensor]:
     """Yield the tensors at the ends of an output's autograd graph, found without computing a gradient."""
     # A walk over all nodes: a model has as many as operations, and a backward pass would cost the gradients, too.
-    stack: list[Any] = [leaf.grad_fn for _, leaf in output if isinstance(leaf, Tensor)]
+    stack: list[Any] = [tensor.grad_fn for tensor in tensors(output)]
     seen: set[Any] = {None}
     while stack:
         node = stack.pop()

@@ -21,14 +21,9 @@ from splitwiper.splitting.verify import Reference
 
 
 class Workbench:
-    """The traces of a model on its examples, in both modes and with two numbers of rows.
+    """The traces of a model on its examples, in both modes and with two numbers of rows; arguments are as for `split`.
 
-    Args:
-        model: The model; only copies of it are used.
-        example: One example, or a list of several.
-        shared: Names of inputs that may cross the cut.
-        allow_data_dependent: Accept branches on data before the cut.
-        head: The name of the output layer; None to find it.
+    Only copies of the model are used.
     """
 
     def __init__(
@@ -57,7 +52,7 @@ class Workbench:
                 self._pairs.append(TracePair(low, high))
         self._shared = self._declared([shared] if isinstance(shared, str) else list(shared))
         self._allow = allow_data_dependent
-        self._parameters = frozenset(name for name, _ in model.named_parameters(remove_duplicate=False))
+        self._parameters = frozenset(dict(model.named_parameters(remove_duplicate=False)))
         self._reference = Reference(model, self._calls)
         first = self._pairs[0].low
         self.head = head if head is not None else find_head(first, self.modules)
