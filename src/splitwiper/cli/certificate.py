@@ -67,7 +67,7 @@ def verify_file(file: Path, against: Against, *, as_json: bool) -> NoReturn:
     values = _json_object(data)
     if values.get("kind") == KIND:
         conclude(check_evidence(values, read_keys(against.keys)), {"evidence": file}, as_json=as_json)
-    if {"ticket", "others", "context"} <= values.keys():
+    if {"ticket", "others", "context"} <= values.keys():  # fields that every receipt has, and no certificate
         raise InputError(f"{file} is a receipt, which takes its run: splitwiper verify RUN {file}.")
     with Bars(quiet=as_json) as bars, when_interrupted("Verifying changes nothing: run it again."):
         checked = _check(data, against, bars)
@@ -210,5 +210,5 @@ def print_certified(ticket: str, checked: Checked) -> None:
 def leave_with_worst(proofs: Iterable[Certified]) -> None:
     """Leave with the code of the worst outcome, where it is not that all holds; a mismatch is the worst."""
     codes = {OUTCOMES[proof.checked.outcome] for proof in proofs} - {0}
-    if codes:
+    if codes:  # a mismatch accuses somebody, and the others have higher codes
         raise typer.Exit(MISMATCH if MISMATCH in codes else max(codes))

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 KINDS = ("client", "operator", "auditor", "server")
 certs = typer.Typer(
-    name="certs",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    help="Certificates and tokens: who may call a server.",
+    name="certs", no_args_is_help=True, rich_markup_mode="rich", help="Certificates and tokens: who may call a server."
 )
 Place = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the CA.", show_default=False)]
 Hosts = Annotated[
@@ -135,8 +132,7 @@ def token(
     name: Name,
     kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="client, operator or auditor.")] = "client",
     days: Annotated[
-        int | None,
-        typer.Option("--days", metavar="N", help="Days until it expires; never if not given."),
+        int | None, typer.Option("--days", metavar="N", help="Days until it expires; never if not given.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -204,6 +200,7 @@ def revoke(folder: Place, which: Which, kind: KindOf = None, as_json: Json = Fal
         owner = revoked[0].kind if revoked else owner
     except NotFoundError as problem:  # an error only if there is no token either
         missing = problem
+    # a name may belong to a certificate and to tokens; if both were revoked, then of one kind of identity
     known = [token for token in tokens.listed() if which in (token.id, token.name) and owner in (None, token.kind)]
     ended = tokens.revoke(which, kind=known[0].kind if owner else None) if known else []
     if missing is not None and not ended:

@@ -14,8 +14,7 @@ from splitwiper.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     from splitwiper.service.certificate import Keyring, PublicKey
 
-_SHORTEST = 8
-"""Characters of a key's id that are taken for it."""
+_SHORTEST = 8  # characters of a key's id that are taken for it
 
 KeyId = Annotated[
     str, typer.Option("--revoke", metavar="KEYID", help="A key that was stolen; its first characters will do.")
@@ -66,11 +65,18 @@ def signing(
                 f"--revoke takes --reason TEXT, of one line and {LONGEST_REASON} characters, and no --rotate."
             )
         ring.revoke(ServerStore(store), _key_named(ring, revoke), reason=reason.strip(), size=since)
-    elif reason or since is not None:
+    elif reason or since is not None:  # somebody meant to revoke a key, and would believe that it was done
         raise InputError("--reason and --from go with --revoke.")
     current = (ring.rotate() if rotate else ring.key()).public
+    _show(store, ring, current, as_json=as_json)
+    if revoke and not as_json:
+        output.say(f"Give outsiders {store / 'signing' / 'revoked'} too: it says what no longer counts.")
+
+
+def _show(store: Path, ring: Keyring, current: PublicKey, *, as_json: bool) -> None:
+    """Show all keys that ever signed, with their files and what they are used for."""
     revocations, keys, rows = ring.keys().revoked, [], []
-    for key in ring.public():  # all that ever signed
+    for key in ring.public():
         file, revocation = ring.path_of(key), revocations.get(key.id)
         keys.append({"key": key.id, "file": file, "signs": key == current, "revoked": revocation})
         state = "signs" if key == current else "signed"
@@ -79,10 +85,8 @@ def signing(
         rows.append((key.id[:16], state, str(file)))
     if as_json:
         output.emit({"store": store, "keys": keys})
-        return
-    output.show(("key", "", "public half, for outsiders"), rows)
-    if revoke:
-        output.say(f"Give outsiders {store / 'signing' / 'revoked'} too: it says what no longer counts.")
+    else:
+        output.show(("key", "", "public half, for outsiders"), rows)
 
 
 def _key_named(ring: Keyring, start: str) -> PublicKey:

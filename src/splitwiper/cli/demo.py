@@ -46,6 +46,7 @@ def demo(
     began = time.perf_counter()
     folder = _fresh(run)
     with Bars(quiet=as_json) as bars, when_interrupted("Run the demo again: it starts afresh, in another folder."):
+        # imported below the bars, which say "starting": torch takes seconds
         from splitwiper.cli.demo_run import forget_class
         from splitwiper.report import write_report
 
@@ -82,6 +83,7 @@ def _fresh(run: Path | None) -> Path:
 def _config(seed: int) -> Config:
     from splitwiper.config import ClientConfig, Config, ModelConfig, ServerConfig
 
+    # one thread: the number is part of the fingerprint, and otherwise differs from machine to machine
     return Config(
         seed=seed,
         model=ModelConfig(

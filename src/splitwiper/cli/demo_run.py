@@ -28,7 +28,7 @@ def forget_class(
     learned = federation.learn(dealt(training_rows, holders, stream=Stream(seed, "demo/train")))
     held = {client: Counter(map(str, federation.rows(client).values())) for client in clients}
     before = federation.evaluate(test)
-    receipt = federation.unlearn(owner, classes=[name])
+    receipt = federation.unlearn(owner, classes=[name])  # from here on, `spent` is what this took
     reported = _reported_clients(federation, held, learned, owner)
     after = federation.evaluate(test)
     model = ServerStore(federation.path / "server").model()

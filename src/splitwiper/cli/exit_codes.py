@@ -40,9 +40,10 @@ OUTCOMES = {"exact": 0, "holds": 0, "mismatch": 3, "not_comparable": 4, "unverif
 """Exit codes of `splitwiper verify`, by outcome."""
 MISMATCH = OUTCOMES["mismatch"]
 STORE = 7
+# What is wrong where standard output cannot be written to.
 OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-"""What is wrong where standard output cannot be written to."""
 INTERRUPTED = 130
+# The first kind that fits counts: a restored server is a fork to those who have not accepted it.
 _KINDS: tuple[tuple[type[SplitWiperError], int], ...] = (
     (InputError, 2),
     (NotFoundError, 6),
@@ -116,7 +117,7 @@ def guarded(command: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(command)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        as_json = bool(kwargs.get("as_json"))
+        as_json = bool(kwargs.get("as_json"))  # typer passes all parameters by keyword
         try:
             return command(*args, **kwargs)
         except SplitWiperError as problem:

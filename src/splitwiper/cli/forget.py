@@ -13,16 +13,7 @@ from splitwiper.cli import output
 from splitwiper.cli.certificate import leave_with_worst, print_certified, write_certificate
 from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.join import say_retrying
-from splitwiper.cli.options import (
-    Classes,
-    Everything,
-    Json,
-    ReceiptFile,
-    Samples,
-    SiteFolder,
-    Yes,
-    confirm_everything,
-)
+from splitwiper.cli.options import Classes, Everything, Json, ReceiptFile, Samples, SiteFolder, Yes, confirm_everything
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.runs import open_site
 from splitwiper.errors import InputError, NotFoundError, RequestError
@@ -84,7 +75,7 @@ def forget(
     with Bars(quiet=as_json) as bars, when_interrupted(advice), open_site(site, bars) as opened:
         if classes or samples or everything:
             names = _as_labelled(opened, classes)
-            done.estimate = opened.estimate()
+            done.estimate = opened.estimate()  # before the request, which would count as waiting
             if not as_json:
                 _print_estimate(done.estimate)
             done.ticket = _request(opened, names, samples, everything)

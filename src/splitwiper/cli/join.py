@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from splitwiper.config import ClientConfig
     from splitwiper.service.site import SiteConfig
 
+# Keys of the client's file that the site remembers; the others are for this call.
 _OF_SITE = ("name", "url", "certs", "token", "task", "spot_check", "attesters", "model")
-"""Keys of the client's file that the site remembers."""
 GroupFile = Annotated[
     Path | None,
     typer.Option("--group", metavar="FILE", help="The group's key, where labels are hidden; see 'splitwiper group'."),
@@ -77,6 +77,7 @@ def join(
     look_here()
     gathering = Gathering(members=members or (), anew=anew, patience=patience, told=output.note)
     settings, client, values = _read(config)
+    # the variable may be there for another run; a file is named for this one, and refused where nothing is hidden
     secret = os.environ.get("SPLITWIPER_INVITATION") if client.masking.is_on else None
     if group:
         secret = read_secret(group)
@@ -122,9 +123,7 @@ def _read(path: Path) -> tuple[SiteConfig, ClientConfig, Mapping[str, Any]]:
         raise ConfigError(f"{path}: {problem}") from problem
 
 
-def group(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.", show_default=False)],
-) -> None:
+def group(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.", show_default=False)]) -> None:
     """Make the key that clients of a group share to hide labels from the server.
 
     One client makes it. The others get a copy by a way that does not pass the

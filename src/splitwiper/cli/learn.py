@@ -75,9 +75,10 @@ def learn(
     relative to the configuration file.
     """
     with Bars(quiet=as_json) as bars:
+        # imported below the bars, which say "starting": torch takes seconds
         from splitwiper.cli.settings import read_settings
 
-        settings = read_settings(config, seed=seed, data=data, told=bars)
+        settings = read_settings(config, seed=seed, data=data, progress=bars)
         if not as_json:
             _warn_of_single_step(settings)
         with _delete_run_if_refused(run):

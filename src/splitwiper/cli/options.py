@@ -23,8 +23,7 @@ Everything = Annotated[bool, typer.Option("--everything", help="Forget all the c
 ReceiptFile = Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Write the receipt here.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --everything.")]
 
-LONGEST_REASON = 200
-"""Characters of a reason that other parties are shown."""
+LONGEST_REASON = 200  # characters of a reason that other parties are shown
 
 
 def is_reason(text: str) -> bool:
@@ -49,7 +48,7 @@ def confirm(question: str, *, warning: str = "", declined: str, unasked: str) ->
     Raises:
         InputError: nobody can be asked.
     """
-    if not on_terminal():
+    if not on_terminal():  # an empty answer from a script would not be a person's consent
         raise InputError(unasked)
     if warning:
         output.note(warning)

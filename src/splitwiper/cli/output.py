@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import typer
 from rich import box
@@ -17,11 +17,10 @@ from rich.text import Text
 
 from splitwiper import formats
 
-_P = ParamSpec("_P")
-
 
 def output() -> Console:
     """Return the console for results."""
+    # names and messages come from users: nothing in them is markup
     return Console(highlight=False, markup=False, emoji=False)
 
 
@@ -59,6 +58,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, title
 
 def line(console: Console, *parts: str | Text, style: str = "") -> None:
     """Print a line of prose; in a pipe it is left whole."""
+    # rich would wrap at 80 columns where nobody looks, and programs search for whole messages
     console.print(Text.assemble(*map(_breakable, parts)), style=style or None, soft_wrap=not console.is_terminal)
 
 
@@ -82,16 +82,7 @@ def _breakable(part: str | Text) -> str | Text:
     return part.replace("\xa0", " ") if isinstance(part, str) else part
 
 
-def _with_spaces(show: Callable[_P, str]) -> Callable[_P, str]:
-    """Return a function of `formats` whose numbers and units are separated by ordinary spaces."""
-
-    def shown(*args: _P.args, **kwargs: _P.kwargs) -> str:
-        return show(*args, **kwargs).replace("\xa0", " ")
-
-    return shown
-
-
-percent, seconds, size = _with_spaces(formats.percent), _with_spaces(formats.seconds), _with_spaces(formats.size)
+percent, seconds, size = formats.percent, formats.seconds, formats.size
 plural, count = formats.counted, formats.count
 
 

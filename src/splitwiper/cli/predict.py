@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     Predicting = Federation | Site
 
+# Rows predicted between two steps of the progress bar. It is a multiple of the batch that rows are embedded in, so that
+# batches are those of one call with all rows.
 ROWS = 4096
-"""Rows predicted between two steps of the progress bar; a multiple of the batch rows are embedded in."""
-MOST = 3
-"""Probabilities shown in the table."""
+MOST = 3  # probabilities shown in the table
 Tokenizer = Annotated[
     Path | None,
     typer.Option("--tokenizer", metavar="FILE", help="The tokenizer.json that the run's texts were encoded with."),
@@ -62,6 +62,7 @@ def predict(
       splitwiper predict runs/ward south new.csv --proba
       splitwiper predict runs/ward south new.npz --out answers.csv
     """
+    # said before the work, and not after it
     if out is not None and (out.suffix.lower() not in (".csv", ".json") or not out.parent.is_dir()):
         raise InputError(f"cannot write to {out}: give a .csv or .json file in a folder that exists.")
     advice = "Predicting changes nothing: run it again."
@@ -69,6 +70,7 @@ def predict(
         bars("reading data", 0, 0)
         rows = _read(federation, inputs, label, tokenizer)
         answer = _predict(federation, client, rows, bars, proba=proba, local=local)
+    # a site watches whether the server answers with the model that it certified; a run has nobody to watch
     if unchecked := getattr(getattr(federation, "watch", None), "unchecked", ""):
         output.note(f"Not checked which model answers: {unchecked}.")
     if out is not None:
@@ -114,7 +116,8 @@ def _predict(
     answer: dict[str, Any] = {"run": federation.path, "client": client, "predictions": []}
     if proba:
         answer |= {"labels": [], "probabilities": []}
-    for start in range(0, max(count, 1), ROWS):  # at least once, because the federation says what is wrong with no rows
+    # at least once: the federation says what is wrong with no rows
+    for start in range(0, max(count, 1), ROWS):
         bars(f"{client}: predicting", start, count)
         part = slice(start, start + ROWS)
         rows = {name: array[part] for name, array in inputs.items()} if isinstance(inputs, dict) else inputs[part]

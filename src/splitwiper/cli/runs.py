@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def look_here() -> None:
     """Look for the model's code in the current folder too, last."""
+    # last, so that a file called like a library does not take its place
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

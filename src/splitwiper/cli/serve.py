@@ -43,7 +43,7 @@ def serve(
     service = settings.service
     service = dataclasses.replace(service, host=host or service.host, port=service.port if port is None else port)
     settings = dataclasses.replace(settings, service=service)
-    to_stderr()
+    to_stderr()  # only now: what is wrong with the settings is said as an error, and not as a log line
     run(store, settings, config=config, ready=lambda url: output.say(f"Serving {url}"))
 
 

@@ -49,14 +49,14 @@ class Settings:
     """The client that holds it."""
 
 
-def read_settings(path: Path, *, seed: int | None, data: Path | None, told: Progress) -> Settings:
+def read_settings(path: Path, *, seed: int | None, data: Path | None, progress: Progress) -> Settings:
     """Read a configuration file and the data it names.
 
     Args:
         path: the TOML file.
         seed: takes the place of the file's own.
         data: the folder of data sets; takes the place of the file's own.
-        told: called with progress.
+        progress: called with progress.
 
     Raises:
         ConfigError: naming the file and the key and, for an unknown one, the nearest valid key.
@@ -71,12 +71,13 @@ def read_settings(path: Path, *, seed: int | None, data: Path | None, told: Prog
     if seed is not None:
         values["seed"] = seed
     try:
-        return _settings(path.parent, values, data, told)
+        # paths in the file are relative to it, so that it can be moved with its data
+        return _settings(path.parent, values, data, progress)
     except ConfigError as problem:
         raise ConfigError(f"{path}: {problem}") from problem
 
 
-def _settings(folder: Path, values: Mapping[str, Any], data: Path | None, told: Progress) -> Settings:
+def _settings(folder: Path, values: Mapping[str, Any], data: Path | None, progress: Progress) -> Settings:
     own = _names(Config)
     check_keys(values, [*own, "clients", "data", "compare"])
     if bool(values.get("clients")) == ("data" in values):
@@ -90,12 +91,13 @@ def _settings(folder: Path, values: Mapping[str, Any], data: Path | None, told: 
     if "data" in values:
         if (reader := extensions(TABLES).get("data")) is None:
             raise ConfigError(how_to_get("the table [data], which divides a known data set over clients,"))
-        made: Settings = reader.load()(folder, values, data, told)
+        # the table belongs to the laboratory, which the product does not import
+        made: Settings = reader.load()(folder, values, data, progress)
         return made
     if data is not None:
         raise ConfigError("--data is for a [data] table; [clients.NAME] tables name their files themselves.")
     config = from_dict(Config, {key: value for key, value in values.items() if key in own})
-    return _read_files(folder, config, table_in(values["clients"], "clients"), told)
+    return _read_files(folder, config, table_in(values["clients"], "clients"), progress)
 
 
 def _names(settings: type[Config | ServerConfig | ClientConfig]) -> list[str]:
@@ -110,14 +112,14 @@ def _check_sides(values: Mapping[str, Any]) -> None:
                 raise ConfigError(f"unknown key '{side}.{key}': {key} belongs to [{other}].")
 
 
-def _read_files(folder: Path, config: Config, tables: Mapping[str, Any], told: Progress) -> Settings:
+def _read_files(folder: Path, config: Config, tables: Mapping[str, Any], progress: Progress) -> Settings:
     """Read every client's own files, once all of their tables are known to be right."""
     clients = {name: _client_files(name, table) for name, table in tables.items()}
     train: dict[str, tuple[Any, Any]] = {}
     test: dict[str, tuple[Any, Any]] = {}
     tasks: dict[str, str] = {}
     for number, (name, files) in enumerate(clients.items()):
-        told("reading data", number, len(clients))
+        progress("reading data", number, len(clients))
         train[name] = read_data(folder / files.data, label=files.label or None)
         if files.test:
             test[name] = read_data(folder / files.test, label=files.label or None)

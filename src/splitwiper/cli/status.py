@@ -126,6 +126,7 @@ def _print_clients(clients: Sequence[ClientStatus]) -> None:
         output.show(("client", ">rows", ">on server", ">suppressed", ">open requests", ">generation"), rows)
     else:
         output.say("No client has joined yet.")
+    # below the table, because a sentence does not fit into a cell
     for client in clients:
         if client.untrainable:
             output.say(f"{client.name}: the rows that are left cannot be trained on. {client.untrainable}")

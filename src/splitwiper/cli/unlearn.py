@@ -12,16 +12,7 @@ import typer
 
 from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
-from splitwiper.cli.options import (
-    Classes,
-    Everything,
-    Json,
-    ReceiptFile,
-    Run,
-    Samples,
-    Yes,
-    confirm_everything,
-)
+from splitwiper.cli.options import Classes, Everything, Json, ReceiptFile, Run, Samples, Yes, confirm_everything
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.runs import open_run
 from splitwiper.errors import BusyError, InputError, NotFoundError, RequestError
@@ -111,7 +102,7 @@ def _row_ids(
 
 
 def _check_writable(file: Path) -> None:
-    """Find out before the work is done what would go wrong after it."""
+    """Refuse a file that could not be written, before the work is done and not after it."""
     if file.is_dir() or not file.parent.is_dir():
         raise InputError(f"the receipt cannot be written to {file}: give a file in a folder that exists.")
 
@@ -204,6 +195,7 @@ def settle(
     """
     with Bars(quiet=as_json) as bars:
         federation = open_run(run, bars)
+        # before settling, which trains on the server's copies of shards
         for name in resend or ():
             federation.reupload(name)
         settled = federation.settle()
@@ -244,7 +236,7 @@ def receipt(
         known = ", ".join(name[:8] for name in tickets) or "none"
         raise NotFoundError(f"{len(matching) or 'no'} tickets in {run} begin with {ticket!r}; it has: {known}.")
     settled = _with_noise(run, store.receipt(matching[0]))
-    if out is None and certificate is None:
+    if out is None and certificate is None:  # a receipt is JSON anyway, so this command has no --json
         output.emit(settled.to_dict())
     for file in (out, certificate):
         if file is not None:

@@ -113,6 +113,7 @@ def verify(
     exit code is 3 if it proves that.
     """
     against = Against(keys or (), attesters or (), of_run, store, site)
+    # what the path is decides what is verified: a file, one side's folder, or else a run
     if run.exists() and not run.is_dir():
         _check_file_options(run, receipt, against, attest)
         verify_file(run, against, as_json=as_json)
@@ -170,7 +171,7 @@ def _verify_one_side(folder: Path, *, attest: bool, as_json: bool) -> NoReturn:
             with open_site(folder, bars) as site:
                 verification = verify_site(site)
                 if attest:
-                    if verification.outcome == "unverifiable":
+                    if verification.outcome == "unverifiable":  # nothing was recomputed that could be vouched for
                         raise NotFoundError(f"there is nothing to attest to: {verification.reason}.")
                     site.attest(verification.outcome, fingerprint_of(site))
         else:
@@ -191,7 +192,7 @@ def _receipt(federation: Federation, text: str) -> Receipt:
     from splitwiper.wire import Receipt
 
     path = Path(text)
-    if path.is_file() or path.suffix or len(path.parts) > 1:
+    if path.is_file() or path.suffix or len(path.parts) > 1:  # no ticket looks so: a missing file is said to be missing
         return Receipt.load(path)
     matching = [ticket for ticket in federation.status().tickets if text and ticket.id.startswith(text)]
     if len(matching) > 1:
