@@ -53,7 +53,7 @@ class Masking:
     def __post_init__(self) -> None:
         typed(self)
         check_parts(self)
-        least, most = self.range
+        least, most = self.range  # (0, 0) where there are not one or two ends
         if not 1 <= least <= most <= 1000:
             raise ConfigError(
                 f"gamma = {self.gamma!r}: a label has at least one code and at most 1,000; give a whole number, or the "

@@ -131,6 +131,7 @@ def plain(value: Any, where: str) -> Any:
         return {str(key): plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, where) for item in value]
+    # TOML has infinity and NaN, but settings are compared, and NaN is not even equal to itself
     if not isinstance(value, str | int | float | bool) or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"{where} = {value!r} cannot be written to a configuration file; leave it out or use text.")
     return value
@@ -148,6 +149,7 @@ def from_dict(kind: type[_T], values: Mapping[str, Any], *, where: str = "") -> 
     for key, value in values.items():
         check_keys([key], names, where=where)
         built[key] = _coerce(hints[key], value, where + key)
+    # said here, because the error of a dataclass does not name the table
     for f in dataclasses.fields(kind):  # type: ignore[arg-type]
         if f.name not in built and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{where}{f.name} is missing.")

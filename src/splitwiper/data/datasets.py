@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -85,9 +86,9 @@ def _stacked_inputs(inputs: list[Any]) -> Any:
     """Stack the inputs of all items, in the form that the first has: a dict, a tuple or a single input."""
     first = inputs[0]
     if isinstance(first, Mapping):
-        return {key: _stacked([item[key] for item in inputs]) for key in first}
+        return {key: _stacked(map(itemgetter(key), inputs)) for key in first}
     if isinstance(first, tuple):
-        return tuple(_stacked([item[place] for item in inputs]) for place in range(len(first)))
+        return tuple(_stacked(map(itemgetter(index), inputs)) for index in range(len(first)))
     return _stacked(inputs)
 
 
@@ -147,7 +148,7 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def _stacked(values: list[Any]) -> Array:
+def _stacked(values: Iterable[Any]) -> Array:
     return np.stack(list(map(_plain, values)))
 
 

@@ -76,8 +76,8 @@ def read_texts(path: str | Path, *, label: str | None = None) -> list[str]:
     if _kind(file) != ".csv":
         raise DataError(f"{file}: texts are read from a .csv file.")
     header, lines = _read_csv(file)
-    if odd := [name for name in header if _is_number(name)]:
-        raise DataError(f"{file}: the first line holds {odd[0]!r}, not a name; give the columns names.")
+    if odd := next(filter(_is_number, header), ""):
+        raise DataError(f"{file}: the first line holds {odd!r}, not a name; give the columns names.")
     left_out = None if label is None else _column(file, header, label)
     kept = [index for index in range(len(header)) if index != left_out]
     for index in kept:
@@ -184,7 +184,7 @@ def _read_csv(file: Path) -> tuple[list[str], Lines]:
             lines = []
             for cells in reader:
                 if cells:
-                    lines.append((reader.line_num, [cell.strip() for cell in cells]))
+                    lines.append((reader.line_num, list(map(str.strip, cells))))  # a row may span several lines
     except UnicodeDecodeError as problem:
         raise DataError(f"{file} is not UTF-8 text ({problem}); save it as UTF-8.") from problem
     except csv.Error as problem:

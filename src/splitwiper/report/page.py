@@ -45,6 +45,7 @@ def render(report: ReportData) -> str:
     for name in {**before, **after}:
         accuracy.append(Pair(name, before.get(name), after.get(name), mark(report, name)))
     times, traffic = _costs(report)
+    # the server's bytes are those of the clients, so only its seconds are added
     learn, unlearn = Spent(report.server.learn_seconds), Spent(report.server.unlearn_seconds)
     for client in report.clients:
         learn, unlearn = learn + client.learn, unlearn + client.unlearn
@@ -117,6 +118,7 @@ def _losses(report: ReportData) -> CurveChart | None:
     lines = (("learning", report.server.loss_before), ("unlearning", report.server.loss_after))
     if not any(map(math.isfinite, report.server.loss_before + report.server.loss_after)):
         return None
+    # for readers who cannot see the chart
     last = ", ".join(f"{name} {losses[-1]:.3g}" for name, losses in lines if losses)
     return curve_chart(lines, label=f"Training loss per epoch. Last values: {last}", across="epoch")
 
