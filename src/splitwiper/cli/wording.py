@@ -21,6 +21,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r" \(force=True\)", ""),
     (r"splitwiper\.masking\.sealing\.invitation\(\)", "'splitwiper group FILE'"),
 )
+# In this order: the longer advice is before the shorter that it contains.
 _PATTERNS = tuple((re.compile(pattern), here) for pattern, here in _WORDS)
 
 

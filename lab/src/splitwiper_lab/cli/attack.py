@@ -10,9 +10,9 @@ import typer
 
 from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
+from splitwiper.cli.options import Run
 from splitwiper.cli.progress import Bars
 from splitwiper.cli.runs import open_run
-from splitwiper.cli.unlearn import Run
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:

@@ -126,7 +126,7 @@ def _read(config: Path, seed: int | None, data: Path | None, bars: Bars) -> tupl
     from splitwiper_lab.evaluation.comparison import read_comparison
     from splitwiper_lab.workloads import Workload
 
-    settings = read_settings(config, seed=seed, data=data, told=bars)
+    settings = read_settings(config, seed=seed, data=data, progress=bars)
     values = read_toml(config)
     table = values.get("compare")
     if not isinstance(table, Mapping):

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from splitwiper.cli import output
 from splitwiper.cli.exit_codes import exit_code, guarded, when_interrupted
+from splitwiper.cli.options import Json
 from splitwiper.cli.progress import Bars
-from splitwiper.cli.unlearn import Json
 from splitwiper_lab.cli.data_plot import Folder, plot
 
 if TYPE_CHECKING:

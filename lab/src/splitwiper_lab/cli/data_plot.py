@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from splitwiper.cli import output
-from splitwiper.cli.unlearn import Json
+from splitwiper.cli.options import Json
 from splitwiper.errors import InputError
 
 if TYPE_CHECKING:
