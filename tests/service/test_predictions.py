@@ -207,10 +207,14 @@ def test_a_client_has_so_many_predictions_waiting(learned, serve, certs: Path, h
 
 
 def test_all_pieces_are_answered_by_one_model(learned, serve, http, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that is published meanwhile answers the whole of it."""
+    """A model that is published meanwhile answers the whole of it, and no memory is counted for both answers."""
     import dataclasses
 
-    predict, asked = Server.predict, list[int]()
+    predict, asked, take, held = Server.predict, list[int](), MemoryQuota.take, list[int]()
+
+    def counting(quota: MemoryQuota, client: str, size: int) -> None:
+        take(quota, client, size)
+        held.append(quota._held[client])
 
     def changing(server: Server, client: str, boundary: dict[str, torch.Tensor]) -> object:
         asked.append(len(boundary["activation"]))
@@ -218,9 +222,11 @@ def test_all_pieces_are_answered_by_one_model(learned, serve, http, monkeypatch:
         return dataclasses.replace(scores, model="old" if len(asked) < 3 else "new", logits=scores.logits + len(asked))
 
     monkeypatch.setattr(Server, "predict", changing)
+    monkeypatch.setattr(MemoryQuota, "take", counting)
     rows = torch.zeros(3 * predictions.PIECE, 8)
     answer = http(serve()).post("/v1/predict", content=save({"activation": rows}))
     assert asked == [predictions.PIECE] * 6  # two by the old one, one that shows it, and all again
+    assert held[-1] == held[-2] > held[-3]
     tensors, told = read_tensors(bytearray(answer.content))
     assert told["model"] == "new" and torch.equal(load(answer.content)["logits"], tensors["logits"])
     first = tensors["logits"][:: predictions.PIECE, 0]

@@ -70,35 +70,41 @@ async def predict(call: ApiCall) -> Response:
                 tensors, _ = read_tensors(body, longest=_HEADER)
             except ValueError as problem:
                 raise DataError(f"{problem}.") from problem
-            return await _answered(service, client, tensors, _rows(tensors, service.config.rows), held)
+            return await _answered(service, client, tensors, _rows(tensors, service.config.rows))
 
 
-async def _answered(
-    service: Service, client: str, tensors: dict[str, Tensor], rows: int, held: Reservation
-) -> Response:
-    """Compute piece by piece, and start over if the model changes, so that one model answers all rows."""
+async def _answered(service: Service, client: str, tensors: dict[str, Tensor], rows: int) -> Response:
+    """Compute the answer, and start over if the model changes, so that one model answers all rows."""
     for _ in range(_TRIES):
-        outputs: list[Tensor] = []
-        model = ""
-        for start in range(0, rows, PIECE):
-            # what a codec fitted to all rows, such as a scale, goes along with each piece of them
-            piece = {name: t if is_fitted(name) else t[start : start + PIECE] for name, t in tensors.items()}
-            async with service.turns.turn(client):
-                scores = await service.inference.run(partial(_computed, service=service, client=client, piece=piece))
-            if not outputs:
-                model = scores.model
-                if service.config.probabilities:
-                    held.take(2 * 4 * rows * len(scores.labels))  # all logits, and the file they are sent in
-            # rows of one answer must not come from two models
-            elif scores.model != model:
-                break
-            outputs.append(scores.logits if service.config.probabilities else scores.logits.argmax(dim=1))
-        else:
-            output = torch.cat(outputs)
-            answer = {"logits": output} if service.config.probabilities else {"best": output.to(torch.int32)}
-            body = write_tensors(answer, scores.labels, codebook=scores.codebook, model=scores.model)
-            return Response(body, media_type=TENSORS)
+        with service.held.keeping(client) as held:  # what an attempt held is free for the next one
+            if (answer := await _attempt(service, client, tensors, rows, held)) is not None:
+                return answer
     raise WithdrawnError("a new model was published again and again while this was computed: ask again.")
+
+
+async def _attempt(
+    service: Service, client: str, tensors: dict[str, Tensor], rows: int, held: Reservation
+) -> Response | None:
+    """Compute piece by piece; return None if the model changed meanwhile."""
+    outputs: list[Tensor] = []
+    model = ""
+    for start in range(0, rows, PIECE):
+        # what a codec fitted to all rows, such as a scale, goes along with each piece of them
+        piece = {name: t if is_fitted(name) else t[start : start + PIECE] for name, t in tensors.items()}
+        async with service.turns.turn(client):
+            scores = await service.inference.run(partial(_computed, service=service, client=client, piece=piece))
+        if not outputs:
+            model = scores.model
+            if service.config.probabilities:
+                held.take(2 * 4 * rows * len(scores.labels))  # all logits, and the file they are sent in
+        # rows of one answer must not come from two models
+        elif scores.model != model:
+            return None
+        outputs.append(scores.logits if service.config.probabilities else scores.logits.argmax(dim=1))
+    output = torch.cat(outputs)
+    values = {"logits": output} if service.config.probabilities else {"best": output.to(torch.int32)}
+    body = write_tensors(values, scores.labels, codebook=scores.codebook, model=scores.model)
+    return Response(body, media_type=TENSORS)
 
 
 @router.get("/model", response_class=Response, responses={200: _FILE, 404: _NONE, 503: _WITHDRAWN})
