@@ -69,8 +69,8 @@ def init(
 def client(folder: Place, name: Name, days: Days = 365, as_json: Json = False) -> None:
     """Make a client's key and certificate.
 
-    FOLDER/clients/NAME goes to the client, by a way that nobody else can read;
-    delete it here then.
+    Send FOLDER/clients/NAME to the client over a private channel, then delete it
+    here.
 
     Example:
       splitwiper certs client certs north

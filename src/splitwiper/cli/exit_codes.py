@@ -62,7 +62,7 @@ TABLE = """Exit codes:
     1  an unforeseen error, with its traceback
     2  wrong usage, settings or data
     3  mismatch of recomputed bits, signature, proof or model; a forked ledger
-    4  verify: not comparable, the numerics here are others
+    4  verify: not comparable; this machine computes differently from the one that made the result
     5  verify: unverifiable, something needed is gone
     6  no such run, client, ticket, model or data set
     7  the run folder: damaged, another format, or the disk is full

@@ -101,7 +101,7 @@ def _as_labelled(site: Site, classes: list[str] | None) -> list[str | int] | Non
 def _print_estimate(estimate: Mapping[str, Any] | None) -> None:
     """Say what is asked of the server, before it is asked."""
     if estimate is None:
-        output.note("The server cannot say now how long this takes; the request is made all the same.")
+        output.note("The server gave no estimate of how long this takes; the request is sent anyway.")
         return
     seconds = estimate["training_seconds"]
     took = f"which took {output.seconds(seconds)} the last time" if seconds is not None else "for the first time"

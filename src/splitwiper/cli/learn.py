@@ -67,7 +67,7 @@ def learn(
     data: DataFolder = None,
     as_json: Json = False,
 ) -> None:
-    """Learn from clients' data files, in a new run or one that is there.
+    """Learn from clients' data files, in a new run or an existing one.
 
     Running it again changes nothing; new rows and clients are added. Rows that
     were forgotten are refused if they come back. Data files are .npz (arrays

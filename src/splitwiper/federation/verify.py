@@ -218,7 +218,7 @@ def verify_record(what: str, check: Callable[[], None]) -> Check:
         return Check(what, "state", "mismatch", str(problem))
     except StoreError as problem:
         return Check(what, "history", _meaning(problem), _said(problem))
-    return Check(what, "history", "exact", "its records are sealed, and as it left them")
+    return Check(what, "history", "exact", "its records are sealed and unchanged")
 
 
 def verify_history(server: Server, heads: Mapping[str, Head], receipt: Receipt | None) -> Check:
@@ -248,7 +248,7 @@ def _finished(server: Server, receipt: Receipt | None) -> Check:
     model = server.store.model()
     if model is not None and not model.exact:
         return outcome("mismatch", "the server started warm: the model depends on more than the surviving data")
-    return outcome("exact", "the state is finished" + (" and the receipt's own" if receipt else ""))
+    return outcome("exact", "no work is pending" + ("; the state is this receipt's" if receipt else ""))
 
 
 # --- a client ----------------------------------------------------------------------------------------------
@@ -468,5 +468,5 @@ def verify_server(server: Server, *, recomputed: int = 0) -> str:
         raise NotExact("mismatch", "the recomputed losses are not those that are recorded")
     rows = sum(record.rows for record in shards)
     taken = len(shards) - min(recomputed, len(shards))
-    as_held = f", {taken} of them taken as the server holds them" if taken else ""
+    as_held = f", of which {taken} were not recomputed" if taken else ""
     return f"server half recomputed from {counted(rows, 'row')} of {counted(len(shards), 'shard')}{as_held}"

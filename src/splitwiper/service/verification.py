@@ -63,7 +63,7 @@ def verify_both(store: Path, site: Callable[[Receipt], Verification] | None) -> 
         checks = [*verify_store(store, receipt).checks]
         if site is not None:
             return Verification.of([*checks, *site(receipt).checks])
-        detail = f"the folder of {receipt.client} is not here: its shard is taken as the server holds it"
+        detail = f"the folder of {receipt.client} is not here: its shard was not recomputed"
         return Verification.of([*checks, Check(f"site {receipt.client}", "state", "unverifiable", detail)])
 
     return verify

@@ -62,8 +62,8 @@ def disk_full(path: Path) -> DiskFullError:
     """Return the error for a full disk."""
     return DiskFullError(
         errno.ENOSPC,
-        f"no room left (disk, quota or file size limit) while writing {path}. Nothing acknowledged was lost: make "
-        "room and run the same command again (settle, where it was to forget)",
+        f"no room left (disk, quota or file size limit) while writing {path}. Nothing acknowledged was lost. Make "
+        "room and run the same command again; if it says that the rows are gone already, run settle",
     )
 
 

@@ -56,7 +56,7 @@ def verdict(results: Sequence[AttackResult]) -> str:
         parts.append(f"{counted} of the attacks without a hint get the number of labels right.")
     parts += _others(results)
     if len(real) > 1:
-        parts.append(f"The strongest of {len(real)} is picked by the truth, which a server could not do.")
+        parts.append(f"The strongest of {len(real)} was chosen by the true labels, which a real server does not have.")
     return " ".join(parts)
 
 

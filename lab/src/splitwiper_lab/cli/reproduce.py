@@ -44,11 +44,11 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Fewer than the experiment has.")] = None,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", min=0, help="Begin nothing new after this time; run it again to continue."),
+        typer.Option("--minutes", min=0, help="Start no new cell after this many minutes; run it again to continue."),
     ] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Where data sets lie.", show_default=False)] = None,
     experiments: Experiments = None,
-    commit: Annotated[str, typer.Option("--commit", help="Written into the results; git is asked else.")] = "",
+    commit: Annotated[str, typer.Option("--commit", help="Commit to record in the results (default: ask git).")] = "",
     jobs: Annotated[
         int,
         typer.Option(

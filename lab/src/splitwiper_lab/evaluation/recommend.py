@@ -54,7 +54,7 @@ def recommendation(points: Sequence[Point]) -> str:
         else:
             parts.append(f"What hides most is {_told(min(others, key=lambda p: p.recovery), plain)}.")
     least = min(p.recovered("aux") for p in points)
-    parts.append(f"Who knows ten rows of each label recovers {percent(least)} at least, whatever is done to labels.")
+    parts.append(f"An attacker who knows ten rows of each label recovers at least {percent(least)}, whichever mode is used.")
     return " ".join(parts)
 
 

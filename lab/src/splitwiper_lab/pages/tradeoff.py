@@ -75,7 +75,7 @@ def write(
     parts = [
         el("h1", title),
         el("p", f"{_told(about)}. Each setting learned, was attacked with the whole suite, and forgot a class."),
-        el("section", el("h2", "What to take"), el("p", advice)),
+        el("section", el("h2", "Recommendation"), el("p", advice)),
         el(
             "section",
             el("h2", "Accuracy against rows recovered"),
