@@ -20,7 +20,7 @@ from splitwiper_lab.cli.seed_warning import silence_seed_warning
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from splitwiper_lab.evaluation.reproduction import CheckVerdict, Experiment
+    from splitwiper_lab.evaluation.reproduction import Experiment
     from splitwiper_lab.sweeps import Cell, CellResult
 
 Experiments = Annotated[
@@ -225,17 +225,13 @@ def _show(experiment: Experiment, path: Path, *, as_json: bool) -> None:
         screen.print(table)
         screen.print()
     for verdict in verdicts:
-        output.line(screen, f"{_word(verdict)}: {verdict.says}. {verdict.told()}".rstrip())
+        output.line(screen, f"{verdict.word.capitalize()}: {verdict.says}. {verdict.told()}".rstrip())
     done, wanted = sum(c.done for c in covered), sum(c.wanted for c in covered)
     output.line(screen, f"{done} of {wanted} cells are there, at scale {experiment.scale}: {path}")
     for part in parts(result.made for result in results):
         output.line(screen, f"A part of the data was measured on: {part}.")
     if old := outdated(path, experiment):
         output.line(screen, f"{output.plural(old, 'line')} of that file are of other settings, and left out.")
-
-
-def _word(verdict: CheckVerdict) -> str:
-    return {True: "Holds", False: "Does not hold", None: "Not measured yet"}[verdict.held]
 
 
 def _told(experiment: Experiment, results: Sequence[CellResult]) -> dict[str, Any]:
@@ -273,7 +269,7 @@ SHOWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 def _tables(experiment: Experiment, results: Sequence[CellResult]) -> list[Table]:
     """Return a table for each condition."""
     from splitwiper_lab.evaluation.reproduction import coverage
-    from splitwiper_lab.evaluation.reproduction.formatting import told
+    from splitwiper_lab.evaluation.reproduction.formatting import on_terminal
     from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds
 
     found, columns = over_seeds(experiment, results), SHOWN[experiment.kind]
@@ -281,8 +277,9 @@ def _tables(experiment: Experiment, results: Sequence[CellResult]) -> list[Table
     for covered in coverage(experiment, results):
         values = found.get((covered.condition, covered.system))
         cells = ["–"] * len(columns)
-        if values:  # before forgetting → after it
-            cells = [" → ".join(told(values, name) for name in names) for names in columns.values()]
+        if values:
+            for place, names in enumerate(columns.values()):  # before forgetting → after it
+                cells[place] = " → ".join(on_terminal(values, name) for name in names)
         row = (covered.system, *cells, f"{covered.done}/{covered.wanted}")
         rows.setdefault(covered.condition, []).append(row)
     headings = ("", *(f">{name}" for name in columns), ">seeds")

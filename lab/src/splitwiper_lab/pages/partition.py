@@ -18,10 +18,9 @@ from matplotlib.patches import FancyBboxPatch
 
 from splitwiper.formats import count
 from splitwiper.report.page import clean
-from splitwiper_lab.pages.charts import STYLE, standalone, svg, tip
+from splitwiper_lab.pages.charts import standalone, svg, tip
 from splitwiper_lab.pages.charts.style import CARD, FAINT, HEAT, HEAT_INK, INK, SERIES, SOFT
-from splitwiper_lab.pages.html.document import PALETTE, document
-from splitwiper_lab.pages.html.markup import el
+from splitwiper_lab.pages.document import document
 
 BLOCK = 50
 """The most labels in a panel of a page; further labels go into the next panel."""
@@ -30,11 +29,6 @@ _MARK = "#a84300"
 _LETTERS = 11
 """Letters of a client's name that fit above a column."""
 _TITLES = {"train": "Training rows", "test": "Test rows"}
-_PAGE = """
-.panels { grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: 1.6rem 2.2rem; }
-.panels svg { max-width: 34rem; }
-@media screen and (max-width: 44rem) { section { padding: .9rem .4rem; } }
-"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,9 @@ def drawing(grid: Grid, suffix: str) -> bytes:
     for number, part in enumerate(("train", "test")):
         _panel(_panel_axes(figure, grid, each, head + number * each), grid, part, rows, bars=True)
     if suffix == ".svg":
-        return standalone(svg(figure, f"{grid.title}. {grid.note}"), PALETTE + STYLE).encode()
+        # of the page's style sheet, the names of colours (which come first) are all that a drawing needs
+        palette = document("style.css").partition("\n* {")[0]
+        return standalone(svg(figure, f"{grid.title}. {grid.note}"), palette + document("charts.css")).encode()
     figure.set_facecolor(CARD)
     out = io.BytesIO()
     with mpl.rc_context({"pdf.fonttype": 42}):
@@ -107,8 +103,7 @@ def page(grid: Grid) -> str:
             axes = _panel_axes(figure, grid, _height(block, bars=first == 0), 0)
             _panel(axes, grid, part, block, bars=first == 0)
             panels.append(svg(figure, f"{title} per client and label, from label {first + 1}"))
-    head = el("header", el("h1", grid.title), el("p", grid.note, class_="subtitle"))
-    return document(grid.title, head, el("section", el("div", *panels, class_="panels")), style=STYLE + _PAGE)
+    return document("partition.html", title=grid.title, grid=grid, panels=panels)
 
 
 def _rows(grid: Grid) -> list[GridRow]:

@@ -22,6 +22,11 @@ class Covered:
     done: int
     wanted: int
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether some of its seeds are not measured yet."""
+        return self.done < self.wanted
+
 
 def cells(experiment: Experiment) -> list[Cell]:
     """Return every cell of an experiment, seeds outermost: each system gets one seed before any gets a second."""

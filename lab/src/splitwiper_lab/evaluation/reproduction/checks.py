@@ -22,6 +22,15 @@ from splitwiper_lab.evaluation.reproduction.growth import (
 from splitwiper_lab.evaluation.reproduction.outcomes import curves, over_seeds
 from splitwiper_lab.sweeps import CellResult
 
+HOLDS, NOT, OPEN = "holds", "does not hold", "not measured yet"
+
+
+def verdict_word(held: bool | None) -> str:
+    """Return the verdict for an outcome; None means that there are no figures to judge by."""
+    if held is None:
+        return OPEN
+    return HOLDS if held else NOT
+
 
 @dataclass(frozen=True)
 class CheckVerdict:
@@ -38,6 +47,11 @@ class CheckVerdict:
     says: str
     held: bool | None
     figures: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        """The outcome in words."""
+        return verdict_word(self.held)
 
     def told(self, most: int = 6) -> str:
         """Return some of the figures as a sentence; empty if there are none."""

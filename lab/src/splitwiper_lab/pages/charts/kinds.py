@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Ruler
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
@@ -14,7 +16,6 @@ from splitwiper.report.page import clean
 from splitwiper_lab.pages.charts.series import STYLES, Axis, Series, Spot
 from splitwiper_lab.pages.charts.style import CARD, DASHES, INK, MARKERS, SERIES, SOFT, figure
 from splitwiper_lab.pages.charts.svg import svg, tip
-from splitwiper_lab.pages.html.markup import Markup, el
 
 WIDTH, HEIGHT = 380.0, 262.0
 """Fits a phone, and half the width of a full page."""
@@ -22,6 +23,8 @@ _PITCH = 25.0
 """The height of a name's line."""
 _LETTER = 6.0
 """The width of a letter of a name, at the least."""
+_DASHED: dict[str, Any] = {"color": INK, "linewidth": 1.5, "linestyle": (0, (2, 2))}
+"""The style of lines at values to compare with."""
 
 
 def lines(
@@ -31,7 +34,6 @@ def lines(
     x: Axis,
     y: Axis,
     bands: bool = False,
-    reference: float | None = None,
 ) -> Markup:
     """Draw lines over a number.
 
@@ -41,11 +43,8 @@ def lines(
         x: the horizontal axis.
         y: the vertical axis.
         bands: show deviations as bands, for many points; whiskers otherwise.
-        reference: a value to draw a line at.
     """
     drawing, axes = figure(WIDTH, HEIGHT)
-    if reference is not None:
-        axes.axhline(reference, color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
     for one in series:
         colour, dash = SERIES[one.style % STYLES], DASHES[one.style % STYLES]
         for run in one.runs():
@@ -56,12 +55,12 @@ def lines(
         there = one.there
         for place, spot in enumerate(there):
             if not bands:
-                _whisker(axes, spot, one.style)
+                _deviation(axes, spot, one.style)
             if len(there) <= 16 or place == len(there) - 1:  # else the last marker alone names the line
                 where = (x.marks or {}).get(spot.x) or x.show(spot.x)
-                _marker(axes, spot.x, spot.value, one.style, f"{one.name}, {where}: {_told(y, spot)}")
+                _marker(axes, spot.x, spot.value, one.style, f"{one.name}, {where}: {_with_deviation(y, spot)}")
     _rule(axes.xaxis, x, [spot.x for one in series for spot in one.there])
-    _rule(axes.yaxis, y, _extent(series) + ([] if reference is None else [reference]))
+    _rule(axes.yaxis, y, _extent(series))
     axes.set_xlabel(x.title)
     axes.set_title(y.title, loc="left", fontsize=12, color=SOFT)
     return svg(drawing, label)
@@ -93,20 +92,22 @@ def dots(
     """
     drawing, axes = figure(WIDTH, 52 + _PITCH * max(1, len(names)))
     if reference is not None:
-        axes.axvline(reference, color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
+        axes.axvline(reference, **_DASHED)
     if joined:
-        for place in range(len(names)):
-            ends = [s.value for one in series for s in one.there if s.x == place and s.joined]
-            if len(ends) > 1:
-                axes.plot([min(ends), max(ends)], [place, place], color=SOFT, linewidth=2)
+        ends: dict[float, list[float]] = {}
+        for one in series:
+            for spot in one.there:
+                if spot.joined:
+                    ends.setdefault(spot.x, []).append(spot.value)
+        for place, values in ends.items():
+            if len(values) > 1:
+                axes.plot([min(values), max(values)], [place, place], color=SOFT, linewidth=2)
     for one in series:
         for spot in one.there:
-            if spot.around:
-                colour = SERIES[one.style % STYLES]
-                _deviation(axes, spot.value, spot.x, colour, xerr=spot.around)
-            text = f"{names[int(spot.x)]}, {one.name}: {_told(x, spot)}"
+            _deviation(axes, spot, one.style, across=True)
+            text = f"{names[int(spot.x)]}, {one.name}: {_with_deviation(x, spot)}"
             _marker(axes, spot.value, spot.x, one.style, text, hollow=one.name in hollow)
-    _rule(axes.xaxis, x, _extent(series) + ([] if reference is None else [reference]))
+    _rule(axes.xaxis, x, _extent(series, reference))
     axes.set_xlabel(x.title)
     axes.set_ylim(max(1, len(names)) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
@@ -143,14 +144,17 @@ def bars(
         for spot in one.there:
             middle = Spot(spot.x + aside, spot.y, spot.around)
             axes.bar(middle.x, middle.value, 0.76 * wide, color=SERIES[one.style % STYLES], alpha=0.4)
-            _whisker(axes, middle, one.style)
-            _marker(axes, middle.x, middle.value, one.style, f"{names[int(spot.x)]}, {one.name}: {_told(y, spot)}")
-    reached = [goal for name, goal in (goals or {}).items() if name in names]
+            _deviation(axes, middle, one.style)
+            _marker(
+                axes, middle.x, middle.value, one.style, f"{names[int(spot.x)]}, {one.name}: {_with_deviation(y, spot)}"
+            )
+    extent = [0.0, *_extent(series)]
     for name, goal in (goals or {}).items():
         if name in names:
             at = names.index(name)
-            axes.plot([at - 0.45, at + 0.45], [goal, goal], color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
-    _rule(axes.yaxis, y, [0.0, *_extent(series), *reached])
+            axes.plot([at - 0.45, at + 0.45], [goal, goal], **_DASHED)
+            extent.append(goal)
+    _rule(axes.yaxis, y, extent)
     axes.grid(visible=False, axis="x")
     axes.set_xlim(-0.5, max(1, len(names)) - 0.5)
     axes.set_xticks(range(len(names)), names)
@@ -162,10 +166,10 @@ def bars(
 def key(names: Mapping[str, int], *, hollow: Iterable[str] = (), lines: bool = True) -> Markup:
     """Build a legend: a sample of each style, and its name."""
     bare = set(hollow)
-    items = []
+    items = Markup()
     for name, style in names.items():
-        items.append(el("li", _sample(style % STYLES, name in bare, lines, name), name))
-    return el("ul", *items, class_="legend")
+        items += Markup("<li>{}{}</li>").format(_sample(style % STYLES, name in bare, lines, name), name)
+    return Markup('<ul class="legend">{}</ul>').format(items)
 
 
 @cache
@@ -190,27 +194,28 @@ def _marker(axes: Axes, x: float, y: float, style: int, text: str, *, hollow: bo
         tip(marker, text)
 
 
-def _whisker(axes: Axes, spot: Spot, style: int) -> None:
-    if spot.around:
-        colour = SERIES[style % STYLES]
-        _deviation(axes, spot.x, spot.value, colour, yerr=spot.around)
-
-
-def _deviation(
-    axes: Axes, x: float, y: float, colour: str, *, xerr: float | None = None, yerr: float | None = None
-) -> None:
+def _deviation(axes: Axes, spot: Spot, style: int, *, across: bool = False) -> None:
+    """Draw a spot's deviation as a bar with ends; ``across`` if values run along the horizontal axis."""
+    if not spot.around:
+        return
+    x, y, xerr, yerr = (spot.value, spot.x, spot.around, None) if across else (spot.x, spot.value, None, spot.around)
+    colour = SERIES[style % STYLES]
     axes.errorbar(x, y, yerr, xerr, fmt="none", ecolor=colour, capsize=2.5, elinewidth=1.2, alpha=0.8)
 
 
 def _band(axes: Axes, spots: Sequence[Spot], colour: str) -> None:
-    low = [spot.value - (spot.around or 0.0) for spot in spots]
-    high = [spot.value + (spot.around or 0.0) for spot in spots]
-    axes.fill_between([spot.x for spot in spots], low, high, color=colour, alpha=0.16, linewidth=0)
+    if spots:
+        low, high = zip(*(spot.ends for spot in spots), strict=True)
+        axes.fill_between([spot.x for spot in spots], low, high, color=colour, alpha=0.16, linewidth=0)
 
 
 def _rule(ruler: Ruler, axis: Axis, values: Sequence[float]) -> None:
     """Apply the settings of an axis: its scale, its ends and what is marked."""
-    found = [*values, *(axis.marks or ()), *(end for end in (axis.low, axis.high) if end is not None)]
+    found = [*values, *(axis.marks or ())]
+    if axis.low is not None:
+        found.append(axis.low)
+    if axis.high is not None:
+        found.append(axis.high)
     positive = [value for value in found if value > 0]
     is_x = ruler is ruler.axes.xaxis
     limits = ruler.axes.set_xlim if is_x else ruler.axes.set_ylim
@@ -238,18 +243,18 @@ def _rule(ruler: Ruler, axis: Axis, values: Sequence[float]) -> None:
     ruler.set_major_formatter(FuncFormatter(lambda value, _: names.get(value) or axis.show(round(value, 12))))
 
 
-def _extent(series: Sequence[Series]) -> list[float]:
-    """Return the values of all spots, with the ends of their deviations."""
-    found = []
+def _extent(series: Sequence[Series], reference: float | None = None) -> list[float]:
+    """Return the values of all spots, with the ends of their deviations, and the value to compare with."""
+    extent = [] if reference is None else [reference]
     for one in series:
         for spot in one.there:
-            low, high = spot.value - (spot.around or 0.0), spot.value + (spot.around or 0.0)
+            low, high = spot.ends
             # a deviation below zero would push a logarithmic axis, which has no place for it, down to zero
-            found += [low if low > 0 else spot.value, spot.value, high]
-    return found
+            extent += [low if low > 0 else spot.value, spot.value, high]
+    return extent
 
 
-def _told(axis: Axis, spot: Spot) -> str:
+def _with_deviation(axis: Axis, spot: Spot) -> str:
     around = f" ± {axis.show(spot.around)}" if spot.around else ""
     return f"{axis.show(spot.value)}{around}"
 

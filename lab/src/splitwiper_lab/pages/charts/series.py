@@ -68,6 +68,12 @@ class Spot:
         """The value of a spot that is there."""
         return self.y or 0.0
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of its deviation; both are the value if it has none."""
+        around = self.around or 0.0
+        return self.value - around, self.value + around
+
 
 @dataclass(frozen=True)
 class Series:
@@ -86,11 +92,10 @@ class Series:
         """Yield the spots that a line joins; a missing value is a gap."""
         run: list[Spot] = []
         for spot in self.spots:
-            if not spot.is_there or not spot.joined:
-                if run:
-                    yield run
+            if run and not (spot.is_there and spot.joined):
+                yield run
                 run = []
-            if spot.is_there:
+            if spot.is_there:  # also one that no line leads to: the next spot may be joined to it
                 run.append(spot)
         if run:
             yield run

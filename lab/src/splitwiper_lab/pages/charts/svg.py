@@ -8,12 +8,13 @@ import warnings
 from typing import Any
 
 import matplotlib as mpl
+from markupsafe import Markup, escape
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from splitwiper.report.page import clean
 from splitwiper_lab.pages.charts.style import VARIABLES
-from splitwiper_lab.pages.html.markup import Markup, el, escape
 
 _TIP = "tip:"
 _DIGITS = re.compile(r"\d+\.\d{2,}")
@@ -34,7 +35,7 @@ def svg(figure: Figure, label: str) -> Markup:
         label: describes the chart for readers who cannot see it.
     """
     for artist in figure.findobj():
-        artist.set_clip_on(False)  # pages may not have url(…), which clipping needs
+        artist.set_clip_on(False)  # clipping needs url(…), which the page's policy forbids
         if isinstance(artist, Text):
             artist.set_parse_math(False)  # a name with two $ is not a formula
     tips = _number_tips(figure)
@@ -48,7 +49,8 @@ def svg(figure: Figure, label: str) -> Markup:
     inside = drawing[drawing.index("<g ") : drawing.rindex("</svg>")]
     width, height = (72 * inches for inches in figure.get_size_inches())
     head = f'<svg viewBox="0 0 {width:g} {height:g}" class="chart" role="img" aria-label="{escape(label)}">'
-    return Markup(head + _of_the_page(inside, tips) + "</svg>")
+    # safe as markup: matplotlib escapes the texts that it draws, and labels and tips are escaped here
+    return Markup(clean(head + _of_the_page(inside, tips) + "</svg>"))  # noqa: S704
 
 
 def _without_names(inside: str) -> str:
@@ -74,11 +76,10 @@ def standalone(drawing: Markup, style: str) -> str:
         drawing: what `svg` returned.
         style: the style sheet.
     """
-    (width, height) = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)[0]
-    size = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-    inside = el("style", Markup(f"{style}svg {{ background: var(--card); font-family: sans-serif; }}"))
-    head, rest = drawing.replace("<svg ", size, 1).split(">", 1)
-    return f"{head}>{inside}{rest}\n"
+    ((width, height),) = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
+    head, rest = str(drawing).split(">", 1)
+    head = head.replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ', 1)
+    return f"{head}><style>{style}svg {{ background: var(--card); font-family: sans-serif; }}</style>{rest}\n"
 
 
 def _number_tips(figure: Figure) -> list[str]:

@@ -1,7 +1,6 @@
 """The page of all results: the paper's claims, every experiment, and how to reproduce it."""
 
 from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim
-from splitwiper_lab.pages.reproduction.claims import claims
 from splitwiper_lab.pages.reproduction.collected import (
     Beside,
     Collected,
@@ -10,7 +9,7 @@ from splitwiper_lab.pages.reproduction.collected import (
     read_comparison,
     read_tradeoff,
 )
-from splitwiper_lab.pages.reproduction.page import render
+from splitwiper_lab.pages.reproduction.page import claims, render
 from splitwiper_lab.pages.reproduction.readme import readme
 
 __all__ = [
