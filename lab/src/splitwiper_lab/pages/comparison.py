@@ -7,21 +7,10 @@ from typing import Any
 
 from splitwiper.formats import NONE, seconds, size
 from splitwiper_lab.evaluation.comparison import Exposure, SeedSpread, SummaryRow
-from splitwiper_lab.pages.document import document
-from splitwiper_lab.pages.text import Table, described, markdown_table
+from splitwiper_lab.pages.document import Table, described, document, markdown_table
 
 _AWAY = {None: NONE, True: "goes on", False: "stops"}
-HEADER = (
-    "system",
-    "forgets by",
-    ">retained",
-    ">forgotten",
-    ">requester",
-    ">others",
-    ">took part",
-    "one away",
-    "exact",
-)
+HEADER = ("system", "forgets by", ">retained", ">forgotten", ">requester", ">others", ">took part", "one away", "exact")
 """Accuracy after forgetting; seconds of computing + sending of the requesting client and of all others together."""
 MORE = (
     *("system", "forgets by", ">seeds", ">retained before", ">forgotten before"),
@@ -33,10 +22,7 @@ MORE = (
 operations; with the last epoch of pre-training, and with all of it on both sides."""
 SHORT = ("system", ">retained", ">forgotten", ">requester", ">others", ">needs", "exact")
 """The columns for a terminal: accuracies in percent, computing and sending together."""
-EXPOSURE = (
-    *("system", "forgets by", "attack", "knows"),
-    *(">hit rate", ">false alarms", ">AUC", ">beside", "exposed"),
-)
+EXPOSURE = (*("system", "forgets by", "attack", "knows"), *(">hit rate", ">false alarms", ">AUC", ">beside", "exposed"))
 EXPOSURE_SHORT = ("system", "attack", ">hits", ">false", ">AUC", ">beside", "exposed")
 
 
@@ -47,6 +33,7 @@ def short(lines: Sequence[SummaryRow]) -> Table:
         has_one_way = line.unlearning == line.kind
         rows.append(
             (
+                # its name would only repeat the system's
                 line.system if has_one_way else f"{line.system}: {line.unlearning}",
                 _short_percent(line.retained),
                 _short_percent(line.forgotten),
@@ -69,8 +56,8 @@ def table(lines: Sequence[SummaryRow]) -> Table:
                 line.unlearning,
                 _percent(line.retained),
                 _percent(line.forgotten),
-                f"{line.requester_seconds.told(_seconds)} + {line.requester_sending.told(_seconds)}",
-                f"{line.others_seconds.told(_seconds)} + {line.others_sending.told(_seconds)}",
+                f"{line.requester_seconds.text(_seconds)} + {line.requester_sending.text(_seconds)}",
+                f"{line.others_seconds.text(_seconds)} + {line.others_sending.text(_seconds)}",
                 f"{line.took_part[0]} of {line.took_part[1]}",
                 _AWAY[line.away],
                 _exact(line),
@@ -90,12 +77,13 @@ def more(lines: Sequence[SummaryRow]) -> Table:
                 str(line.seeds),
                 _percent(line.retained_learned),
                 _percent(line.forgotten_learned),
-                line.requester_handling.told(_seconds),
-                line.requester_bytes.told(_size),
-                line.others_bytes.told(_size),
+                line.requester_handling.text(_seconds),
+                line.requester_bytes.text(_size),
+                line.others_bytes.text(_size),
+                # each with one epoch of pre-training, then with all
                 *map(_percent, (*line.share_of_vanilla, *line.share_of_all, *line.flops_of_vanilla)),
-                line.server_seconds.told(_seconds),
-                line.server_storage.told(_size),
+                line.server_seconds.text(_seconds),
+                line.server_storage.text(_size),
             )
         )
     return MORE, rows
@@ -116,7 +104,7 @@ def exposure(exposures: Sequence[Exposure]) -> Table:
                 _percent(exposed.hit_rate),
                 _percent(exposed.false_positive_rate),
                 NONE if auc is None else f"{auc:.3f} [{low:.3f}, {high:.3f}]",
-                NONE if difference is None else difference.told("{:+.3f}".format),
+                NONE if difference is None else difference.text("{:+.3f}".format),
                 exposed.verdict,
             )
         )
@@ -133,11 +121,11 @@ def exposure_short(exposures: Sequence[Exposure]) -> Table:
         difference = exposed.difference
         rows.append(
             (
-                "" if name == before else name,
+                "" if name == before else name,  # rows of one system stand below its name
                 exposed.attack,
-                exposed.hit_rate.told(_whole_percent),
-                exposed.false_positive_rate.told(_whole_percent),
-                f"{exposed.auc.mean:.2f} ±{(high - low) / 2:.2f}",
+                exposed.hit_rate.text(_whole_percent),
+                exposed.false_positive_rate.text(_whole_percent),
+                f"{exposed.auc.mean:.2f} ±{(high - low) / 2:.2f}",  # half of the interval, which is about symmetric
                 NONE if difference is None else f"{difference.mean:+.3f}",
                 NONE if difference is None else exposed.verdict,
             )
@@ -178,11 +166,11 @@ def _exact(line: SummaryRow) -> str:
 
 
 def _percent(spread: SeedSpread) -> str:
-    return spread.told(lambda value: f"{100 * value:.2f}") + (" %" if spread.mean is not None else "")
+    return spread.text(lambda value: f"{100 * value:.2f}") + (" %" if spread.mean is not None else "")
 
 
 def _short_percent(spread: SeedSpread) -> str:
-    return spread.told(lambda value: f"{100 * value:.1f}").replace(" ± ", " ±")
+    return spread.text(lambda value: f"{100 * value:.1f}").replace(" ± ", " ±")
 
 
 def _whole_percent(share: float) -> str:

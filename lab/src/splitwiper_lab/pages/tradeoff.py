@@ -15,8 +15,7 @@ from splitwiper_lab.evaluation.recommend import HIDDEN, frontier
 from splitwiper_lab.evaluation.tradeoff import Point
 from splitwiper_lab.pages.charts import figure, share, svg, tip
 from splitwiper_lab.pages.charts.style import CARD, FAINT, INK, SERIES, SOFT
-from splitwiper_lab.pages.document import document
-from splitwiper_lab.pages.text import Table, described, markdown_table
+from splitwiper_lab.pages.document import Table, described, document, markdown_table
 from splitwiper_lab.theorem import Inequality
 
 _WIDTH, _SLIM, _HEIGHT = 780.0, 380.0, 420.0
@@ -43,7 +42,7 @@ def table(points: Sequence[Point]) -> Table:
             (
                 point.setting,
                 percent(point.accuracy),
-                f"{point.sent / points[0].sent:.2f}",
+                f"{point.sent / points[0].sent:.2f}",  # the first setting is plain labels
                 percent(point.recovered("")),
                 percent(point.recovered("Q")),
                 percent(point.recovered("aux")),
@@ -93,14 +92,9 @@ def unbeaten(points: Sequence[Point]) -> list[bool]:
 
 
 def plot(points: Sequence[Point], *, slim: bool = False) -> Markup:
-    """Plot accuracy against rows recovered, numbered as in the table of settings.
-
-    Args:
-        points: the settings.
-        slim: draw it half as wide, for a phone.
-    """
+    """Plot accuracy against rows recovered, numbered as in the table of settings; ``slim`` fits a phone."""
     drawing, axes = figure(_SLIM if slim else _WIDTH, _HEIGHT)
-    axes.axvspan(0, HIDDEN, color=FAINT, zorder=0)
+    axes.axvspan(0, HIDDEN, color=FAINT, zorder=0)  # where labels count as hidden
     least = min((point.sent for point in points), default=1)
     for point, is_best in zip(points, unbeaten(points), strict=True):
         size = 5 * (point.sent / least) ** 0.5  # the area of a dot, not its width, is in proportion to bytes
@@ -108,7 +102,7 @@ def plot(points: Sequence[Point], *, slim: bool = False) -> Markup:
         dot.set(markerfacecolor=SERIES[0] if is_best else CARD, markeredgecolor=SERIES[0], markeredgewidth=1.2)
         tip(dot, f"{point.setting}: {percent(point.accuracy)} right, {percent(point.recovery)} recovered")
     _number(axes, points, names=not slim)
-    axes.set_xlim(-0.02, 1.04)
+    axes.set_xlim(-0.02, 1.04)  # room for the dots at both ends, where most of them are
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: share(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: share(round(value, 6))))
     axes.set_xlabel("rows recovered by the strongest attack")

@@ -33,7 +33,7 @@ def amount(value: float, name: str) -> str:
         return size(round(value))
     if not value:
         return "0"
-    if name.endswith("flops"):
+    if name.endswith("flops"):  # in powers of ten: 1.2e12
         return f"{value:.3g}".replace("e+", "e")
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 

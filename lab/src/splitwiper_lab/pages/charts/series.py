@@ -16,6 +16,7 @@ def plainly(value: float) -> str:
     >>> plainly(1500.0), plainly(0.05), plainly(0.0)
     ('1,500', '0.05', '0')
     """
+    # below a thousand, six digits are enough for any tick
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
 
 
@@ -61,6 +62,7 @@ class Spot:
     @property
     def is_there(self) -> bool:
         """Whether it can be drawn."""
+        # an accuracy over no rows is not a number
         return self.y is not None and math.isfinite(self.y) and math.isfinite(self.x)
 
     @property
@@ -87,6 +89,11 @@ class Series:
     def there(self) -> list[Spot]:
         """The spots that can be drawn."""
         return [spot for spot in self.spots if spot.is_there]
+
+    @property
+    def highest(self) -> float:
+        """The highest value, or 0 if nothing can be drawn."""
+        return max((spot.value for spot in self.there), default=0.0)
 
     def runs(self) -> Iterator[list[Spot]]:
         """Yield the spots that a line joins; a missing value is a gap."""

@@ -28,6 +28,7 @@ _TEXT = 11.0
 
 def figure(width: float, height: float) -> tuple[Figure, Axes]:
     """Return a figure of this size in pixels with one pair of axes, without frame, with a quiet grid."""
+    # titles and ticks take their room from the drawing
     made = Figure(figsize=(width / 72, height / 72), layout="constrained", facecolor="none")
     axes = made.add_subplot()
     axes.set_facecolor("none")

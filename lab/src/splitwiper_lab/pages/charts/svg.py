@@ -29,23 +29,21 @@ def svg(figure: Figure, label: str) -> Markup:
     """Return a figure as an element of a page.
 
     The same figure gives the same bytes on every machine: text is laid out with the fonts that come with matplotlib.
-
-    Args:
-        figure: the figure.
-        label: describes the chart for readers who cannot see it.
     """
     for artist in figure.findobj():
         artist.set_clip_on(False)  # clipping needs url(…), which the page's policy forbids
         if isinstance(artist, Text):
             artist.set_parse_math(False)  # a name with two $ is not a formula
-    tips = _number_tips(figure)
-    written = io.StringIO()
+    tips = _number_tips(figure)  # before drawing, which writes ids as they are then
+    written = io.StringIO()  # kept in memory: the drawing becomes a part of a page
     settings: dict[Any, Any] = {"svg.fonttype": "none", "text.parse_math": False}
     with mpl.rc_context(settings), warnings.catch_warnings():
         # text is only measured here: whoever reads the page has a font for it
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+        # without a date, so that the same results give the same bytes
         figure.savefig(written, format="svg", metadata={"Date": None})
     drawing = written.getvalue()
+    # without its head, which is written below
     inside = drawing[drawing.index("<g ") : drawing.rindex("</svg>")]
     width, height = (72 * inches for inches in figure.get_size_inches())
     head = f'<svg viewBox="0 0 {width:g} {height:g}" class="chart" role="img" aria-label="{escape(label)}">'
@@ -70,12 +68,7 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def standalone(drawing: Markup, style: str) -> str:
-    """Return a drawing as a file of its own, with the style sheet that defines its colours.
-
-    Args:
-        drawing: what `svg` returned.
-        style: the style sheet.
-    """
+    """Return a drawing as a file of its own, with the style sheet that defines its colours."""
     ((width, height),) = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
     head, rest = str(drawing).split(">", 1)
     head = head.replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" ', 1)

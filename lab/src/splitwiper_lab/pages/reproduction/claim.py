@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from splitwiper_lab.evaluation.comparison import Record, SeedSpread
 from splitwiper_lab.evaluation.reproduction.checks import HOLDS, NOT, OPEN
@@ -66,7 +67,7 @@ class PaperClaim:
         if not self.evidence:
             return OPEN
         reached = [evidence.reached for evidence in self.evidence]
-        if min(reached) >= 1:
+        if min(reached) >= 1:  # also what is decisive
             return HOLDS
         refuted = any(evidence.decisive and evidence.reached < 1 for evidence in self.evidence)
         return NOT if refuted or max(reached) <= 0 else PART
@@ -75,13 +76,11 @@ class PaperClaim:
 def records_of(measured: Measured, *, expanded: bool) -> dict[str, list[Record]]:
     """Return the records of an experiment of kind ``compare``, by condition, in the experiment's order.
 
-    Args:
-        measured: the experiment.
-        expanded: include SplitWiper's records with expanded labels. The paper compares baselines without these.
+    The paper compares baselines without SplitWiper's expanded labels, which ``expanded`` includes.
     """
     systems = measured.experiment.systems
-    order = [system.name for system in systems]
-    left_out = set() if expanded else {system.name for system in systems if system.settings.get("masking")}
+    order = measured.experiment.names
+    left_out = set[str]() if expanded else {system.name for system in systems if system.settings.get("masking")}
     by_condition: dict[str, list[Record]] = {condition.name: [] for condition in measured.experiment.conditions}
     # verdicts must not depend on the order in which cells happened to be measured
     for result in sorted(measured.results, key=lambda result: (result.cell.seed, order.index(result.cell.system))):
@@ -92,7 +91,12 @@ def records_of(measured: Measured, *, expanded: bool) -> dict[str, list[Record]]
 
 def seed_range(spreads: Iterable[SeedSpread]) -> str:
     """Say how many seeds some quantities have."""
-    return seed_counts(spread.count for spread in spreads)
+    return seed_counts(map(attrgetter("count"), spreads))
+
+
+def percents(spreads: Iterable[SeedSpread]) -> list[float]:
+    """Return the means of shares, in percent."""
+    return [100 * (spread.mean or 0.0) for spread in spreads]
 
 
 def span(values: Sequence[float], form: str = "{:.1f}", unit: str = "\xa0%") -> str:
@@ -101,5 +105,5 @@ def span(values: Sequence[float], form: str = "{:.1f}", unit: str = "\xa0%") -> 
     >>> span([1.0]), span([2.0, 1.0, 1.5])
     ('1.0\xa0%', '1.0 to 2.0\xa0%')
     """
-    low, high = (form.format(value).replace("-", "−") for value in (min(values), max(values)))
+    low, high = form.format(min(values)).replace("-", "−"), form.format(max(values)).replace("-", "−")
     return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from splitwiper.formats import NONE, moment
-from splitwiper_lab.evaluation.comparison import Record, SeedSpread, check_record
+from splitwiper_lab.evaluation.comparison import Record, SeedSpread, check_record, records_of_results
 from splitwiper_lab.evaluation.reproduction import (
     Covered,
     Experiment,
@@ -17,6 +18,7 @@ from splitwiper_lab.evaluation.reproduction import (
     experiments,
     read_experiment,
     results_file,
+    totals,
 )
 from splitwiper_lab.evaluation.reproduction.outcomes import over_seeds, sound
 from splitwiper_lab.evaluation.reproduction.sources import parts
@@ -44,17 +46,17 @@ class Measured:
     @property
     def done(self) -> int:
         """The number of cells that are measured."""
-        return sum(covered.done for covered in self.covered)
+        return totals(self.covered)[0]
 
     @property
     def wanted(self) -> int:
         """The total number of cells."""
-        return sum(covered.wanted for covered in self.covered)
+        return totals(self.covered)[1]
 
     @property
     def made(self) -> list[Mapping[str, Any]]:
         """The provenance of each result."""
-        return [result.made for result in self.results]
+        return list(map(attrgetter("made"), self.results))
 
     @property
     def command(self) -> str:
@@ -65,18 +67,18 @@ class Measured:
     @property
     def there(self) -> Measured:
         """A copy without conditions and systems that have no results, for drawing."""
-        conditions = []
+        conditions, names = [], set[str]()
         for condition in self.experiment.conditions:
-            only = tuple(s.name for s in self.experiment.systems if (condition.name, s.name) in self.spreads)
+            only = tuple(name for name in self.experiment.names if (condition.name, name) in self.spreads)
+            names.update(only)
             if only:
                 conditions.append(replace(condition, only=only))
-        names = {name for _, name in self.spreads}
         systems = tuple(system for system in self.experiment.systems if system.name in names)
         return replace(self, experiment=replace(self.experiment, conditions=tuple(conditions), systems=systems))
 
     def seeds(self) -> str:
         """Say how many seeds the measured cells have."""
-        return seed_counts(covered.done for covered in self.covered)
+        return seed_counts(map(attrgetter("done"), self.covered))
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,11 @@ class Collected:
 
     def of(self, *names: str) -> list[Measured]:
         """Return the experiments with results whose ids start with one of ``names``."""
-        return [one for one in self.measured if one.results and one.experiment.id.startswith(names)]
+        found = []
+        for measured in self.measured:
+            if measured.results and measured.experiment.id.startswith(names):
+                found.append(measured)
+        return found
 
 
 def seed_counts(counts: Iterable[int]) -> str:
@@ -156,7 +162,7 @@ def read_comparison(path: Path) -> Beside | None:
         DataError: a line is damaged.
     """
     latest = _latest(path, check_record)
-    return _beside(path, latest, records=tuple(Record.from_dict(result.values) for result in latest))
+    return _beside(path, latest, records=tuple(records_of_results(latest)))
 
 
 def _beside(path: Path, latest: Sequence[CellResult], **values: Any) -> Beside | None:
@@ -164,7 +170,7 @@ def _beside(path: Path, latest: Sequence[CellResult], **values: Any) -> Beside |
         return None
     # folders above results are specific to this machine
     name = "/".join(path.parts[path.parts.index("results") :]) if "results" in path.parts else path.name
-    return Beside(name, latest[-1].about, made=tuple(result.made for result in latest), **values)
+    return Beside(name, latest[-1].about, made=tuple(map(attrgetter("made"), latest)), **values)
 
 
 def _latest(path: Path, check: Callable[[CellResult], object]) -> list[CellResult]:
@@ -172,8 +178,8 @@ def _latest(path: Path, check: Callable[[CellResult], object]) -> list[CellResul
     every = read_results(path, check=check)
     once: dict[tuple[str, str, int], CellResult] = {}
     for result in every:
-        if result.about == every[-1].about:
-            once.setdefault(result.cell.key, result)
+        if result.about == every[-1].about:  # appended in time, so the last line has the latest conditions
+            once.setdefault(result.cell.key, result)  # settings changed since may have given a system two results
     return list(once.values())
 
 
@@ -185,12 +191,12 @@ def provenance(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         machines.add(_hardware(fingerprint))
         versions.add(str(fingerprint.get("torch", NONE)))
         commits.add(str(line.get("commit", "")))
-        dates.add(str(line.get("date", ""))[:10])
+        dates.add(str(line.get("date", ""))[:10])  # the day: ten characters of the ISO form
     first, last = moment(min(dates)), moment(max(dates))
     return {
         "Hardware": "; ".join(sorted(machines)),
         "torch": ", ".join(sorted(versions)),
-        "Commit": ", ".join(sorted(commits - {""})) or NONE,
+        "Commit": ", ".join(sorted(commits - {""})) or NONE,  # measured outside a repository, or without saying
         "Measured": first if first == last else f"{first} to {last}",
     }
 
@@ -207,7 +213,7 @@ def how_measured(made: Sequence[Mapping[str, Any]]) -> str:
     """Say what else readers of results should know: that data was incomplete, or that cells ran concurrently."""
     incomplete = parts(made)
     text = f"On a part of the data: {'; '.join(incomplete)}. " if incomplete else ""
-    beside = [int(line["beside"]) for line in made if "beside" in line]
+    beside = [int(line["beside"]) for line in made if "beside" in line]  # cells that ran alone do not say it
     if not beside:
         return text.rstrip()
     which = "All" if len(beside) == len(made) else f"{len(beside)} of {len(made)}"

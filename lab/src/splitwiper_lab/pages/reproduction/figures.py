@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from operator import attrgetter
 
 from splitwiper_lab.evaluation.reproduction import Condition
 from splitwiper_lab.evaluation.reproduction.experiment import Subject
 from splitwiper_lab.evaluation.reproduction.outcomes import curves
 from splitwiper_lab.pages.charts import STYLES, Axis, Series, bars, key, lines, share
-from splitwiper_lab.pages.reproduction.accuracies import kept, rates
+from splitwiper_lab.pages.reproduction.by_system import kept, rates
 from splitwiper_lab.pages.reproduction.collected import Measured
 from splitwiper_lab.pages.reproduction.series import (
     Panel,
     Panels,
     Place,
     clients_of,
-    conditions_by_group,
     over_conditions,
     series_of,
     spot,
@@ -37,13 +37,13 @@ def draw_figure(measured: Measured, look: str) -> Panels | None:
 
 def _sampled(measured: Measured) -> Panels | None:
     """Draw accuracy on the label whose samples were forgotten, and on others, over their share δ."""
-    systems = measured.experiment.systems
-    names = styles(system.name for system in systems[:STYLES])
+    systems = measured.experiment.names
+    names = styles(systems[:STYLES])  # more lines than styles could not be told apart
     drawn = []
-    for group, conditions in conditions_by_group(measured).items():
+    for group, conditions in measured.experiment.groups.items():
         for title, quantity in (("the label", "unlearned.forgotten"), ("other labels", "unlearned.retained")):
-            series = over_conditions(measured, quantity, conditions, names, per_client=False)
-            if conditions:
+            series = over_conditions(measured, quantity, conditions, names)
+            if series[0].spots:
                 x = Axis("share δ of the label's rows forgotten", low=0.0, high=1.0)
                 label = f"{group}: accuracy on {title} after forgetting a share of its samples, by system"
                 drawn.append(Panel(f"{group}: {title}", lines(series, label=label, x=x, y=Axis("accuracy", share))))
@@ -61,9 +61,9 @@ def _times(measured: Measured) -> Panels:
 
 
 def _times_over_epochs(measured: Measured) -> Panels:
-    names = styles(system.name for system in measured.experiment.systems)
+    names = styles(measured.experiment.names)
     drawn = []
-    for group, conditions in conditions_by_group(measured).items():
+    for group, conditions in measured.experiment.groups.items():
         for title, quantity in _TIMES.items():
             series = over_conditions(measured, quantity, conditions, names, per_client=True)
             log = _needs_log(series)
@@ -78,7 +78,9 @@ def _needs_log(series: Sequence[Series]) -> bool:
     """Return whether values differ so much that a linear axis would hide the small ones."""
     positive = []
     for one in series:
-        positive += [spot.value for spot in one.there if spot.value > 0]
+        for place in one.there:
+            if place.value > 0:
+                positive.append(place.value)
     return bool(positive) and max(positive) > 20 * min(positive)
 
 
@@ -108,8 +110,8 @@ def _times_over_gamma(measured: Measured) -> Panels:
 
 def _positions(systems: Sequence[Subject]) -> dict[str, tuple[float, str]]:
     """Return systems' positions on an axis of γ, with their names there; those without a γ come after all others."""
-    last = max((system.x for system in systems if system.x is not None), default=0.0) + 1
     positions = {}
+    last = 1.0 + max(system.x or 0.0 for system in systems)
     for system in systems:
         if system.x is None:
             positions[system.name] = (last, system.name.split(",")[0])
@@ -122,25 +124,30 @@ def _by_group(
     measured: Measured, quantity: str, condition: Condition, positions: Mapping[str, float], names: Mapping[str, int]
 ) -> list[Series]:
     """Return a series for each group of systems, in one condition; systems without a position are left out."""
-    places: dict[str, list[Place]] = {group: [] for group in names}
-    for system in measured.experiment.systems:
-        if system.name in positions:
-            places[system.group].append(Place(positions[system.name], condition.name, system.name))
-    return [series_of(measured, quantity, places[group], group, style) for group, style in names.items()]
+    series = []
+    for group, style in names.items():
+        places = []
+        for system in measured.experiment.systems:
+            if system.group == group and system.name in positions:
+                places.append(Place(positions[system.name], condition.name, system.name))
+        series.append(series_of(measured, quantity, places, group, style))
+    return series
 
 
 def _accuracy(measured: Measured) -> Panels:
     """Draw accuracy over ε, a line for each expansion: once all of them, and once those close to the best."""
-    names = styles(system.group for system in measured.experiment.systems)
+    names = styles(map(attrgetter("group"), measured.experiment.systems))
     epsilons = {system.name: float(system.x) for system in measured.experiment.systems if system.x is not None}
     marks = {epsilon: f"{epsilon:g}" for epsilon in epsilons.values()}
     drawn = []
     for condition in measured.experiment.conditions:
         series = _by_group(measured, "learned.retained", condition, epsilons, names)
-        highest = [max((spot.value for spot in one.there), default=0.0) for one in series]
-        best = [one for one, high in zip(series, highest, strict=True) if high > max(highest) - _CLOSE]
+        highest = max(one.highest for one in series)
+        best = [one for one in series if one.highest > highest - _CLOSE]
+        # once for the whole picture, and once for what differs at its top
         for title, some, low in (("from 0", series, 0.0), ("those close to the best", best, None)):
             label = f"{condition.name}: accuracy on other labels over ε, by expansion, {title}"
+            # each ε is marked itself: round numbers would fall between them
             x = Axis("ε (less noise to the right)", log=True, marks=marks)
             chart = lines(some, label=label, x=x, y=Axis("accuracy", share, low=low))
             drawn.append(Panel(f"{condition.name}: {title}", chart))
@@ -151,15 +158,14 @@ def _accuracy(measured: Measured) -> Panels:
 def _clusters(attacks: Mapping[str, str], goals: Mapping[str, float]) -> Callable[[Measured], Panels]:
     """Return a function that draws how many labels attacks group, over γ.
 
-    Args:
-        attacks: the attacks, and what each attacker knows, in words.
-        goals: the paper's shares of perfect groups at γ = 3.
+    ``attacks`` also say what the attacker knows; ``goals`` are the paper's shares of perfect groups at γ = 3.
     """
 
     def draw(measured: Measured) -> Panels:
         experiment = measured.experiment
-        names = styles(system.group for system in experiment.systems)
+        names = styles(map(attrgetter("group"), experiment.systems))
         positions = _positions(experiment.systems)
+        # groups of bars stand at 0, 1, 2 …, in the order of γ
         across = [name for _, name in sorted(set(positions.values()))]
         places = {system: float(across.index(name)) for system, (_, name) in positions.items()}
         drawn = []
@@ -167,6 +173,7 @@ def _clusters(attacks: Mapping[str, str], goals: Mapping[str, float]) -> Callabl
             experiment.conditions, attacks.items(), ("perfect", "inclusive")
         ):
             series = _by_group(measured, f"{attack}.{what}", condition, places, names)
+            # the paper gives a figure for perfect groups at γ = 3 only
             goal = {"3": goals[attack]} if what == "perfect" else None
             label = f"{condition.name}: labels grouped ({what}) by an attacker {knows}, over γ"
             y = Axis(f"{what} groups", share, low=0.0, high=1.0)
@@ -180,7 +187,7 @@ def _clusters(attacks: Mapping[str, str], goals: Mapping[str, float]) -> Callabl
 
 def _curves(measured: Measured) -> Panels:
     """Draw accuracy after each epoch, and the share of answers that still change."""
-    names = styles(system.name for system in measured.experiment.systems)
+    names = styles(measured.experiment.names)
     quantities = (("accuracy", "accuracy", "accuracy"), ("changed", "answers that change", "share of test rows"))
     drawn = []
     for condition, (quantity, title, unit) in product(measured.experiment.conditions, quantities):
@@ -189,7 +196,7 @@ def _curves(measured: Measured) -> Panels:
         for name, style in names.items():
             curve = traced.get((condition.name, name), [])
             spots = [spot(float(epoch), spread) for epoch, spread in enumerate(curve, start=1)]
-            series.append(Series(name, tuple(spots), style))
+            series.append(Series(name, tuple(spots), style))  # systems without curves keep their style
         label = f"{condition.name}: {title} over epochs, by system"
         chart = lines(series, label=label, x=Axis("epoch", low=0.0), y=Axis(unit, share, low=0.0), bands=True)
         drawn.append(Panel(f"{condition.name}: {title}", chart))
@@ -198,19 +205,13 @@ def _curves(measured: Measured) -> Panels:
 
 def _consensus(measured: Measured) -> Panels:
     """Draw the time and the messages that clients take to agree on labels, over their number."""
-    names = styles(system.name for system in measured.experiment.systems)
+    names = styles(measured.experiment.names)
     drawn = []
     for title, quantity, scale, unit in (
         ("Time", "seconds", 1000.0, "milliseconds"),
         ("Messages", "messages", 1.0, "messages"),
     ):
-        series = []
-        for name, style in names.items():
-            places = []
-            for condition in measured.experiment.conditions:
-                if condition.x is not None:
-                    places.append(Place(condition.x, condition.name, name, scale))
-            series.append(series_of(measured, quantity, places, name, style))
+        series = over_conditions(measured, quantity, measured.experiment.conditions, names, scale=scale)
         label = f"{title} to agree on labels over the number of clients"
         chart = lines(series, label=label, x=Axis("clients", low=0.0), y=Axis(unit, low=0.0))
         drawn.append(Panel(title, chart))

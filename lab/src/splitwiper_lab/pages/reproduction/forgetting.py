@@ -9,7 +9,7 @@ from itertools import product
 from splitwiper_lab.evaluation.comparison import Record, SeedSpread
 from splitwiper_lab.evaluation.reproduction.checks import NOT
 from splitwiper_lab.evaluation.reproduction.growth import ours
-from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim, records_of, seed_range, span
+from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim, percents, records_of, seed_range, span
 from splitwiper_lab.pages.reproduction.collected import Collected, Measured, seed_counts
 from splitwiper_lab.pages.reproduction.quantities import reported
 
@@ -105,9 +105,11 @@ def retained(collected: Collected) -> PaperClaim:
         evidence += _against(records_of(measured, expanded=False), measured.experiment.id, measured)
     compared = collected.comparison
     if compared:
-        records: Sequence[Record] = compared.records
-        if evidence:  # of the comparison's baselines, the experiments have all but those that take turns
-            records = [record for record in records if record.kind == "splitwiper" or "turns" in record.system]
+        records = []
+        for record in compared.records:
+            # the experiments have the baselines too, except those that take turns
+            if not evidence or record.kind == "splitwiper" or "turns" in record.system:
+                records.append(record)
         title = str(compared.about.get("title", ""))
         evidence += _against({_CONDITIONS.get(title, title): records}, compared.file)
     all_reached = all(one.reached >= 1 for one in evidence)
@@ -142,10 +144,10 @@ def _against(
                 differences.append(difference)
                 reached.append(_reached(difference, goal))
                 goals.add(100 * goal)
-        if not differences:
+        if not differences:  # no seed was measured with both
             continue
         when = "after" if phase == "unlearned" else "before"
-        goals.discard(0.0)
+        goals.discard(0.0)  # where the paper claims nothing
         evidence.append(
             ClaimEvidence(
                 f"Other labels {when} forgetting, against {name}",
@@ -166,11 +168,11 @@ def _goal(measured: Measured | None, condition: str, phase: str, other: str, kin
         mine = reported(experiment, condition, quantity, ours(experiment)[0].name)
         theirs = reported(experiment, condition, quantity, other)
         if mine is not None and theirs is not None:
-            return round(mine - theirs, 4) / 100
+            return round(mine - theirs, 4) / 100  # the table is in percent, with two digits
     if phase == "unlearned":
         return RETAINED
     for beginning, gains in GAINS.items():
-        if condition.startswith(beginning):
+        if condition.startswith(beginning):  # longer names come first: one begins as another does
             return gains[kind]
     return 0.0
 
@@ -197,13 +199,13 @@ def _reached(difference: SeedSpread, goal: float) -> float:
     """Return 1 if the goal is reached, 0.5 if SplitWiper is better by more than seeds differ, and 0 otherwise."""
     mean = difference.mean or 0.0
     around = _ALONE if difference.deviation is None else difference.deviation
-    if mean <= 0 or mean <= around:
+    if mean <= 0 or mean <= around:  # it may be chance
         return 0.0
     return 1.0 if mean >= goal else 0.5
 
 
 def _points(differences: Sequence[SeedSpread]) -> str:
-    means = [100 * (one.mean or 0.0) for one in differences]
+    means = percents(differences)
     if len(differences) > 1:
         return f"{span(means, '{:+.2f}', ' points')} in {len(differences)} conditions"
     deviation = differences[0].deviation
@@ -220,7 +222,7 @@ def _schedules(records: Sequence[Record], evidence: Sequence[ClaimEvidence]) -> 
             if record.kind == kind and record.unlearning == "retraining":
                 accuracies["turns" in record.system].append(record.unlearned.retained)
         if accuracies[True] and accuracies[False]:
-            interleaved, turns = (100 * (SeedSpread.of(accuracies[takes]).mean or 0.0) for takes in (False, True))
+            interleaved, turns = percents([SeedSpread.of(accuracies[False]), SeedSpread.of(accuracies[True])])
             effects.append(
                 f"{name} split learning keeps {interleaved:.1f}\xa0% with clients' batches interleaved and "
                 f"{turns:.1f}\xa0% with clients taking turns"
@@ -231,5 +233,6 @@ def _schedules(records: Sequence[Record], evidence: Sequence[ClaimEvidence]) -> 
         start = "Baselines whose clients' batches are interleaved answer at least as well"
     if not effects:
         return f"{start}."
+    # said only where both schedules were measured
     tail = "What a baseline reaches depends on its schedule; the paper does not say which one it used."
     return f"{start}: {'; '.join(effects)}. {tail}"

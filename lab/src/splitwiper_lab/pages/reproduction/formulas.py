@@ -63,6 +63,7 @@ def formula_table(measured: Measured, side: str) -> FormulaTable:
                         cell += f" ({expected:g})"
                     cells.append(cell)
                     held += judged
+            # one exponent against the formula refutes it
             rows.append(FormulaRow(system, formula, cells, verdict_word(all(held) if held else None)))
         phases.append((PHASES[phase], rows))
     return FormulaTable(list(_QUANTITIES[side]), _AXES, phases)
@@ -74,6 +75,7 @@ def _cell(
     """Format the exponents of a system over an axis, as a range if there are several measurements."""
     slopes, held = [], []
     for (fitted_axis, name), (slope, points) in fitted.items():
+        # settings of a system follow its name after a comma
         if fitted_axis == axis and name.split(",")[0] == system and slope is not None and points > 1:
             slopes.append(slope)
             outcome = outcomes.get(f"{quantity}, {name} over {axis}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from splitwiper_lab.attacks.suite import AS_SEEN, GUESS
-from splitwiper_lab.evaluation.comparison import SeedSpread
 from splitwiper_lab.evaluation.reproduction.checks import HOLDS, OPEN
 from splitwiper_lab.evaluation.tradeoff import Point
-from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim, seed_range, span
+from splitwiper_lab.pages.reproduction.claim import ClaimEvidence, PaperClaim, percents, seed_range, span
 from splitwiper_lab.pages.reproduction.collected import Collected, Measured
 
 GAMMA = 3
@@ -37,7 +37,7 @@ def hidden(collected: Collected) -> PaperClaim:
     if collected.tradeoff:
         expanded = [p for p in collected.tradeoff.points if p.setting.startswith(f"duplicate, γ = {GAMMA}")]
         source = collected.tradeoff.file
-        if not evidence:
+        if not evidence:  # the experiments have the same attack, over more seeds
             for point in expanded:
                 evidence += _paper_attack(point, source)
         for point in expanded:
@@ -56,20 +56,19 @@ def hidden(collected: Collected) -> PaperClaim:
 
 def _clustered(measured: Measured) -> list[ClaimEvidence]:
     experiment = measured.experiment
-    systems = [system.name for system in experiment.systems if system.x == GAMMA]
     evidence = []
     for name, says, goal, paper in _ATTACKS.get(experiment.id, ()):
-        cells: list[SeedSpread] = []
-        shares: list[float] = []
-        for (_, system), quantities in measured.spreads.items():
-            cell = quantities.get(name)
-            if system in systems and cell is not None and cell.mean is not None:
+        cells = []
+        for condition, system in product(experiment.conditions, experiment.systems):
+            cell = measured.spreads.get((condition.name, system.name), {}).get(name)
+            if system.x == GAMMA and cell is not None and cell.mean is not None:
                 cells.append(cell)
-                shares.append(cell.mean)
-        if shares:
+        if cells:
             number = "one cell" if len(cells) == 1 else f"{len(cells)} cells"
-            ours = f"{span([100 * share for share in shares])} in {number}"
-            reached = 1.0 if max(shares) <= goal else 0.5 if min(shares) <= goal else 0.0
+            shares = percents(cells)
+            ours = f"{span(shares)} in {number}"
+            # in all cells, in some, or in none
+            reached = 1.0 if max(shares) <= 100 * goal else 0.5 if min(shares) <= 100 * goal else 0.0
             evidence.append(ClaimEvidence(says, ours, paper, reached, seed_range(cells), experiment.id))
     return evidence
 

@@ -9,8 +9,8 @@ from splitwiper_lab.evaluation.comparison import summary
 from splitwiper_lab.evaluation.recommend import recommendation
 from splitwiper_lab.evaluation.reproduction import CheckVerdict, judged
 from splitwiper_lab.pages import comparison, tradeoff
-from splitwiper_lab.pages.document import document
-from splitwiper_lab.pages.reproduction.beside import side_by_side
+from splitwiper_lab.pages.document import Table, described, document
+from splitwiper_lab.pages.reproduction.by_system import side_by_side
 from splitwiper_lab.pages.reproduction.claim import PaperClaim
 from splitwiper_lab.pages.reproduction.collected import Beside, Collected, Measured, made_as_text
 from splitwiper_lab.pages.reproduction.costs import cheaper
@@ -21,7 +21,6 @@ from splitwiper_lab.pages.reproduction.hiding import hidden
 from splitwiper_lab.pages.reproduction.quantities import in_words, listing, look
 from splitwiper_lab.pages.reproduction.series import Panels
 from splitwiper_lab.pages.reproduction.tables import PaperTable, note, paper_tables
-from splitwiper_lab.pages.text import Table, described
 
 TITLE = "SplitWiper: the paper's results, measured again"
 SCALES = {
@@ -77,7 +76,7 @@ def render(collected: Collected) -> str:
         done=done,
         wanted=wanted,
         claims=claims(collected),
-        sections=[_section(measured) for measured in collected.measured],
+        sections=list(map(_section, collected.measured)),
         tradeoff=_tradeoff(collected.tradeoff) if collected.tradeoff else None,
         comparison=_comparison(collected.comparison) if collected.comparison else None,
     )
@@ -86,15 +85,17 @@ def render(collected: Collected) -> str:
 def _section(measured: Measured) -> ExperimentSection:
     if not measured.results:
         return ExperimentSection(measured)
+    # conditions without results would be empty tables
     experiment, kind, present = measured.experiment, look(measured.experiment), measured.there
     is_as_in_paper = kind in ("", "samples", "membership")
     verdicts = []
     for title, names in (("What must hold", experiment.checks), ("What the paper says", experiment.claims)):
         if names:
-            verdicts.append((title, [_in_words(one) for one in judged(experiment, measured.results, names)]))
+            verdicts.append((title, list(map(_in_words, judged(experiment, measured.results, names)))))
     return ExperimentSection(
         measured,
         figure=draw_figure(present, kind),
+        # the side: "exponents client" or "exponents server"
         formulas=formula_table(present, kind.split()[-1]) if kind.startswith("exponents") else None,
         tables=paper_tables(present, kind) if is_as_in_paper else None,
         note=note(present),
@@ -112,6 +113,7 @@ def _tradeoff(beside: Beside) -> dict[str, Any]:
     return {
         "advice": recommendation(beside.points),
         "plot": tradeoff.plot(beside.points),
+        # a phone gets its own drawing: text would be too small in the other
         "slim_plot": tradeoff.plot(beside.points, slim=True),
         "explained": tradeoff.EXPLAINED,
         "table": tradeoff.table(beside.points),

@@ -10,8 +10,8 @@ from splitwiper.formats import NONE
 from splitwiper_lab.evaluation.comparison import SeedSpread
 from splitwiper_lab.evaluation.reproduction import Experiment
 from splitwiper_lab.evaluation.reproduction.formatting import amount, in_column, unit
+from splitwiper_lab.pages.document import Table
 from splitwiper_lab.pages.reproduction.collected import Measured
-from splitwiper_lab.pages.text import Table
 
 Columns = dict[str, str]
 """Quantities and their column titles."""
@@ -90,8 +90,9 @@ def look(experiment: Experiment) -> str:
 
 def reported(experiment: Experiment, condition: str, name: str, system: str) -> float | None:
     """Return the paper's figure, in percent or seconds; None if it has none, and at all scales except full."""
-    if experiment.scale != "full":
+    if experiment.scale != "full":  # smaller data and networks cannot be compared with the paper's
         return None
+    # figures of a condition come before those of all
     for where in (experiment.reported.get(condition), experiment.reported):
         value: Any = where
         for part in (*name.split("."), system):
@@ -121,7 +122,7 @@ def difference(spread: SeedSpread | None, paper: float | None, name: str) -> str
 def narrow_parts(experiment: Experiment) -> list[Columns]:
     """Split the columns of an experiment into tables that are narrow enough for a text file."""
     columns = COLUMNS[look(experiment)]
-    if len(columns) < 8:
+    if len(columns) < 8:  # as many as fit a screen
         return [columns]
     parts: dict[str, Columns] = {"": {}, "requester": {}, "others": {}}
     for name, title in columns.items():

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from splitwiper_lab.evaluation.reproduction import Experiment, judged
+from splitwiper_lab.pages.document import Table, markdown_table
 from splitwiper_lab.pages.reproduction.collected import Measured, how_measured, provenance
 from splitwiper_lab.pages.reproduction.quantities import in_words, listing, narrow_parts
-from splitwiper_lab.pages.text import Table, markdown_table
 from splitwiper_lab.sweeps import CellResult
 
 
@@ -36,10 +36,10 @@ def _wrapped(text: str) -> str:
 def _results(measured: Measured) -> list[str]:
     verdicts = []
     for verdict in judged(measured.experiment, measured.results):
-        line = f"- {verdict.word.capitalize()}: {verdict.says}. {in_words(verdict.told(4))}"
+        line = f"- {verdict.word.capitalize()}: {verdict.says}. {in_words(verdict.sentence(4))}"
         verdicts.append(_plain_spaces(line).rstrip())
     tables = []
-    for columns in narrow_parts(measured.experiment):
+    for columns in narrow_parts(measured.experiment):  # a table of all columns would not fit a screen
         tables += _table(listing(measured, all_of=True, columns=columns))
     note = "± is the deviation over seeds."
     if measured.experiment.reported:
@@ -59,7 +59,7 @@ def _reported(measured: Measured) -> list[str]:
     for place, title in enumerate(headings):
         if title == ">paper":
             kept.append(place)
-            titles.append(headings[place - 1])
+            titles.append(headings[place - 1])  # ours stands before the paper's
     chosen = itemgetter(*kept)
     return ["The paper's figures, in percent and seconds:", *_table((titles, list(map(chosen, rows))))]
 

@@ -70,23 +70,23 @@ def spot(x: float, spread: SeedSpread | None, scale: float = 1.0, *, joined: boo
 
 
 def over_conditions(
-    measured: Measured, quantity: str, conditions: Sequence[Condition], names: dict[str, int], *, per_client: bool
+    measured: Measured,
+    quantity: str,
+    conditions: Sequence[Condition],
+    names: dict[str, int],
+    *,
+    scale: float = 1.0,
+    per_client: bool = False,
 ) -> list[Series]:
-    """Return a series for each system, over the values of ``x`` of the conditions.
-
-    Args:
-        measured: the experiment.
-        quantity: the quantity.
-        conditions: conditions, each with an ``x``.
-        names: the systems, with their styles.
-        per_client: divide by the number of clients.
-    """
+    """Return a series for each system, over the values of ``x`` of the conditions."""
     series = []
     for name, style in names.items():
         places = []
         for condition in conditions:
-            scale = 1 / clients_of(condition) if per_client else 1.0
-            places.append(Place(condition.x or 0.0, condition.name, name, scale))
+            if condition.x is not None:  # else it has no place on the axis
+                places.append(
+                    Place(condition.x, condition.name, name, scale / clients_of(condition) if per_client else scale)
+                )
         series.append(series_of(measured, quantity, places, name, style))
     return series
 
@@ -95,16 +95,6 @@ def clients_of(condition: Condition) -> int:
     """Return the number of clients; a condition gives it, or their names."""
     given = condition.work.get("clients", 5)
     return given if isinstance(given, int) else len(given)
-
-
-def conditions_by_group(measured: Measured) -> dict[str, list[Condition]]:
-    """Return the conditions that have a place on an axis, by group."""
-    groups: dict[str, list[Condition]] = {}
-    for condition in measured.experiment.conditions:
-        members = groups.setdefault(condition.group, [])
-        if condition.x is not None:
-            members.append(condition)
-    return groups
 
 
 def styles(names: Iterable[str]) -> dict[str, int]:
@@ -117,9 +107,10 @@ def styles(names: Iterable[str]) -> dict[str, int]:
     for name in dict.fromkeys(names):
         wanted = 0
         for beginning, style in _STYLES.items():
-            if name.startswith(beginning):
+            if name.startswith(beginning):  # settings follow the name of a system
                 wanted = style
                 break
         free = sorted(set(range(STYLES)).difference(assigned.values()))
+        # with more names than styles, some share one
         assigned[name] = wanted if wanted in free or not free else free[0]
     return assigned

@@ -98,6 +98,7 @@ def _effectiveness(measured: Measured) -> list[PaperTable]:
                 ("Other labels: accuracy, %", (f"{phase}.retained",)),
             )
             blocks.append((title, rows, condition))
+        # only the first is open: the page would be very long
         drawn.append(_table(measured, condition.name, condition.name, blocks, folded=bool(drawn)))
     return drawn
 
@@ -114,7 +115,7 @@ def _attack_blocks(measured: Measured, condition: Condition, share: str) -> list
             run.update(values)
     blocks: list[BlockRows] = []
     for attack, title in _ATTACKS.items():
-        if f"{attack}.hit_rate" in run:
+        if f"{attack}.hit_rate" in run:  # not every experiment ran every attack
             rows = (
                 ("Hit rate, %", (f"{attack}.hit_rate",)),
                 ("False alarms, %", (f"{attack}.false_positive_rate",)),
@@ -125,26 +126,22 @@ def _attack_blocks(measured: Measured, condition: Condition, share: str) -> list
 
 
 def _table(
-    measured: Measured,
-    title: str,
-    caption: str,
-    blocks: Sequence[BlockRows],
-    *,
-    folded: bool = False,
+    measured: Measured, title: str, caption: str, blocks: Sequence[BlockRows], *, folded: bool = False
 ) -> PaperTable:
     experiment, spreads = measured.experiment, measured.spreads
-    measured_names = set[str]()
+    run = set[str]()
     for _, _, condition in blocks:
-        measured_names.update(system.name for system in systems_of(experiment, condition))
-    systems = [system.name for system in experiment.systems if system.name in measured_names]
+        for system in systems_of(experiment, condition):
+            run.add(system.name)
+    systems = [name for name in experiment.names if name in run]
     drawn = []
     for heading, rows, condition in blocks:
         block = Block(heading, [])
         for name, quantities in rows:
             cells = []
-            for system in systems:
-                values = spreads.get((condition.name, system), {})
-                cells.append(_cell(experiment, condition.name, system, quantities, values))
+            for column in systems:
+                values = spreads.get((condition.name, column), {})
+                cells.append(_cell(experiment, condition.name, column, quantities, values))
             block.rows.append((name, cells))
         drawn.append(block)
     return PaperTable(title, caption, systems, drawn, folded)
@@ -164,7 +161,7 @@ def _cell(
     if len(every) == 1:
         ours, hint = hint, ""
     else:  # two figures with deviations are too wide for a cell
-        ours = " / ".join(text.split(" ±")[0] for text in every)
+        ours = " / ".join(text.split(" ±")[0] for text in every)  # the hint has the deviations
     return PaperCell(
         ours,
         hint if values else "",
