@@ -345,7 +345,7 @@ def test_all_holds(compared: Experiment) -> None:
 def test_each_check_can_fail(change: dict[str, Any], broken: str, words: str, compared: Experiment) -> None:
     verdicts = {v.name: v for v in judged(compared, filled(compared, **change), CLASS)}
     assert [name for name, v in verdicts.items() if not v.held] == [broken]
-    assert words in verdicts[broken].told()
+    assert words in verdicts[broken].sentence()
 
 
 def test_growth_can_fail(compared: Experiment) -> None:
