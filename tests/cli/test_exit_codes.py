@@ -152,7 +152,7 @@ def test_7_output_that_cannot_be_written(ward: Path, words: list[str], monkeypat
             process = subprocess.Popen(program, stdout=full, stderr=subprocess.PIPE, text=True)
         else:
             process = warm.start(["splitwiper", *given], cwd=ward, stdout=full, stderr=subprocess.PIPE)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=200)
     said = "the output could not be written: no space left on device. Make room, or send it elsewhere."
     assert told.count("\n") == 1
     assert said == (json.loads(told)["error"]["message"] if "--json" in words else told[7:-1])
@@ -202,11 +202,11 @@ def test_130_a_real_interrupt_and_the_same_command_again(call_json, place: Path,
     words = ["-c", program, "learn", config, "--run", run]
     process = warm.start(words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     shards = run / "server" / "shards"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while time.monotonic() < deadline and not (shards.is_dir() and len(list(shards.iterdir())) == 2):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=200)
     assert process.returncode == 130, said
     assert said == (
         "interrupted: Nothing acknowledged is lost: run the same command again, and it continues from there.\n"
