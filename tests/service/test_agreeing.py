@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import warm
-from service.processes import ENVIRONMENT, MODEL, Running, settled
+from service.processes import ENVIRONMENT, MODEL_TOML, Running, settled
 from service.serving import link_of
 from service.talking import PARTITION, SECRET, sites, together, wards
 from splitwiper.client.agreeing import Gathering
@@ -192,12 +192,7 @@ name = "NAME"
 url = "URL"
 certs = "certs/clients/NAME"
 data = "NAME.npz"
-[model]
-factory = "splitwiper.models:mlp"
-args = {{inputs = {MODEL["args"]["inputs"]}, outputs = 3, hidden = 12, cut = 8}}
-inputs = {{x = "{MODEL["inputs"]["x"]}"}}
-at = "stem"
-head = "head"
+{MODEL_TOML}
 [client]
 epochs = 2
 head_width = 4

@@ -52,6 +52,7 @@ def settings(device: str, **server: Any) -> Config:
     )
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("make", [vgg, resnet18])
