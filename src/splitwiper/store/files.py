@@ -136,15 +136,16 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path, *, busy: str | None = None) -> Iterator[None]:
-    """Lock a folder, created if missing, against other processes; the lock ends with the process at the latest.
+def locked(path: Path, *, busy: str | None = None) -> Iterator[None]:
+    """Lock a file, or a folder (created if missing), against other processes, at most until this one ends.
 
     If another process holds the lock, wait for it, or with ``busy`` raise a `BusyError` with that message.
     """
-    make_folder(folder)
-    # The lock is on the folder itself. A lock file, as other libraries use, would be a stray in a folder whose files
-    # are all accounted for, and would have to outlive them: who erases it lets two processes hold "the" lock.
-    descriptor = os.open(folder, os.O_RDONLY)
+    if not path.exists():
+        make_folder(path)
+    # The lock is on the file or folder itself. A lock file, as other libraries use, would be a stray in a folder whose
+    # files are all accounted for, and would have to outlive them: who erases it lets two processes hold "the" lock.
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -15,7 +15,8 @@ import typer
 from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
-from splitwiper.errors import BusyError, ConfigError, TrainingError, nearest
+from splitwiper.errors import ConfigError, TrainingError, nearest
+from splitwiper.store import files
 from splitwiper_lab.cli.measuring import Commit, Data, silence_seed_warning
 
 if TYPE_CHECKING:
@@ -98,7 +99,10 @@ def _compare(
         work, whole = file.read()
         comparison = _chosen(whole, only, seeds)
         about = conditions(config.stem, work, comparison)
-        with _alone(out), silence_seed_warning():
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        busy = f"another comparison writes into {out}; wait for it, or give another folder."
+        with files.locked(out, busy=busy) if out else nullcontext(), silence_seed_warning():
             results = _known(out, about, comparison, work.config.seed)
             try:
                 for result in _measured(file, work, comparison, about, results, out, commit):
@@ -111,31 +115,6 @@ def _compare(
     _sort(records, comparison)
     _show(out, comparison, records, as_json=as_json)
     return failed
-
-
-@contextmanager
-def _alone(out: Path | None) -> Iterator[None]:
-    """Keep other processes from writing into the same folder.
-
-    Raises:
-        BusyError: another process is writing into it.
-    """
-    if out is None:
-        yield
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w", encoding="utf-8") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # a system without flock
-            pass
-        except OSError as problem:
-            raise BusyError(f"another comparison writes into {out}; wait for it, or give another folder.") from problem
-        yield
-    # what counts is the lock, not the file, which a comparison that fails leaves behind
-    (out / ".lock").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from splitwiper.errors import DataError
+from splitwiper.store import files
 from splitwiper_lab.sweeps.cells import Cell, CellResult, from_line
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes must then not append to the same file at once
-    fcntl = None  # type: ignore[assignment]
 
 _START = b"{"
 """The beginning of every line, also of one that was cut short."""
@@ -62,9 +58,7 @@ def append_line(path: Path, values: Mapping[str, Any]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(_finite(values), ensure_ascii=False, allow_nan=False)
-    with path.open("ab") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
+    with path.open("ab") as file, files.locked(path):
         there = path.read_bytes()
         last = there[there.rfind(b"\n") + 1 :]
         if last and _is_whole(last):  # somebody's editor took the newline at the end away

@@ -45,7 +45,7 @@ class PaperCell:
 
 
 @dataclass(frozen=True)
-class Block:
+class RowGroup:
     """Rows of a table under one heading; each has a title and a cell for each system."""
 
     title: str
@@ -59,7 +59,7 @@ class PaperTable:
     title: str
     caption: str
     systems: list[str]
-    blocks: list[Block]
+    blocks: list[RowGroup]
     folded: bool = False
 
 
@@ -136,7 +136,7 @@ def _table(
     systems = [name for name in experiment.names if name in run]
     drawn = []
     for heading, rows, condition in blocks:
-        block = Block(heading, [])
+        block = RowGroup(heading, [])
         for name, quantities in rows:
             cells = []
             for column in systems:
