@@ -135,7 +135,7 @@ def check_settings_of(path: str, settings: Mapping[str, Any], *given: str) -> No
     """
     try:
         inspect.signature(load(path)).bind(**dict.fromkeys(given), **settings)
-    except TypeError as problem:
+    except (TypeError, ValueError) as problem:
         raise ConfigError(f"{path!r} does not take the settings {dict(settings)}: {problem}.") from problem
 
 

@@ -15,12 +15,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 import warm
+from service.identity.tls import der_of
 from service.processes import ENVIRONMENT, SERVER
 from service.serving import certificates, connected, in_thread, link_of, service_over
 from splitwiper.errors import ConfigError
-from splitwiper.service.identity import client_context
+from splitwiper.service import listening
+from splitwiper.service.identity import Trust, client_context
 from splitwiper.service.listening import ConnectionLimits, HttpServer, listen
 from splitwiper.service.logs import JsonLines, RateLimit
 
@@ -218,3 +222,19 @@ def test_logs_are_limited_and_say_what_was_left_out() -> None:
         log.removeHandler(handler)
     told = [json.loads(line) for line in lines]
     assert [one["message"] for one in told] == ["again"] * 3 + ["later"] and told[-1]["left_out"] == 997
+
+
+def test_a_certificate_whose_signature_is_spelled_otherwise_is_the_same(certs: Path) -> None:
+    """ECDSA has two signatures for one: whoever holds a certificate could otherwise count as two."""
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of the curve P-256
+    der = der_of(certs / "clients" / "north")
+    certificate = x509.load_der_x509_certificate(der)
+    r, s = decode_dss_signature(certificate.signature)
+    spelled = encode_dss_signature(r, order - s)
+    algorithm = bytes.fromhex("300a06082a8648ce3d040302")  # ECDSA with SHA-256
+    body = certificate.tbs_certificate_bytes + algorithm + bytes([3, len(spelled) + 1, 0]) + spelled
+    other = b"\x30\x82" + len(body).to_bytes(2, "big") + body
+    assert other != der and Trust(certs / "server").principal(other).name == "north"
+    counted = listening._signed_part(der)
+    assert listening._signed_part(other) == counted != listening._signed_part(der_of(certs / "clients" / "south"))
+    assert listening._signed_part(None) is None

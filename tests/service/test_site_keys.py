@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from service.conftest import COMMITTED, said, shard
 from service.processes import MODEL
@@ -19,8 +20,9 @@ from service.serving import link_of
 from splitwiper.config import ClientConfig, ModelConfig
 from splitwiper.errors import ConfigError, DataError, FormatError, IdentityError
 from splitwiper.service.certificate import Envelope, SigningKey
+from splitwiper.service.certificate.attestation import Attestation
 from splitwiper.service.certificate.canonical import dumps
-from splitwiper.service.certificate.signed import Registration, ShardStatement
+from splitwiper.service.certificate.signed import Registration, ShardStatement, SignedMessage
 from splitwiper.service.site import SiteConfig, join
 from splitwiper.service.site.link import HttpsLink
 from splitwiper.service.site.own_key import OwnKey
@@ -168,3 +170,21 @@ def test_a_message_has_one_spelling() -> None:
     ):
         with pytest.raises(FormatError, match=r"canonical|there twice"):
             Registration.unpack(Envelope.sign(payload, [KEY], payload_type=Registration.PAYLOAD_TYPE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        (Attestation, "epochs", [[]] * 32_000),
+        (ShardStatement, "tickets", [0] * 32_000),
+        (Registration, "more", {str(n): 0 for n in range(32_000)}),
+    ],
+)
+def test_thousands_of_wrong_elements_are_one_error(kind: type[SignedMessage], field: str, value: Any) -> None:
+    """Collecting an error for each took seconds, in which nobody else was served."""
+    payload = dumps({field: value})
+    with pytest.raises(FormatError) as caught:
+        kind.unpack(Envelope.sign(payload, [KEY], payload_type=kind.PAYLOAD_TYPE))
+    assert len(str(caught.value)) < 400
+    problem = caught.value.__cause__
+    assert not isinstance(problem, ValidationError) or problem.error_count() < 20

@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import uvicorn
+from cryptography import x509
 
 from splitwiper.errors import ConfigError
 from splitwiper.service.protocol import App, Connection
@@ -202,7 +204,7 @@ class Listener:
 
     def _count(self, connection: Connection) -> None:
         """Count a connection until it is closed, or break it off if there are too many."""
-        certificate = connection.certificate
+        certificate = _signed_part(connection.certificate)
         full = len(self._open) >= self._limits.connections  # several handshakes may end at once
         if full or (certificate is not None and self._by_certificate[certificate] >= self._limits.each):
             with_it = self._by_certificate[certificate] if certificate else 0
@@ -217,10 +219,17 @@ class Listener:
 
     def _forget(self, connection: Connection) -> None:
         self._open.discard(connection)
-        self._by_certificate[connection.certificate] -= 1
-        if not self._by_certificate[connection.certificate]:
-            del self._by_certificate[connection.certificate]
+        certificate = _signed_part(connection.certificate)
+        self._by_certificate[certificate] -= 1
+        if not self._by_certificate[certificate]:
+            del self._by_certificate[certificate]
         self._changed.set()
+
+
+@lru_cache(4096)
+def _signed_part(certificate: bytes | None) -> bytes | None:
+    """Return what an authority signed of a certificate: whoever has one can spell the signature itself in two ways."""
+    return x509.load_der_x509_certificate(certificate).tbs_certificate_bytes if certificate else None
 
 
 class HttpServer(uvicorn.Server):

@@ -45,7 +45,7 @@ class BlobStore(Protocol):
         ...
 
     def erase(self, folder: str, name: str) -> None:
-        """Erase a file, with every version and copy of it that this object made. A missing file is fine."""
+        """Erase a file, with every version of it and every copy on this machine. A missing file is fine."""
         ...
 
     def sizes(self, folder: str) -> Mapping[str, int]:

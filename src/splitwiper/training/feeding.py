@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from splitwiper.exclusive import own_pool
-from splitwiper.training.cache import CODE, Cache, Parts, to_device
+from splitwiper.training.cache import CODE, Cache, Parts
 from splitwiper.wire.columns import Array
 
 _log = logging.getLogger("splitwiper")
@@ -177,7 +177,8 @@ def _uploaded(rows: Cache, device: torch.device) -> Iterator[tuple[int, Parts]]:
             # not `readers.map`, which would read the whole cache into memory faster than the GPU takes it
             while len(waiting) < _READERS and number + len(waiting) < len(starts):
                 waiting.append(readers.submit(read, starts[number + len(waiting)]))
-            yield start, to_device(waiting.popleft().result(), device)
+            # not `to_device`, which does not wait for the copy: this memory is given back at once
+            yield start, {name: tensor.to(device) for name, tensor in waiting.popleft().result().items()}
 
 
 class _Slot:

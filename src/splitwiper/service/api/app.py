@@ -148,7 +148,9 @@ def create_app(service: Service) -> FastAPI:
 
 
 async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
-    """Answer a call to an unknown path or method."""
+    """Answer a call to an unknown path or method, or one whose JSON has a number that cannot be read."""
+    if problem.status_code not in (404, 405):
+        return JSONResponse({"kind": "DataError", "message": "the body cannot be read as JSON."}, 422)
     message = f"there is no {request.method} of this path: /openapi.json lists all calls."
     return JSONResponse({"kind": "NotFoundError", "message": message}, problem.status_code, problem.headers)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from splitwiper.errors import FormatError
 from splitwiper.service.certificate.envelope import Envelope, PublicKey
@@ -51,7 +51,7 @@ class Attestation(SignedMessage):
     root: Text
     role: Annotated[str, Field(pattern="^(site|auditor)$")]
     name: Text
-    epochs: Annotated[tuple[Count, ...], Field(max_length=10_000)]
+    epochs: Annotated[tuple[Count, ...], Field(max_length=10_000), FailFast()]
     of: Count
     outcome: Annotated[str, Field(pattern="^(exact|mismatch|not_comparable)$")]
     fingerprint: Annotated[Mapping[str, str], Field(max_length=64)]

@@ -10,6 +10,8 @@ from splitwiper.formats import canonical_json
 
 LIMIT = 1 << 20
 """Size limit in bytes of a certificate, key or proof that is read; real ones have a few thousand."""
+_FIELDS = 1000
+"""The largest number of fields in one object; real ones have some tens. Each unknown one is an error of its own."""
 
 
 def dumps(value: Any) -> bytes:
@@ -50,6 +52,8 @@ def loads_canonical(data: bytes, what: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _FIELDS:
+        raise ValueError(f"an object has {len(pairs):,} fields, where {_FIELDS:,} are the most")
     values: dict[str, Any] = {}
     for name, value in pairs:
         if name in values:

@@ -83,9 +83,10 @@ class Keyring:
         present, log = self.key(), Log.begin(store)
         revoked, by = key.raw.hex(), present.public.raw.hex()
         revocation = Revocation(store.federation, revoked, by, log.head(size).size, now(), reason)
-        path = self.folder / "revoked" / f"{key.id}.json"
+        signed, path = revocation.envelope(present), self.folder / "revoked" / f"{key.id}.json"
+        Revocation.unpack(signed)  # refuses a reason that nobody would accept, before anything is written
         # not replaced: the file may be from a call that was killed before it wrote the entry, and then it counts
-        _keep(path, dumps(revocation.sign(present)))
+        _keep(path, dumps(signed.to_dict()))
         envelope = Envelope.from_bytes(path.read_bytes())
         revocation = Revocation.unpack(envelope)
         with store.database.change() as db:

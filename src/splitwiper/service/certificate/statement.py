@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, ConfigDict, FailFast, Field, ValidationError, create_model
 
 from splitwiper.errors import FormatError, InputError
 from splitwiper.service.certificate import manifest
@@ -134,7 +134,7 @@ _Line = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(prin
 _Time = Annotated[str, AfterValidator(_time)]
 _Number = Annotated[int, Field(ge=0, lt=2**63)]
 # one hash for each level of a tree of up to 2**64 leaves
-_Proof = Annotated[list[Hash], Field(max_length=64)]
+_Proof = Annotated[list[Hash], Field(max_length=64), FailFast()]
 _Texts = dict[_Line, str]
 _Commitments = _object("Commitments", shard=Hash | None, manifest=Hash | None, model=Hash | None)
 _PARTS = (

@@ -91,11 +91,13 @@ class CertifiedSite(SiteParts):
 
     def certificates(self, *, missing: bool = False) -> dict[str, Certified]:
         """Fetch and check the certificates of all settled requests, or only those that are not stored yet."""
-        own = {row["ticket"] for row in self._store().requests("open", "sent", "done")}  # the server may list others
+        own = {row["ticket"] for row in self._store().requests("open", "sent", "done")}
         certificates = {}
         for request in self.requests():
-            known = missing and self.kept_certificate(request.id).exists()
-            if request.state == "settled" and request.id in own and not known:
+            # the server may list others, with ids that are no tickets: first of all, it must be the site's own
+            if request.id not in own or request.state != "settled":
+                continue
+            if not (missing and self.kept_certificate(request.id).exists()):
                 certificates[request.id] = self.certificate(request.id)
         return certificates
 
