@@ -134,8 +134,8 @@ def pretrain(
         number, rows, seen = stages[place]
         labels = labels_present(seen)
         cache = Cache(seen, labels, names=recipe.names)
-        sample, _ = cache.batch(np.arange(1))
-        with recipe.pinned():
+        with recipe.pinned():  # a callback between stages may have set another default device
+            sample, _ = cache.batch(np.arange(1))
             net = _next_net(recipe, cache, labels, net, sample)
         done = (place - start) * epochs
 

@@ -20,6 +20,7 @@ from splitwiper.errors import UntrainableError
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
 from splitwiper.splitting.head import empty_linear
+from splitwiper.switches import set_aside
 from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
 from splitwiper.training.loop import OnEpoch, OnState, OnStep, Span, Training, state_of
@@ -149,7 +150,8 @@ def weights_in(inputs: TrainingInputs, state: Mapping[str, Tensor]) -> dict[str,
 
 def _first_half(inputs: TrainingInputs, warm: Warm | None = None) -> ServerHalf:
     """Return the server half as it is before the first epoch."""
-    return with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
+    with set_aside():  # a callback of an earlier step may have set another default device
+        return with_head(inputs.template, inputs.initial, inputs.labels, seed=inputs.seed, warm=warm)
 
 
 def _training(half: ServerHalf, inputs: TrainingInputs, **how: Any) -> Training:
