@@ -150,7 +150,7 @@ def test_no_client_stays_open_after_a_call(tmp_path: Path) -> None:
 
 
 def test_calls_and_threads_have_clients_of_their_own(fed: Federation) -> None:
-    members, seen = fed._members, list[Client]()
+    members, seen = fed._registry, list[Client]()
     with members.call():
         mine = members.client("north")
         assert members.client("north") is mine

@@ -124,7 +124,7 @@ def test_that_a_talk_was_given_up_is_heard_when_all_else_is_erased() -> None:
     for talk in (late, *talks):
         talk.listen()
         assert talk.successors == ("north", "east") and talk.consensus is None and not talk.unread
-    assert late.words == 0
+    assert late.turns == 0
     board.said[1:] = [Posted(1, "north", board.said[2].body)]  # the server moves it
     assert shared(board).successors == () and shared(board).unread == {"north": 1}
 
@@ -133,11 +133,11 @@ def test_a_talk_that_was_erased_begins_anew_for_those_who_heard_it_too() -> None
     board = Paper()
     heard = [said_by("north", board), said_by("south", board)]
     erase(board)
-    assert not shared(board).words
+    assert not shared(board).turns
     anew = said_by("north", board)
     for talk in (anew, *heard):
         talk.listen()
-        assert talk.words == 1 and talk.roster == tuple(SETS) and talk.speaker == "south" and not talk.unread
+        assert talk.turns == 1 and talk.roster == tuple(SETS) and talk.speaker == "south" and not talk.unread
 
 
 def test_who_slept_while_a_talk_was_erased_speaks_of_the_new_one() -> None:
@@ -149,7 +149,7 @@ def test_who_slept_while_a_talk_was_erased_speaks_of_the_new_one() -> None:
     said_by("north", board)
     assert slept.speak(Participant("south", SETS["south"], Masking(), Random(1)), list(SETS))
     for talk in (slept, shared(board)):
-        assert talk.words == 2 and not talk.unread
+        assert talk.turns == 2 and not talk.unread
 
 
 def test_what_was_agreed_on_does_not_begin_anew() -> None:

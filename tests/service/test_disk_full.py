@@ -66,7 +66,7 @@ def test_a_server_whose_disk_is_full_says_so_and_recovers(server: Running, disk:
         ticket = north.forget(classes=["bird"])
         told: list[str] = []
         with pytest.raises(FailingError, match="server has no room"):
-            north.settle(patience=1.5, told=told.append)
+            north.settle(patience=1.5, on_retry=told.append)
         assert len(told) >= 1 and str(tmp_path) not in told[0]  # tried again; nothing of the server's paths
         assert logged(tmp_path, "no room left")
         ready = north.link._http.get("/readyz")

@@ -94,7 +94,7 @@ def talked(url: str, certs: Path, *names: str, words: int = 100) -> dict[str, Ne
     while not any(talk.consensus for talk in talks.values()):
         for name, talk in talks.items():
             talk.listen()
-            if talk.words >= words:
+            if talk.turns >= words:
                 return talks
             talk.speak(people[name], names)
     return talks
@@ -113,7 +113,7 @@ def test_strangers_erase_their_own_words_alone(url: str, certs: Path, run) -> No
     west.ended("labels/7", own)
     late = Negotiation(west, KEY, 1, strangers=True)
     late.listen()
-    assert late.words == 3 and set(late.unread) == {"west"}
+    assert late.turns == 3 and set(late.unread) == {"west"}
     west.ended("labels/1", talk.proof)  # one of the group can
     assert bodies(store) == [b""] * 5 and not is_stored(store, said)
 
@@ -138,7 +138,7 @@ def test_an_idle_server_erases_what_nobody_goes_on_with(serve, certs: Path, run)
         heard.append(time.monotonic())
         time.sleep(0.1)
     longest = max(later - earlier for earlier, later in pairwise(heard))
-    waited = bodies(store) == said and talks["north"].words == 3
+    waited = bodies(store) == said and talks["north"].turns == 3
     assert waited or longest > 1.5  # this process was kept from listening
     until(lambda: erased(store))
     assert not is_stored(store, said)

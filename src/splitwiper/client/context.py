@@ -114,12 +114,12 @@ class ClientContext:
             )
         return key
 
-    def _recipe(self) -> pretrain.PretrainingInputs:
+    def _half_inputs(self) -> pretrain.ClientHalfInputs:
         columns, masking, hiding = self.holdings.columns, self.config.masking, None
         if masking.is_on:
             codebook = self.group.codebook()
             hiding = Hiding(codebook, mode_for(masking, self.group.key(), codebook.version), masking)
-        return pretrain.PretrainingInputs(
+        return pretrain.ClientHalfInputs(
             name=self.name,
             seed=self.seed,
             config=self.config,

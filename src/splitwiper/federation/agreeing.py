@@ -119,7 +119,7 @@ def rekey(members: ClientRegistry, labels: Sequence[Label] = ()) -> Agreement:
         if client.group.has_codebook():
             client.group.codebook()
     for client in present:
-        members.mark(client.name)
+        members.mark_pending(client.name)
     present[0].group.wish(labels)  # one client proposes them for all
     version = _newest(members) + 1
     parts = {client.name: client.agreement(version) for client in present}

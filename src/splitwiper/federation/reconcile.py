@@ -85,7 +85,7 @@ def reconcile(members: ClientRegistry) -> Reconciled:
     failed |= agreement.problems if agreement else {}
     absent = set()
     for name in names - here:
-        members.unmark(name)
+        members.unmark_pending(name)
         if NAME.fullmatch(name) and server.store.knows(name):
             absent.add(name)
     for ticket in open_tickets:  # a whole client can be forgotten in its absence
@@ -101,7 +101,7 @@ def reconcile(members: ClientRegistry) -> Reconciled:
         members.client(name).pin(ledger.head(server.store.database))
     for name in failed:
         if members.is_untrainable(name):  # nothing is left to do until it gets other rows
-            members.unmark(name)
+            members.unmark_pending(name)
     waiting = [ticket for ticket in _open_tickets(server) if ticket.client in absent]
     return Reconciled(receipts, agreement, failed, waiting)
 
@@ -130,7 +130,7 @@ def _bring_up(members: ClientRegistry, names: Sequence[str], behind: AbstractSet
                     continue
                 except StopIteration:
                     members.link.count(name, running[name][0].take_spent())
-                    members.unmark(name)
+                    members.unmark_pending(name)
                 except FencedError:  # another process has taken over this client, and maybe others
                     raise
                 except (DataError, TrainingError, CorruptError, BusyError) as problem:

@@ -77,7 +77,7 @@ class Negotiation:
         return self._conversation.speaker if self._conversation else None
 
     @property
-    def words(self) -> int:
+    def turns(self) -> int:
         """The number of turns so far."""
         return len(self._conversation.turns) if self._conversation else 0
 

@@ -15,8 +15,8 @@ class ShardsChanged(Exception):
     """A shard that is trained on was replaced or erased."""
 
 
-class Unchanged:
-    """Checks that the manifest is still what is trained on, as a `splitwiper.training.loop.OnStep`.
+class StopIfShardsChange:
+    """Stops a training once the manifest is no longer what it trains on, as a `splitwiper.training.loop.OnStep`.
 
     Without it, a training that takes days, on a client's enormous shard, would go on after that client was evicted, and
     nobody's request would be settled before its end.
