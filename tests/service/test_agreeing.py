@@ -126,7 +126,7 @@ def test_settings_that_differ_are_told_before_rows_are_kept(server: Running) -> 
         assert not south.client.store.slices()
 
 
-def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -> None:
+def test_a_stranger_on_the_relay_stops_nobody(server: Running, tmp_path: Path) -> None:
     rows, told = wards(), list[str]()
     federation = ServerStore(tmp_path / "store").database.meta("run") or ""
     stranger = link_of(server.url, server.certs, "west", tries=1, signer=OwnKey(tmp_path, federation))

@@ -74,10 +74,10 @@ def _shapes(state: Mapping[str, Tensor]) -> set[tuple[str, tuple[int, ...]]]:
     return {(name, tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def check_settings(path: Path, members: ClientRegistry) -> None:
+def check_settings(path: Path, registry: ClientRegistry) -> None:
     """Check federation.toml against the databases of the server and one client."""
-    if whose := members.altered_settings():
-        names = ", ".join(members.outside_parts())
+    if whose := registry.altered_settings():
+        names = ", ".join(registry.outside_parts())
         changed = f" Or the code or the version of {names} is not what it was: install that." if names else ""
         raise InputError(
             f"{path}: {whose} part of federation.toml is not what this run was made with: bring back the settings as "
