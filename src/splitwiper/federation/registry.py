@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
-from splitwiper.client.creating import create_client
+from splitwiper.client.context import create_client
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest
 from splitwiper.config.settings import outside_paths

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from splitwiper.errors import CorruptError, UntrainableError
-from splitwiper.server.outdated import ShardsChanged, StopIfShardsChange
+from splitwiper.server.training import ShardsChanged, StopIfShardsChange
 from splitwiper.store import ShardRecord, ledger
 from splitwiper.wire.shard_check import farthest_value
 

@@ -22,9 +22,16 @@ from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
 from splitwiper.server.limits import ShardLimits, answers_request, check_pace, put_off
-from splitwiper.server.outdated import ShardsChanged, StopIfShardsChange
 from splitwiper.server.recording import TranscriptRecorder
-from splitwiper.server.training import TrainedServerHalf, TrainingInputs, Warm, Watch, train
+from splitwiper.server.training import (
+    ShardsChanged,
+    StopIfShardsChange,
+    TrainedServerHalf,
+    TrainingInputs,
+    Warm,
+    Watch,
+    train,
+)
 from splitwiper.server.transcript import Transcript
 from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ModelRecord, ServerStore, ShardRecord, exclusion, files, manifest_digest, outputs_of
