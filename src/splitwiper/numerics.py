@@ -107,7 +107,7 @@ def asking_for(threads: int) -> Iterator[None]:
         _asked.reset(token)
 
 
-def undisturbed(device: torch.device, numerics: str = "native") -> bool:
+def still_as_pinned(device: torch.device, numerics: str = "native") -> bool:
     """Return whether everything is still as `reproducible` pinned it: threads that take no turns may change it."""
     return switches.still_pinned(device, portable=numerics == "portable")
 

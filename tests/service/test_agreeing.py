@@ -38,10 +38,10 @@ def test_who_is_absent_is_waited_for_and_named(server: Running) -> None:
         for _ in range(3):  # north speaks, then waits for south; south speaks, then all wait for west
             for name, site in here.items():
                 with pytest.raises(AbsentClientError, match=r"waits for '(north|south|west)'"):
-                    site.learn(rows[name], gathering=at_once("north", "south", "west", told=told.append))
+                    site.learn(rows[name], gathering=at_once("north", "south", "west", on_wait=told.append))
         start = time.monotonic()
         with pytest.raises(AbsentClientError, match=r"waits for 'west'. Have them join, and run the same again"):
-            here["south"].learn(rows["south"], gathering=Gathering(patience=0.5, told=told.append))
+            here["south"].learn(rows["south"], gathering=Gathering(patience=0.5, on_wait=told.append))
         assert 0.2 < time.monotonic() - start < 60 and told == ["the agreement on labels waits for 'west'."]
         with pytest.raises(AbsentClientError, match="waits for 'west'"):  # not one of them: it waits like the others
             here["north"].client.agree(at_once())
@@ -126,7 +126,7 @@ def test_settings_that_differ_are_told_before_rows_are_kept(server: Running) -> 
         assert not south.client.store.slices()
 
 
-def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -> None:
+def test_a_stranger_on_the_relay_stops_nobody(server: Running, tmp_path: Path) -> None:
     rows, told = wards(), list[str]()
     federation = ServerStore(tmp_path / "store").database.meta("run") or ""
     stranger = link_of(server.url, server.certs, "west", tries=1, signer=OwnKey(tmp_path, federation))
@@ -136,7 +136,7 @@ def test_a_stranger_on_the_board_stops_nobody(server: Running, tmp_path: Path) -
         with pytest.raises(CorruptError, match=r"message 0 .* from 'west', cannot be read.* name all that are"):
             here["north"].learn(rows["north"])
         with pytest.raises(AbsentClientError, match="waits for 'south'"):
-            here["north"].learn(rows["north"], gathering=at_once("south", told=told.append))
+            here["north"].learn(rows["north"], gathering=at_once("south", on_wait=told.append))
         assert told == ["a message from 'west' cannot be read, and was skipped."]
         said = stranger.posted("labels/1")
         stranger.post("west", "labels/1", len(said), said[-1].body)  # another's words in its own name

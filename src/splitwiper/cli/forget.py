@@ -79,7 +79,7 @@ def forget(
             if not as_json:
                 _print_estimate(done.estimate)
             done.ticket = _request(opened, names, samples, everything)
-        opened.settle(patience=patience, told=say_retrying(patience))
+        opened.settle(patience=patience, on_retry=say_retrying(patience))
         _finish(opened, done, patience, wanted=bool(receipt or certificate))
     if done.receipt is not None and receipt is not None:
         done.receipt.save(receipt)

@@ -75,7 +75,7 @@ def join(
     from splitwiper.service.site.invited import read_secret
 
     look_here()
-    gathering = Gathering(members=members or (), anew=anew, patience=patience, told=output.note)
+    gathering = Gathering(members=members or (), anew=anew, patience=patience, on_wait=output.note)
     settings, client, values = _read(config)
     # the variable may be there for another run; a file is named for this one, and refused where nothing is hidden
     secret = os.environ.get("SPLITWIPER_INVITATION") if client.masking.is_on else None
@@ -85,7 +85,7 @@ def join(
         bars("reading data", 0, 1)
         rows = read_data(config.parent / values["data"], label=values.get("label") or None)
         with closing(make_site(site, settings, client, invitation=secret, progress=bars)) as opened:
-            added = opened.learn(rows, gathering=gathering, patience=patience, told=say_retrying(patience))
+            added = opened.learn(rows, gathering=gathering, patience=patience, on_retry=say_retrying(patience))
     if as_json:
         output.emit({"site": site, "name": settings.name, "url": settings.url, "added": added})
         return

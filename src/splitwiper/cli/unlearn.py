@@ -252,7 +252,7 @@ def receipt(
 
 def _with_noise(run: Path, settled: Receipt) -> Receipt:
     """Return a receipt with what the client's noise has spent, if it uses noise and its folder is here."""
-    from splitwiper.client.spending import spent
+    from splitwiper.client.spending import privacy_spent
     from splitwiper.config import ClientConfig, from_dict, read_toml
     from splitwiper.store import ClientStore, ServerStore
 
@@ -262,7 +262,7 @@ def _with_noise(run: Path, settled: Receipt) -> Receipt:
     noise = from_dict(ClientConfig, read_toml(folder / "config.toml")).noise
     if not noise.is_on:
         return settled
-    spending = spent(ClientStore(folder), noise, ServerStore(run / "server").columns())
+    spending = privacy_spent(ClientStore(folder), noise, ServerStore(run / "server").columns())
     return replace(settled, privacy=spending.to_dict())
 
 

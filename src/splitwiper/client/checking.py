@@ -22,7 +22,7 @@ from splitwiper.data.labels import as_learned
 from splitwiper.data.rows import Rows
 from splitwiper.errors import DataError, nearest
 from splitwiper.exclusive import give_way
-from splitwiper.numerics import reproducible, undisturbed
+from splitwiper.numerics import reproducible, still_as_pinned
 from splitwiper.seeding import Stream, isolated_rng
 from splitwiper.training.cache import to_device
 from splitwiper.wire import Column
@@ -77,7 +77,7 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
     boundary = certain(
         partial(_tried, embedder, rows, client, half),
         held,
-        pinned=partial(undisturbed, device, config.numerics),
+        pinned=partial(still_as_pinned, device, config.numerics),
         key=None,
         what=f"client {client!r}, trying rows",
     )

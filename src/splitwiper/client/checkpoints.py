@@ -13,7 +13,7 @@ from splitwiper.wire import Label
 
 
 class CheckpointRecorder:
-    """A shelf that offers no checkpoints and records the digests of those saved, for comparison."""
+    """A store that offers no checkpoints and records the digests of those saved, for comparison."""
 
     def __init__(self) -> None:
         self.digests: dict[int, str] = {}
@@ -27,7 +27,7 @@ class CheckpointRecorder:
         self.digests[number] = state_digest(checkpoint.state, _metadata(checkpoint))
 
 
-class StoreShelf:
+class StoredCheckpoints:
     """Stores and finds the checkpoints of `pretrain` in the client's store."""
 
     def __init__(self, store: ClientStore) -> None:

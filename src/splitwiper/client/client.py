@@ -20,11 +20,11 @@ from splitwiper.client.checking import check_rows
 from splitwiper.client.content import row_macs
 from splitwiper.client.embed import Sending
 from splitwiper.client.hiding import label_mac
-from splitwiper.client.prediction import answers, fitting, local_scores, unmasked
+from splitwiper.client.prediction import fitting, local_scores, remote_scores, unmasked
 from splitwiper.client.row_store import Added
 from splitwiper.client.scoring import Predicted
 from splitwiper.client.selection import Choice, select
-from splitwiper.client.spending import record_prediction, spent
+from splitwiper.client.spending import privacy_spent, record_prediction
 from splitwiper.client.syncing import Syncing
 from splitwiper.data.rows import Rows, is_wide
 from splitwiper.data.sources import Reader, Source
@@ -190,7 +190,7 @@ class Client(Syncing):
         half = self.store.half()
         if half is None or self.store.is_behind():
             raise NotFoundError(f"client {self.name!r} has no rows, or unfinished work: call learn or settle.")
-        return Sending(self._recipe(), self._frozen(half[0]), list(self.holdings.slices().values()))
+        return Sending(self._half_inputs(), self._frozen(half[0]), list(self.holdings.slices().values()))
 
     # --- prediction ----------------------------------------------------------------------------------------
 
@@ -225,16 +225,18 @@ class Client(Syncing):
                 "or its work was interrupted. Call learn or settle."
             )
         named = fitting(inputs, f"client {self.name!r}", self.holdings)
-        state, recipe = self._frozen(half[0]), self._recipe()
+        state, half_inputs = self._frozen(half[0]), self._half_inputs()
         if local is not None:
-            scores = local_scores(recipe, state, named, local, self._link.model(self.name))
+            scores = local_scores(half_inputs, state, named, local, self._link.model(self.name))
         else:
             group = self._typical() if self.config.noise.reading == "mean" else 1
             if self.config.noise.is_on:
                 record_prediction(self.store, half[0].key, group=group)
             ask = partial(self._link.predict, self.name)
-            scores = answers(recipe, state, named, self._columns, ask, group=group)
-        return scores if recipe.hiding is None else unmasked(scores, named, recipe.hiding, without=self._forgotten())
+            scores = remote_scores(half_inputs, state, named, self._columns, ask, group=group)
+        if half_inputs.hiding is None:
+            return scores
+        return unmasked(scores, named, half_inputs.hiding, without=self._forgotten())
 
     def _frozen(self, half: FileRecord) -> dict[str, Tensor]:
         """Read the state of the frozen half."""
@@ -252,9 +254,9 @@ class Client(Syncing):
             raise NotFoundError(f"no rows of client {self.name!r} are left to predict.")
         part = secrets.choice(list(slices.values()))
         rows = sorted(secrets.SystemRandom().sample(range(part.rows), min(most, part.rows)))
-        recipe = self._recipe()
-        inputs = {name: np.asarray(part.columns[name])[rows] for name in recipe.names}
-        answers(recipe, self._frozen(half[0]), inputs, self._columns, ask)
+        half_inputs = self._half_inputs()
+        inputs = {name: np.asarray(part.columns[name])[rows] for name in half_inputs.names}
+        remote_scores(half_inputs, self._frozen(half[0]), inputs, self._columns, ask)
         return len(rows)
 
     def _typical(self) -> int:
@@ -264,7 +266,7 @@ class Client(Syncing):
 
     def privacy(self) -> Spending:
         """Return what its noise has spent so far, of each row and of each value."""
-        return spent(self.store, self.config.noise, self._columns)
+        return privacy_spent(self.store, self.config.noise, self._columns)
 
     def _forgotten(self) -> set[Label]:
         """Return labels of the codebook that the client has forgotten and holds no rows of."""

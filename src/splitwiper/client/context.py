@@ -3,25 +3,61 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from splitwiper.client import pretrain
 from splitwiper.client.group import Group
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.row_store import RowStore
-from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml
+from splitwiper.config import ClientConfig, config_digest, from_dict, read_toml, to_toml
 from splitwiper.config.settings import outside_paths
 from splitwiper.data.labels import as_learned
 from splitwiper.errors import AbsentClientError, CorruptError, SealError
 from splitwiper.masking.modes import mode_for
 from splitwiper.progress import Progress
-from splitwiper.seeding import mac
+from splitwiper.seeding import mac, seeded_key
 from splitwiper.store import ClientStore
 from splitwiper.wire import Column, Label, Link, Spent, Statement
 from splitwiper.wire.labels import in_order
+
+
+def create_client(
+    folder: Path,
+    config: ClientConfig,
+    *,
+    initial: Mapping[str, Tensor],
+    seed: int,
+    federation: str,
+    network: str,
+    task: str = "",
+    group: bytes | None = None,
+    **more: str,
+) -> ClientStore:
+    """Create a client's folder, named after the client, and return its store. An existing one is kept.
+
+    ``network`` is the identity of the client half; ``more`` are further values for the client's database.
+    """
+    store = ClientStore(folder)
+    store.create(
+        config=to_toml(config),
+        initial=initial,
+        meta={
+            "name": folder.name,
+            "task": task,
+            "seed": str(seed),
+            "config": config_digest(config, seed=seed),
+            "federation": federation,
+            "model": network,
+            **more,
+        },
+        key=seeded_key(seed, folder.name) if config.keys == "seeded" else None,
+        group=group,
+    )
+    return store
 
 
 class ClientContext:
@@ -114,12 +150,12 @@ class ClientContext:
             )
         return key
 
-    def _recipe(self) -> pretrain.PretrainingInputs:
+    def _half_inputs(self) -> pretrain.ClientHalfInputs:
         columns, masking, hiding = self.holdings.columns, self.config.masking, None
         if masking.is_on:
             codebook = self.group.codebook()
             hiding = Hiding(codebook, mode_for(masking, self.group.key(), codebook.version), masking)
-        return pretrain.PretrainingInputs(
+        return pretrain.ClientHalfInputs(
             name=self.name,
             seed=self.seed,
             config=self.config,

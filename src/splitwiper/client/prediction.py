@@ -14,7 +14,7 @@ from torch import Tensor
 from splitwiper.client.embed import BATCH
 from splitwiper.client.hiding import Hiding
 from splitwiper.client.local_net import Embedder
-from splitwiper.client.pretrain import PretrainingInputs, thaw, weights_of
+from splitwiper.client.pretrain import ClientHalfInputs, thaw, weights_of
 from splitwiper.data.rows import as_inputs, column_names
 from splitwiper.data.tables import ColumnNames, arranged, check_alike
 from splitwiper.errors import DataError
@@ -28,8 +28,8 @@ from splitwiper.wire.codecs import fitted_in, pack, prepare
 from splitwiper.wire.columns import DTYPES, Array
 
 
-def answers(
-    recipe: PretrainingInputs,
+def remote_scores(
+    half_inputs: ClientHalfInputs,
     state: Mapping[str, Tensor],
     inputs: Mapping[str, Array],
     columns: Sequence[Column],
@@ -42,7 +42,7 @@ def answers(
     ``group`` is the number of rows of a typical label, for noise that is scaled to it.
     """
     logits, labels_only = list[Tensor](), False
-    for sent in _sendings(recipe, state, inputs, columns, group):
+    for sent in _sendings(half_inputs, state, inputs, columns, group):
         scores = ask(sent)
         logits.append(scores.logits)
         labels_only |= scores.labels_only
@@ -50,24 +50,24 @@ def answers(
 
 
 def local_scores(
-    recipe: PretrainingInputs,
+    half_inputs: ClientHalfInputs,
     state: Mapping[str, Tensor],
     inputs: Mapping[str, Array],
     template: ServerHalf,
     model: ModelCopy,
 ) -> Scores:
     """Compute the same outputs on this machine: nothing leaves the client."""
-    device, embedder = _frozen(recipe, state)
+    device, embedder = _frozen(half_inputs, state)
     half = template.loaded(model.state).to(device)
     logits = []
-    with _pinned(recipe, device):
+    with _pinned(half_inputs, device):
         for part in _parts(inputs):
             logits.append(half.logits(embedder(to_device(part, device))).float().cpu())
     return Scores(model.labels, torch.cat(logits), model.codebook)
 
 
 def _sendings(
-    recipe: PretrainingInputs,
+    half_inputs: ClientHalfInputs,
     state: Mapping[str, Tensor],
     inputs: Mapping[str, Array],
     columns: Sequence[Column],
@@ -77,14 +77,14 @@ def _sendings(
 
     Nothing is pinned while the caller has a batch, so an error there leaves no global state behind.
     """
-    fitted, noise = fitted_in(state), recipe.config.noise
-    encoding = prepare(recipe.config.encoding)
+    fitted, noise = fitted_in(state), half_inputs.config.noise
+    encoding = prepare(half_inputs.config.encoding)
     secret = None
     if noise.is_on:
-        secret = secure_stream(recipe.key, "predict", state_digest(weights_of(state)))
-    device, embedder = _frozen(recipe, state)
+        secret = secure_stream(half_inputs.key, "predict", state_digest(weights_of(state)))
+    device, embedder = _frozen(half_inputs, state)
     for part in _parts(inputs):
-        with _pinned(recipe, device):
+        with _pinned(half_inputs, device):
             boundary = embedder(to_device(part, device))
             if secret is not None:
                 contents = row_contents({name: tensor.numpy() for name, tensor in part.items()})
@@ -99,15 +99,15 @@ def _parts(inputs: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
         yield {name: torch.from_numpy(array[start : start + BATCH].copy()) for name, array in inputs.items()}
 
 
-def _frozen(recipe: PretrainingInputs, state: Mapping[str, Tensor]) -> tuple[torch.device, Embedder]:
-    device = device_at_hand(recipe.config.device)
+def _frozen(half_inputs: ClientHalfInputs, state: Mapping[str, Tensor]) -> tuple[torch.device, Embedder]:
+    device = device_at_hand(half_inputs.config.device)
     with torch.inference_mode(False):
-        return device, thaw(recipe, state).to(device)
+        return device, thaw(half_inputs, state).to(device)
 
 
 @contextmanager
-def _pinned(recipe: PretrainingInputs, device: torch.device) -> Iterator[None]:
-    with reproducible(device, recipe.config.threads, recipe.config.numerics), torch.inference_mode():
+def _pinned(half_inputs: ClientHalfInputs, device: torch.device) -> Iterator[None]:
+    with reproducible(device, half_inputs.config.threads, half_inputs.config.numerics), torch.inference_mode():
         yield
 
 

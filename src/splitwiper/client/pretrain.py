@@ -39,7 +39,7 @@ from splitwiper.wire.codecs import is_fitted
 
 
 @dataclass(frozen=True)
-class PretrainingInputs:
+class ClientHalfInputs:
     """Everything that pre-training depends on besides the rows."""
 
     name: str
@@ -75,7 +75,7 @@ class Checkpoint:
     labels: tuple[Label, ...]
 
 
-class Shelf(Protocol):
+class CheckpointStore(Protocol):
     """A store of checkpoints. The keys are hex HMACs."""
 
     def load(self, number: int, key: str) -> Checkpoint | None:
@@ -87,30 +87,30 @@ class Shelf(Protocol):
         ...
 
 
-def stage_key(recipe: PretrainingInputs, rows: bytes, number: int) -> str:
+def stage_key(half_inputs: ClientHalfInputs, rows: bytes, number: int) -> str:
     """Return the key of the state after a stage: an HMAC of everything it was computed from."""
-    settings = config_digest(recipe.config, seed=recipe.seed)
-    numerics = encode(chain.from_iterable(sorted(recipe.fingerprint().items())))
-    start = (recipe.initial_digest, recipe.call, numerics)
-    return mac(recipe.key, "stage", recipe.name, settings, *start, number, rows).hex()
+    settings = config_digest(half_inputs.config, seed=half_inputs.seed)
+    numerics = encode(chain.from_iterable(sorted(half_inputs.fingerprint().items())))
+    start = (half_inputs.initial_digest, half_inputs.call, numerics)
+    return mac(half_inputs.key, "stage", half_inputs.name, settings, *start, number, rows).hex()
 
 
-def final_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
+def final_key(half_inputs: ClientHalfInputs, slices: Mapping[int, Shard]) -> str:
     """Return the key of the frozen half, given the surviving slices."""
-    return stage_key(recipe, rows_digest(list(slices.values())), max(slices))
+    return stage_key(half_inputs, rows_digest(list(slices.values())), max(slices))
 
 
-def half_key(recipe: PretrainingInputs, slices: Mapping[int, Shard]) -> str:
+def half_key(half_inputs: ClientHalfInputs, slices: Mapping[int, Shard]) -> str:
     """Return the key of the frozen half with what the codec fitted, and of the shard."""
-    key = final_key(recipe, slices)
-    return mac(recipe.key, "half", key, recipe.hiding.codebook.id).hex() if recipe.hiding else key
+    key = final_key(half_inputs, slices)
+    return mac(half_inputs.key, "half", key, half_inputs.hiding.codebook.id).hex() if half_inputs.hiding else key
 
 
 def pretrain(
-    recipe: PretrainingInputs,
+    half_inputs: ClientHalfInputs,
     slices: Mapping[int, Shard],
     *,
-    shelf: Shelf | None = None,
+    checkpoints: CheckpointStore | None = None,
     on_stage: Progress | None = None,
 ) -> Pausing[dict[str, Tensor]]:
     """Train the half over its non-empty slices and return its frozen state, without the local head.
@@ -121,40 +121,40 @@ def pretrain(
     net: LocalNet | None = None
     start = 0
     # the state after the last slice is the half itself, so there is never a checkpoint of it
-    for place in reversed(range(len(stages) - 1)) if shelf is not None else ():
-        number, rows, _ = stages[place]
-        kept = shelf.load(number, stage_key(recipe, rows, number)) if shelf else None
+    for stage in reversed(range(len(stages) - 1)) if checkpoints is not None else ():
+        number, rows, _ = stages[stage]
+        kept = checkpoints.load(number, stage_key(half_inputs, rows, number)) if checkpoints else None
         if kept is not None:
-            with recipe.pinned():
-                net, start = _resume(recipe, kept), place + 1
+            with half_inputs.pinned():
+                net, start = _resume(half_inputs, kept), stage + 1
             break
-    epochs = recipe.config.stage_epochs
+    epochs = half_inputs.config.stage_epochs
     steps = epochs * (len(stages) - start)
-    for place in range(start, len(stages)):
-        number, rows, seen = stages[place]
+    for stage in range(start, len(stages)):
+        number, rows, seen = stages[stage]
         labels = labels_present(seen)
-        cache = Cache(seen, labels, names=recipe.names)
-        with recipe.pinned():  # a callback between stages may have set another default device
+        cache = Cache(seen, labels, names=half_inputs.names)
+        with half_inputs.pinned():  # a callback between stages may have set another default device
             sample, _ = cache.batch(np.arange(1))
-            net = _next_net(recipe, cache, labels, net, sample)
-        done = (place - start) * epochs
+            net = _next_net(half_inputs, cache, labels, net, sample)
+        done = (stage - start) * epochs
 
         def on_epoch(epoch: int, _all: int, loss: float, done: int = done) -> None:
             if on_stage:
-                on_stage(f"{recipe.name}: pre-training", done + epoch, steps, loss=loss)
+                on_stage(f"{half_inputs.name}: pre-training", done + epoch, steps, loss=loss)
 
-        stream = Stream(recipe.seed, f"pretrain/{number}", recipe.name, rows)
-        what = f"client {recipe.name!r}, pre-training"
-        training = Training(net, cache, recipe.config, epochs=epochs, stream=stream, what=what, on_epoch=on_epoch)
+        stream = Stream(half_inputs.seed, f"pretrain/{number}", half_inputs.name, rows)
+        what = f"client {half_inputs.name!r}, pre-training"
+        training = Training(net, cache, half_inputs.config, epochs=epochs, stream=stream, what=what, on_epoch=on_epoch)
         yield from training.steps()
-        if place < len(stages) - 1:
+        if stage < len(stages) - 1:
             checkpoint = Checkpoint(state_of(net), labels)
-            if shelf is not None:
-                shelf.save(number, stage_key(recipe, rows, number), checkpoint)
-            with recipe.pinned():
-                net = _resume(recipe, checkpoint)  # always, so that a resumed run takes the same path
+            if checkpoints is not None:
+                checkpoints.save(number, stage_key(half_inputs, rows, number), checkpoint)
+            with half_inputs.pinned():
+                net = _resume(half_inputs, checkpoint)  # always, so that a resumed run takes the same path
     if net is None:
-        raise DataError(f"client {recipe.name!r} has no rows to train on.")
+        raise DataError(f"client {half_inputs.name!r} has no rows to train on.")
     return state_of(net.embedder)
 
 
@@ -168,38 +168,38 @@ def _stages(slices: Mapping[int, Shard]) -> list[tuple[int, bytes, list[Shard]]]
     return stages
 
 
-def operations(recipe: PretrainingInputs, slices: Mapping[int, Shard], *, after: int = -1) -> int:
+def operations(half_inputs: ClientHalfInputs, slices: Mapping[int, Shard], *, after: int = -1) -> int:
     """Count floating-point operations of pre-training, forward and backward, in all stages after a slice."""
     stages = _stages(slices)
     every = stages[-1][2]
     labels = labels_present(every)
-    cache = Cache(every, labels, names=recipe.names)
+    cache = Cache(every, labels, names=half_inputs.names)
     rows = min(len(cache), 8)  # a few are enough: operations grow in proportion to the rows
     with (
-        recipe.pinned(),
-        isolated_rng(Stream(recipe.seed, "probe", recipe.name)),
+        half_inputs.pinned(),
+        isolated_rng(Stream(half_inputs.seed, "probe", half_inputs.name)),
         FlopCounterMode(display=False) as counter,
     ):
         sample, _ = cache.batch(np.arange(1))
-        net = _next_net(recipe, cache, labels, None, sample).eval()
+        net = _next_net(half_inputs, cache, labels, None, sample).eval()
         inputs, codes = cache.batch(np.arange(rows))
-        make_loss(recipe.config, torch.device("cpu"))(net(inputs).float(), codes).backward()
+        make_loss(half_inputs.config, torch.device("cpu"))(net(inputs).float(), codes).backward()
     passes = 0  # rows that one epoch of every stage goes over
     for number, _, seen in stages:
         if number > after:
             passes += sum(part.rows for part in seen)
-    return int(counter.get_total_flops()) * passes * recipe.config.stage_epochs // rows
+    return int(counter.get_total_flops()) * passes * half_inputs.config.stage_epochs // rows
 
 
-def thaw(recipe: PretrainingInputs, state: Mapping[str, Tensor]) -> Embedder:
+def thaw(half_inputs: ClientHalfInputs, state: Mapping[str, Tensor]) -> Embedder:
     """Return the frozen half, ready to embed."""
-    half = copy.deepcopy(recipe.half)
+    half = copy.deepcopy(half_inputs.half)
     blank = {}  # the normaliser's buffers must have the state's shapes before the state can be loaded
-    for number, name in enumerate(recipe.floats):
+    for number, name in enumerate(half_inputs.floats):
         if f"normaliser.mean{number}" in state:
             mean, scale = state[f"normaliser.mean{number}"], state[f"normaliser.scale{number}"]
             blank[name] = torch.empty_like(mean), torch.empty_like(scale)
-    embedder = Embedder(half, recipe.call, Normaliser(blank))
+    embedder = Embedder(half, half_inputs.call, Normaliser(blank))
     embedder.load_state_dict(weights_of(state))
     return embedder.eval().requires_grad_(False)
 
@@ -210,7 +210,7 @@ def weights_of(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _next_net(
-    recipe: PretrainingInputs,
+    half_inputs: ClientHalfInputs,
     cache: Cache,
     labels: tuple[Label, ...],
     before: LocalNet | None,
@@ -220,25 +220,27 @@ def _next_net(
 
     ``sample`` is one row, whose activations show how many features the head has.
     """
-    normaliser = Normaliser(statistics(cache) if recipe.config.standardise else {})
+    normaliser = Normaliser(statistics(cache) if half_inputs.config.standardise else {})
     if before is not None:
         half = before.embedder.body
     else:
-        half = copy.deepcopy(recipe.half)
-        half.load_state_dict(dict(recipe.initial))
-    embedder = Embedder(half, recipe.call, normaliser)
-    with torch.no_grad(), isolated_rng(Stream(recipe.seed, "probe", recipe.name)):
+        half = copy.deepcopy(half_inputs.half)
+        half.load_state_dict(dict(half_inputs.initial))
+    embedder = Embedder(half, half_inputs.call, normaliser)
+    with torch.no_grad(), isolated_rng(Stream(half_inputs.seed, "probe", half_inputs.name)):
         features = features_of(embedder.eval().cpu()(sample))
-    width = recipe.config.head_width
-    return LocalNet(embedder, labels, like=features, width=width, seed=recipe.seed, client=recipe.name, before=before)
+    width = half_inputs.config.head_width
+    return LocalNet(
+        embedder, labels, like=features, width=width, seed=half_inputs.seed, client=half_inputs.name, before=before
+    )
 
 
-def _resume(recipe: PretrainingInputs, kept: Checkpoint) -> LocalNet:
+def _resume(half_inputs: ClientHalfInputs, kept: Checkpoint) -> LocalNet:
     """Return the net as it was after a checkpoint's stage; the next stage refits its normaliser."""
-    embedder = Embedder(copy.deepcopy(recipe.half), recipe.call, Normaliser({}))
-    width = recipe.config.head_width
+    embedder = Embedder(copy.deepcopy(half_inputs.half), half_inputs.call, Normaliser({}))
+    width = half_inputs.config.head_width
     first = kept.state["hidden.0.weight" if width else "out.weight"]
-    net = LocalNet(embedder, kept.labels, like=first, width=width, seed=recipe.seed, client=recipe.name)
+    net = LocalNet(embedder, kept.labels, like=first, width=width, seed=half_inputs.seed, client=half_inputs.name)
     state = dict(kept.state)
     for name in kept.state:
         if name.startswith("embedder.normaliser."):

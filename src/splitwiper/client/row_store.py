@@ -254,12 +254,12 @@ class RowStore:
         for value in fresh:
             by_slice.setdefault(slice_of(value, self._config.slices), []).append(value)
         changed = {}
-        for place, macs in sorted(by_slice.items()):
+        for slice_number, macs in sorted(by_slice.items()):
             here = [fresh[value] for value in macs]
             inputs = {name: array[here] for name, array in rows.inputs.items()}
             added = inputs, np.frombuffer(b"".join(macs), np.uint8).reshape(-1, 32), [rows.labels[i] for i in here]
             folder = self._store.root / "slices"
-            changed[place] = rewrite_slice(folder, rows.columns, slices.get(place), add=added)
+            changed[slice_number] = rewrite_slice(folder, rows.columns, slices.get(slice_number), add=added)
         if changed:
             spec = {"call": rows.call, "columns": [[c.name, c.dtype, list(c.shape)] for c in rows.columns]}
             meta = {"inputs": json.dumps(spec)}

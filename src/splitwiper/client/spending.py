@@ -55,7 +55,7 @@ def record_prediction(store: ClientStore, half: str, *, group: int) -> None:
         store.remember(asked=json.dumps([*asked, [half, group]]))
 
 
-def spent(store: ClientStore, noise: Noise, columns: Sequence[Column]) -> Spending:
+def privacy_spent(store: ClientStore, noise: Noise, columns: Sequence[Column]) -> Spending:
     """Return epsilon of a row and of a value after all releases.
 
     Raises:

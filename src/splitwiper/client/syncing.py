@@ -15,7 +15,7 @@ from torch import Tensor
 
 from splitwiper.certainty import disturbed, same_fault
 from splitwiper.client import pretrain
-from splitwiper.client.checkpoints import CheckpointRecorder, StoreShelf
+from splitwiper.client.checkpoints import CheckpointRecorder, StoredCheckpoints
 from splitwiper.client.context import ClientContext
 from splitwiper.client.embed import Sending, embed, fit
 from splitwiper.client.hiding import label_mac
@@ -66,7 +66,7 @@ class Syncing(ClientContext):
             everything = [value for value, _ in self.holdings.surviving()]
             labels = self._wholly(everything)
             self.store.forget(ticket.id, ticket.level, everything, seconds=0.0, labels=labels, committed=False)
-            self.store.mark([ticket.id], "sent" if ticket.state == "accepted" else "done")
+            self.store.set_state([ticket.id], "sent" if ticket.state == "accepted" else "done")
 
     def _wholly(self, macs: Sequence[bytes]) -> list[bytes]:
         """Return HMACs of the labels that have no rows left once these are gone."""
@@ -84,7 +84,7 @@ class Syncing(ClientContext):
                 ticket = self._link.submit(Request(row["ticket"], self.name, row["level"], row["commitment"]))
                 if ticket.state == "settled":  # the server held nothing, so no later upload answers this request
                     self.store.sending("", [row["ticket"]])
-                self.store.mark([row["ticket"]], "sent")
+                self.store.set_state([row["ticket"]], "sent")
             return [row["ticket"] for row in self.store.requests("sent")]
 
     def heed(self) -> bool:
@@ -101,7 +101,7 @@ class Syncing(ClientContext):
             self.store.note_removal(standing.seq, standing.why, answers=answered, again=standing.by != "training")
         elif answered:
             self.store.sending("", answered)
-        self.store.mark(answered, "done")  # later uploads answer none of these
+        self.store.set_state(answered, "done")  # later uploads answer none of these
         return news
 
     # --- keeping up ----------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Syncing(ClientContext):
             self.holdings.erase_suppressed()
             slices = self.holdings.slices()
             if slices and self.store.database.meta("evicted"):
-                self.store.mark(tickets, "done")  # they were settled when the shard was erased, or on arrival
+                self.store.set_state(tickets, "done")  # they were settled when the shard was erased, or on arrival
                 return False
             if not slices:
                 sent = bool(tickets) or bool(self.store.database.meta("uploaded"))
@@ -135,19 +135,21 @@ class Syncing(ClientContext):
                 return sent
             outgoing = self.store.root / "outbox" / files.random_name("shard")
             try:
-                recipe = self._recipe()
-                key = pretrain.half_key(recipe, slices)
+                half_inputs = self._half_inputs()
+                key = pretrain.half_key(half_inputs, slices)
                 wanted, state = digest("shard", key), self._stored_half(key)
                 if state is None:
-                    shelf = StoreShelf(self.store)
-                    frozen = yield from pretrain.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
-                    sending = Sending(recipe, frozen, list(slices.values()))
+                    checkpoints = StoredCheckpoints(self.store)
+                    frozen = yield from pretrain.pretrain(
+                        half_inputs, slices, checkpoints=checkpoints, on_stage=self._progress
+                    )
+                    sending = Sending(half_inputs, frozen, list(slices.values()))
                     fit(sending, columns=self._columns, on_batch=self._progress)
-                    self.store.put_half(key, sending.state, recipe.fingerprint())
+                    self.store.put_half(key, sending.state, half_inputs.fingerprint())
                 if not (again or tickets or self.store.database.meta("uploaded") != wanted or self.store.is_behind()):
                     return False
                 if state is not None:
-                    sending = Sending(recipe, state, list(slices.values()))
+                    sending = Sending(half_inputs, state, list(slices.values()))
                 largest = self._link.largest_value()
                 with files.atomic_file(outgoing) as file:
                     embed(file, sending, columns=self._columns, on_batch=self._progress, largest=largest)
@@ -185,7 +187,7 @@ class Syncing(ClientContext):
 
     def _done(self, tickets: Sequence[str], *, uploaded: str = "", accepted: str = "", accepted_salt: str = "") -> None:
         """Record what the server holds now, and erase the names of what it held before."""
-        self.store.mark(tickets, "done")
+        self.store.set_state(tickets, "done")
         half = self.store.half()
         gone = {} if uploaded else {"shard_salt": ""}  # the salt would confirm a guess at the erased shard's rows
         self.store.remember(
@@ -225,7 +227,7 @@ class Syncing(ClientContext):
             BusyError: it succeeds, or fails otherwise: something else in this process interfered.
         """
         try:
-            yield from self._outgoing(self._recipe(), slices, CheckpointRecorder(), self._link.largest_value())
+            yield from self._outgoing(self._half_inputs(), slices, CheckpointRecorder(), self._link.largest_value())
         except (DataError, TrainingError) as again:
             if same_fault(problem, again):
                 return
@@ -251,23 +253,27 @@ class Syncing(ClientContext):
     def recompute(self) -> tuple[dict[str, Tensor], str]:
         """Compute the half's state and the shard's digest from only the surviving rows and the context."""
         with self.store.database.lease("verifying"):
-            recipe, slices = self._recipe(), self.holdings.slices()
-            self.holdings.audit(recipe.key)
-            shelf = CheckpointRecorder()
-            state, shard = finish(self._outgoing(recipe, slices, shelf, LARGEST))
+            half_inputs, slices = self._half_inputs(), self.holdings.slices()
+            self.holdings.audit(half_inputs.key)
+            checkpoints = CheckpointRecorder()
+            state, shard = finish(self._outgoing(half_inputs, slices, checkpoints, LARGEST))
             kept = self.store.checkpoints()
-            if shelf.digests != {number: record.digest for number, record in kept.items()}:
+            if checkpoints.digests != {number: record.digest for number, record in kept.items()}:
                 raise CorruptError(f"the checkpoints of client {self.name!r} are not those its rows lead to.")
             for record in kept.values():
                 load_state(self.store.root / "checkpoints" / record.file, record.digest)  # raises if damaged
             return state, shard
 
     def _outgoing(
-        self, recipe: pretrain.PretrainingInputs, slices: Mapping[int, Shard], shelf: pretrain.Shelf, largest: float
+        self,
+        half_inputs: pretrain.ClientHalfInputs,
+        slices: Mapping[int, Shard],
+        checkpoints: pretrain.CheckpointStore,
+        largest: float,
     ) -> Pausing[tuple[dict[str, Tensor], str]]:
         """Compute the half's state and the shard's digest without storing anything."""
-        state = yield from pretrain.pretrain(recipe, slices, shelf=shelf, on_stage=self._progress)
-        sending = Sending(recipe, state, list(slices.values()))
+        state = yield from pretrain.pretrain(half_inputs, slices, checkpoints=checkpoints, on_stage=self._progress)
+        sending = Sending(half_inputs, state, list(slices.values()))
         fit(sending, columns=self._columns, on_batch=self._progress)
         # not in the store, which may be on a read-only disk; and in an unnamed file, so that nothing of these rows
         # remains if this process is killed

@@ -29,12 +29,12 @@ from splitwiper.errors import (
 from splitwiper.federation.agreeing import Agreement, rekey
 from splitwiper.federation.build import build_halves
 from splitwiper.federation.evaluate import Evaluation, check_truth, score
-from splitwiper.federation.folder import FINISHED, agree, check_devices, make, refuse_used, warn_of_seeds
+from splitwiper.federation.folder import FINISHED, check_devices, check_same_settings, make, refuse_used, warn_of_seeds
 from splitwiper.federation.leftovers import leftovers
 from splitwiper.federation.link import InProcessLink
-from splitwiper.federation.opening import check_halves, check_settings, unchanged
+from splitwiper.federation.opening import check_halves, check_settings, public_call
 from splitwiper.federation.reconcile import Reconciled, reconcile
-from splitwiper.federation.registry import FEATURES, HANDED, ClientRegistry
+from splitwiper.federation.registry import TWIN_CODEBOOK, TWIN_COLUMN_ORDER, ClientRegistry
 from splitwiper.federation.retrace import Traced, retrace
 from splitwiper.federation.status import RunStatus, status
 from splitwiper.federation.verify import Verification, verify
@@ -112,7 +112,7 @@ class Federation:
         self._progress = progress
         stored = self.path / FINISHED
         if stored.exists():
-            self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
+            self.config = check_same_settings(from_dict(Config, read_toml(stored)), config, self.path)
             prepare(self.config.client.numerics, self.config.server.numerics)
             self.halves = halves or build_halves(self.config)
         else:
@@ -124,7 +124,7 @@ class Federation:
             self.halves = halves or build_halves(self.config)
             first = self.halves.server.state_dict(), self.halves.client.state_dict()
             if not make(self.path, self.halves, self.config, *first):  # another process created it first
-                self.config = agree(from_dict(Config, read_toml(stored)), config, self.path)
+                self.config = check_same_settings(from_dict(Config, read_toml(stored)), config, self.path)
             warn_of_seeds(self.config)
         store = ServerStore(self.path / "server")
         with suppress(SealError):
@@ -133,15 +133,15 @@ class Federation:
         self._link = MeteredLink(InProcessLink(self._server, self.config.client.transfer))
         self._unit_done = False
         """Whether the account of what clients spend is that of finished work: the next work starts another."""
-        self._members = ClientRegistry(
+        self._registry = ClientRegistry(
             self.path, self.halves, self.config, self._server, self._link, progress, invitation
         )
         check_halves(self.path, self.halves, self.config, self._server)
-        check_settings(self.path, self._members)
+        check_settings(self.path, self._registry)
 
     # --- making and opening --------------------------------------------------------------------------------
 
-    @unchanged
+    @public_call
     def twin(self, path: str | Path) -> Federation:
         """Create an empty federation with the same context: settings, initial weights, client keys and codebook.
 
@@ -152,12 +152,12 @@ class Federation:
         """
         target, store = Path(path), self._server.store
         refuse_used(target)
-        if away := sorted({shard.client for shard in store.shards()} - set(self._members.here())):
+        if away := sorted({shard.client for shard in store.shards()} - set(self._registry.here())):
             raise AbsentClientError(
                 f"a twin has the keys of all clients, and the folder of {', '.join(map(repr, away))} is not here: "
                 "bring it back first, or forget the whole client (everything=True)."
             )
-        for name in self._members.here():
+        for name in self._registry.here():
             files.make_folder(target / "clients" / name)
             for kept in ("key", "group", "initial.safetensors"):
                 source = self.path / "clients" / name / kept
@@ -165,9 +165,9 @@ class Federation:
                     files.write_bytes(target / "clients" / name / kept, read_bytes(source))
             store_here = self._client(name).store
             if (sealed := store_here.sealed_codebook()) is not None:
-                files.write_bytes(target / "clients" / name / HANDED, sealed)
-            if features := store_here.database.meta(FEATURES):
-                files.write_bytes(target / "clients" / name / FEATURES, features.encode())
+                files.write_bytes(target / "clients" / name / TWIN_CODEBOOK, sealed)
+            if features := store_here.database.meta(TWIN_COLUMN_ORDER):
+                files.write_bytes(target / "clients" / name / TWIN_COLUMN_ORDER, features.encode())
         first = store.initial(), store.client_initial()
         if not make(target, self.halves, self.config, *first, run=store.database.meta("run")):
             refuse_used(target)
@@ -181,14 +181,14 @@ class Federation:
     @property
     def clients(self) -> tuple[str, ...]:
         """Every client the federation knows, including those that left."""
-        return self._members.everybody()
+        return self._registry.everybody()
 
     def _client(self, name: str) -> Client:
-        return self._members.open(name)
+        return self._registry.open(name)
 
     # --- learning ------------------------------------------------------------------------------------------
 
-    @unchanged
+    @public_call
     def learn(
         self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
@@ -214,29 +214,29 @@ class Federation:
         if not isinstance(tasks, Mapping | None):
             raise InputError(f"tasks = {tasks!r} must name the task of each client: {{'north': 'species'}}.")
         check_names([name for name, _ in pairs], known=self.clients)
-        codebook, readers, labels = self._members.codebook(), dict[str, Reader](), dict[str, set[Label]]()
+        codebook, readers, labels = self._registry.codebook(), dict[str, Reader](), dict[str, set[Label]]()
         for name, data in pairs:
             task = (tasks or {}).get(name, "")
-            readers[name] = Reader(data, client=name, task=task, wide=self._members.is_wide(name))
+            readers[name] = Reader(data, client=name, task=task, wide=self._registry.is_wide(name))
             rows = readers[name].rows()
-            self._members.check(name, rows, task, codebook)
+            self._registry.check(name, rows, task, codebook)
             labels[name] = set(rows.labels)
             del rows  # only one client's rows are in memory at a time, if functions return them
-        self._members.check_labels(labels)
+        self._registry.check_labels(labels)
         self._begin()
         added = {}
         for name, _ in pairs:
             reader = readers.pop(name)
             rows = reader.rows()
             if reader.lazy:  # these rows come from another call of the function
-                self._members.check(name, rows, reader.task, self._members.codebook())
-            self._members.mark(name)
-            client = self._members.join(name, reader.task)
+                self._registry.check(name, rows, reader.task, self._registry.codebook())
+            self._registry.mark_pending(name)
+            client = self._registry.join(name, reader.task)
             added[name] = client.add(rows)
             del reader, rows
             self._link.count(name, client.take_spent())
         before = self._server.store.model()
-        done = reconcile(self._members)
+        done = reconcile(self._registry)
         self._finished(done, named=set(added))
         return self._learned(added, done, before)
 
@@ -259,7 +259,7 @@ class Federation:
 
     # --- unlearning ----------------------------------------------------------------------------------------
 
-    @unchanged
+    @public_call
     def unlearn(
         self,
         client: str,
@@ -272,7 +272,7 @@ class Federation:
         check_devices(self.config)
         ticket = self._submit(client, classes, samples, everything)
         try:
-            self._finished(reconcile(self._members), named={client})
+            self._finished(reconcile(self._registry), named={client})
         except FencedError:  # another process has taken over, and may have settled the request or not
             raise
         except BusyError as problem:
@@ -281,7 +281,7 @@ class Federation:
             ) from problem
         return self.receipt(ticket.id)
 
-    @unchanged
+    @public_call
     def submit(
         self,
         client: str,
@@ -301,21 +301,21 @@ class Federation:
         self, client: str, classes: Sequence[str | int] | None, samples: Sequence[int] | None, everything: bool
     ) -> Ticket:
         try:
-            asking = self._members.client(client)
+            asking = self._registry.client(client)
         except AbsentClientError:
             if not everything or classes is not None or samples is not None:
                 raise
             return self._server.submit(Request(secrets.token_hex(16), client, "client"))
         choice = asking.choose(classes=classes, samples=samples, everything=everything)
         self._begin()
-        self._members.mark(client)  # first: if this process dies now, the next settle looks at the client
+        self._registry.mark_pending(client)  # first: if this process dies now, the next settle looks at the client
         request = asking.forget(choice)
         asking.send_requests()
         asking.pin(self.head())  # from here on, a ledger without this request is noticed
         self._link.count(client, asking.take_spent())
         return self._server.store.ticket(request.ticket)
 
-    @unchanged
+    @public_call
     def settle(self) -> tuple[Receipt, ...]:
         """Settle all open requests with one re-training. Only the requesting clients and the server do work.
 
@@ -324,11 +324,11 @@ class Federation:
         """
         check_devices(self.config)
         self._begin()
-        done = reconcile(self._members)
+        done = reconcile(self._registry)
         self._finished(done)
         return self._with_privacy(done.receipts)
 
-    @unchanged
+    @public_call
     def rekey(self, labels: Sequence[str | int] = (), *, task: str = "") -> Agreement:
         """Have all clients agree on a new codebook, and send their rows again under its codes.
 
@@ -347,8 +347,8 @@ class Federation:
         if not self.config.client.masking.is_on:
             raise ConfigError("labels are not hidden here (client.masking.mode = 'none'): there is no codebook.")
         self._begin()
-        agreement = rekey(self._members, [Label(task, as_learned(name)) for name in labels])
-        self._finished(reconcile(self._members))
+        agreement = rekey(self._registry, [Label(task, as_learned(name)) for name in labels])
+        self._finished(reconcile(self._registry))
         return agreement
 
     @property
@@ -356,7 +356,7 @@ class Federation:
         """What each client spent in the last learn or unlearn (submit and settle), and in predictions since."""
         return {name: self._link.spent.get(name, Spent()) for name in self.clients}
 
-    @unchanged
+    @public_call
     def reupload(self, client: str) -> None:
         """Have a client send its shard again, for example because the server's copy was damaged."""
         self._client(client).sync(again=True)
@@ -368,10 +368,10 @@ class Federation:
     def labels(self) -> tuple[Label, ...]:
         """The labels of the columns of `predict_proba`, except those that a client has forgotten."""
         model = self._server.store.model()
-        codebook = self._members.codebook()
+        codebook = self._registry.codebook()
         return (codebook.labels if codebook else model.labels) if model else ()
 
-    @unchanged
+    @public_call
     def predict_proba(self, client: str, x: Any, *, local: bool = False) -> Probabilities:
         """Return probabilities of all labels, one row per input; `labels` gives the order of the columns.
 
@@ -383,13 +383,13 @@ class Federation:
         half = self.halves.server if local else None
         return self._asked(client, lambda asked: scoring.probabilities(asked.scores(x, local=half), self.labels))
 
-    @unchanged
+    @public_call
     def predict_both(self, client: str, x: Any, *, local: bool = False) -> Predicted:
         """Return labels and probabilities from one answer, where `predict` and `predict_proba` would ask twice."""
         half = self.halves.server if local else None
         return self._asked(client, lambda asked: asked.predict_both(x, local=half, labels=self.labels))
 
-    @unchanged
+    @public_call
     def predict(self, client: str, x: Any, *, local: bool = False) -> list[str | int]:
         """Return the most likely label of the client's own task for each input. Arguments as for `predict_proba`."""
         half = self.halves.server if local else None
@@ -397,10 +397,10 @@ class Federation:
 
     def _asked(self, name: str, ask: Callable[[Client], _T]) -> _T:
         """Return a client's answer, during which neither the client nor the server changed."""
-        client = self._members.client(name)
+        client = self._registry.client(name)
         return read_undisturbed(lambda: ask(client), client.store.database, self._server.store.database)
 
-    @unchanged
+    @public_call
     def evaluate(self, test_sets: Mapping[str, Data]) -> Evaluation:
         """Score each client's whole network on its own test set."""
         return Evaluation({name: score(*both) for name, both in self._answers(test_sets).items()})
@@ -409,14 +409,14 @@ class Federation:
         """Return true and predicted labels, by client."""
         answers = {}
         for name, data in by_client(test_sets):
-            task = self._members.client(name).task
-            rows = as_rows(data, task=task, wide=self._members.is_wide(name))
+            task = self._registry.client(name).task
+            rows = as_rows(data, task=task, wide=self._registry.is_wide(name))
             check_truth(rows.labels, self.labels, name)
             predicted = self._asked(name, methodcaller("predict", rows.packed))
             answers[name] = rows.labels, tuple(Label(task, label) for label in predicted)
         return answers
 
-    @unchanged
+    @public_call
     def retrace(self, test_sets: Mapping[str, Data]) -> tuple[Traced, ...]:
         """Score each client's whole network after every epoch of the server's training, which is run again.
 
@@ -448,8 +448,8 @@ class Federation:
             return tuple(receipts)
         complete = []
         for receipt in receipts:
-            if self._members.has_joined(receipt.client):
-                receipt = self._members.open(receipt.client).with_privacy(receipt)
+            if self._registry.has_joined(receipt.client):
+                receipt = self._registry.open(receipt.client).with_privacy(receipt)
             complete.append(receipt)
         return tuple(complete)
 
@@ -457,7 +457,7 @@ class Federation:
         """Return the ledger's present head. Kept outside the run, it later shows whether the ledger only grew."""
         return ledger.head(self._server.store.database)
 
-    @unchanged
+    @public_call
     def verify(self, receipt: Receipt | str | Path | None = None, *, head: Head | str | None = None) -> Verification:
         """Check that requested rows are gone, that the state follows from the rest, and that the history only grew.
 
@@ -477,7 +477,7 @@ class Federation:
             self._server,
             self._client,
             receipt,
-            here=self._members.here(),
+            here=self._registry.here(),
             head=Head.parse(head) if isinstance(head, str) else head,
             todo=lambda: leftovers(self.path, self._server.store) if receipt else self.status().todo,
         )
@@ -496,7 +496,7 @@ class Federation:
 
     def codebook(self) -> Codebook | None:
         """Return the clients' secret codebook; None if labels are not hidden, or not agreed on yet."""
-        return self._members.codebook()
+        return self._registry.codebook()
 
     def status(self) -> RunStatus:
         """Return the run's state, its unfinished work, and which files remain on disk and why."""

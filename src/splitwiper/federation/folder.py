@@ -173,7 +173,7 @@ def warn_of_seeds(config: Config) -> None:
         )
 
 
-def agree(stored: Config, given: Config | None, path: Path) -> Config:
+def check_same_settings(stored: Config, given: Config | None, path: Path) -> Config:
     """Return the stored settings, after checking that any given ones agree with them."""
     if given is not None and given != stored:
         kept, asked, odd = _flat(stored), _flat(given), []

@@ -21,7 +21,7 @@ from splitwiper.splitting import Halves, libraries
 class _Opened(Protocol):
     """An object that works on an open run."""
 
-    _members: ClientRegistry
+    _registry: ClientRegistry
 
 
 _P = ParamSpec("_P")
@@ -29,12 +29,12 @@ _R = TypeVar("_R")
 _S = TypeVar("_S", bound=_Opened)
 
 
-def unchanged(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
+def public_call(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
     """Make a method check first that run and halves are unchanged since opening, and run it isolated."""
 
     @wraps(method)
     def checked(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with isolated_call(), self._members.call():
+        with isolated_call(), self._registry.call():
             return method(self, *args, **kwargs)
 
     return checked
@@ -74,10 +74,10 @@ def _shapes(state: Mapping[str, Tensor]) -> set[tuple[str, tuple[int, ...]]]:
     return {(name, tuple(tensor.shape)) for name, tensor in state.items()}
 
 
-def check_settings(path: Path, members: ClientRegistry) -> None:
+def check_settings(path: Path, registry: ClientRegistry) -> None:
     """Check federation.toml against the databases of the server and one client."""
-    if whose := members.altered_settings():
-        names = ", ".join(members.outside_parts())
+    if whose := registry.altered_settings():
+        names = ", ".join(registry.outside_parts())
         changed = f" Or the code or the version of {names} is not what it was: install that." if names else ""
         raise InputError(
             f"{path}: {whose} part of federation.toml is not what this run was made with: bring back the settings as "

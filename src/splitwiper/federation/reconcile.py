@@ -66,26 +66,26 @@ class Reconciled:
             )
 
 
-def reconcile(members: ClientRegistry) -> Reconciled:
+def reconcile(registry: ClientRegistry) -> Reconciled:
     """Finish interrupted clients, answer open requests, and train if the model is not the manifest's.
 
     One client's failure does not stop the others.
     """
-    server, here = members.server, set(members.here())
+    server, here = registry.server, set(registry.here())
     open_tickets = _open_tickets(server)
     # marks show what was begun; a client's own database shows what remains when another process erased the mark
-    behind = set(filter(members.is_behind, sorted(here)))
-    names = members.marked() | behind | {ticket.client for ticket in open_tickets}
+    behind = set(filter(registry.is_behind, sorted(here)))
+    names = registry.marked() | behind | {ticket.client for ticket in open_tickets}
     working = sorted(names & here)
-    went_back = members.went_back()
+    went_back = registry.went_back()
     if went_back:  # the server is an older copy: requests are made again below, and the ledger records that it is
         server.store.note_restored()
-    agreement = agree(members, working)
-    failed = _bring_up(members, working, behind)  # even if nothing was agreed: forgetting needs no codebook
+    agreement = agree(registry, working)
+    failed = _bring_up(registry, working, behind)  # even if nothing was agreed: forgetting needs no codebook
     failed |= agreement.problems if agreement else {}
     absent = set()
     for name in names - here:
-        members.unmark(name)
+        registry.unmark_pending(name)
         if NAME.fullmatch(name) and server.store.knows(name):
             absent.add(name)
     for ticket in open_tickets:  # a whole client can be forgotten in its absence
@@ -96,12 +96,12 @@ def reconcile(members: ClientRegistry) -> Reconciled:
     for name in sorted(here):  # clients whose shards were set aside so that others could be served
         if exclusion.taken_away(server.store, name) is not None:
             with suppress(StoreError):  # a damaged folder is reported when it is worked on
-                members.client(name).heed()
+                registry.client(name).heed()
     for name in sorted((names & here | went_back) - failed.keys()):
-        members.client(name).pin(ledger.head(server.store.database))
+        registry.client(name).pin(ledger.head(server.store.database))
     for name in failed:
-        if members.is_untrainable(name):  # nothing is left to do until it gets other rows
-            members.unmark(name)
+        if registry.is_untrainable(name):  # nothing is left to do until it gets other rows
+            registry.unmark_pending(name)
     waiting = [ticket for ticket in _open_tickets(server) if ticket.client in absent]
     return Reconciled(receipts, agreement, failed, waiting)
 
@@ -110,27 +110,27 @@ def _open_tickets(server: Server) -> list[Ticket]:
     return [ticket for ticket in server.store.tickets() if ticket.state == "accepted"]
 
 
-def _bring_up(members: ClientRegistry, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
+def _bring_up(registry: ClientRegistry, names: Sequence[str], behind: AbstractSet[str]) -> dict[str, SplitWiperError]:
     """Bring clients up to date, several at a time on a GPU; return the errors of clients that failed."""
     failed: dict[str, SplitWiperError] = {}
     # on a GPU, several small nets fill it better than one; the order in which they take turns changes no bits
     waiting, running = list(names), dict[str, tuple[Client, Pausing[bool]]]()
-    lanes = LANES if members.config.client.device.startswith("cuda") else 1
+    lanes = LANES if registry.config.client.device.startswith("cuda") else 1
     with ExitStack() as stack:
         while waiting or running:
             for name in [*running, *waiting[: lanes - len(running)]]:
                 try:
                     if name not in running:
                         waiting.remove(name)
-                        client = members.client(name)
+                        client = registry.client(name)
                         running[name] = (client, stack.enter_context(closing(client.syncing(again=name in behind))))
                     client, work = running[name]
                     with client.timed():
                         next(work)
                     continue
                 except StopIteration:
-                    members.link.count(name, running[name][0].take_spent())
-                    members.unmark(name)
+                    registry.link.count(name, running[name][0].take_spent())
+                    registry.unmark_pending(name)
                 except FencedError:  # another process has taken over this client, and maybe others
                     raise
                 except (DataError, TrainingError, CorruptError, BusyError) as problem:

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from splitwiper.client import Client, check_rows
-from splitwiper.client.creating import create_client
+from splitwiper.client.context import create_client
 from splitwiper.client.group import Group
 from splitwiper.config import Config, config_digest
 from splitwiper.config.settings import outside_paths
@@ -46,9 +46,9 @@ from splitwiper.store.tensors import load_state
 from splitwiper.wire import Label
 from splitwiper.wire.metering import MeteredLink
 
-HANDED = "codebook"
+TWIN_CODEBOOK = "codebook"
 """File in which a twin finds the codebook that its client joins with."""
-FEATURES = "features"
+TWIN_COLUMN_ORDER = "features"
 """File in which a twin finds the column order of its client's tables, as JSON."""
 _OPEN = 5
 """Clients that stay open from one step of a call to the next, so that open files do not grow with their number."""
@@ -246,7 +246,7 @@ class ClientRegistry:
         if not self.has_joined(name):
             if self.server.store.shard(name) is not None:
                 self.client(name)  # raises: the server holds its shard, but its folder is missing
-            features = self._folder / name / FEATURES
+            features = self._folder / name / TWIN_COLUMN_ORDER
             create_client(
                 self._folder / name,
                 self.config.client,
@@ -256,10 +256,10 @@ class ClientRegistry:
                 network=self._identity(self._halves.client_for(name)),
                 task=task,
                 group=self._group(name) if self.config.client.masking.is_on else None,
-                **({FEATURES: read_bytes(features).decode()} if features.exists() else {}),
+                **({TWIN_COLUMN_ORDER: read_bytes(features).decode()} if features.exists() else {}),
             )
             files.erase(features)
-            handed = self._folder / name / HANDED
+            handed = self._folder / name / TWIN_CODEBOOK
             if handed.exists():
                 client = self.client(name)
                 client.group.take(Codebook.opened(read_bytes(handed), client.group.key()), ())
@@ -334,11 +334,11 @@ class ClientRegistry:
 
     # --- marks ---------------------------------------------------------------------------------------------
 
-    def mark(self, name: str) -> None:
+    def mark_pending(self, name: str) -> None:
         """Record that a client is being worked on, before anything of it changes."""
         files.write_bytes(self._pending / name, b"")
 
-    def unmark(self, name: str) -> None:
+    def unmark_pending(self, name: str) -> None:
         """Record that nothing is left to do for a client."""
         files.erase(self._pending / name)
 

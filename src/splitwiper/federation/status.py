@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from splitwiper.client.spending import spent
+from splitwiper.client.spending import privacy_spent
 from splitwiper.config import ClientConfig, from_dict, read_toml
 from splitwiper.errors import ConfigError, CorruptError, NotFoundError, SealError
 from splitwiper.federation.leftovers import leftovers
@@ -173,7 +173,7 @@ def _client(
     privacy, noise = "", from_dict(ClientConfig, read_toml(store.root / "config.toml")).noise
     if noise.is_on:
         try:
-            privacy = spent(store, noise, columns).sentence
+            privacy = privacy_spent(store, noise, columns).sentence
         except ConfigError as problem:  # the library that computes it is not installed
             privacy = str(problem)
     return ClientStatus(

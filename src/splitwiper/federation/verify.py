@@ -33,7 +33,7 @@ from splitwiper.formats import counted
 from splitwiper.numerics import asking_for, fingerprint, pick_device
 from splitwiper.seeding import state_digest
 from splitwiper.server import Server
-from splitwiper.store import ShardRecord, tickets, undisturbed
+from splitwiper.store import ShardRecord, databases_unchanged, tickets
 from splitwiper.store.client_store import UNKNOWN
 from splitwiper.store.ledger import Head
 from splitwiper.store.tensors import load_state
@@ -151,7 +151,7 @@ def verify(
             threads of this process keep the recomputed result from being certain.
     """
     clients: dict[str, Client] = {}
-    with undisturbed() as watch:
+    with databases_unchanged() as watch:
 
         def check_client(name: str) -> None:
             clients[name] = client_of(name)

@@ -41,7 +41,7 @@ class Negotiation:
     """A negotiation about labels as one member of the group follows it.
 
     Args:
-        board: the relay.
+        relay: the relay, as clients reach it.
         key: the group's key.
         version: the version of the codebook under negotiation.
         strangers: whether clients outside the group can post on the relay. Their messages must stop nobody: a message
@@ -49,8 +49,8 @@ class Negotiation:
             a message that cannot be read is an error.
     """
 
-    def __init__(self, board: MessageRelay, key: GroupKey, version: int, *, strangers: bool = False) -> None:
-        self._board, self._key, self._strangers = board, key, strangers
+    def __init__(self, relay: MessageRelay, key: GroupKey, version: int, *, strangers: bool = False) -> None:
+        self._relay, self._key, self._strangers = relay, key, strangers
         self.version, self.topic = version, f"labels/{version}"
         self.proof = key.derive("erase", self.topic)
         """Has the server erase the negotiation: only the group can derive it."""
@@ -77,7 +77,7 @@ class Negotiation:
         return self._conversation.speaker if self._conversation else None
 
     @property
-    def words(self) -> int:
+    def turns(self) -> int:
         """The number of turns so far."""
         return len(self._conversation.turns) if self._conversation else 0
 
@@ -96,7 +96,7 @@ class Negotiation:
         Raises:
             CorruptError: a message cannot be opened, or comes out of turn.
         """
-        for message in self._board.posted(self.topic, self._place):
+        for message in self._relay.posted(self.topic, self._place):
             if message.body:
                 self._hear(message)
             self._place = message.place + 1
@@ -192,7 +192,7 @@ class Negotiation:
         """Return whether the last message that was read has been erased since."""
         if not self._strangers or self._last is None:
             return False
-        there = self._board.posted(self.topic, self._last)
+        there = self._relay.posted(self.topic, self._last)
         return not there or not there[0].body
 
     def give_up(self, client: str, successors: Sequence[str]) -> None:
@@ -210,7 +210,7 @@ class Negotiation:
         """Post a message, unless another came first: from a stranger, or another process in this client's name."""
         place = self._place
         try:
-            self._board.post(client, self.topic, place, body)
+            self._relay.post(client, self.topic, place, body)
         except DataError:
             self.listen()
             if self._place == place:  # no other message came first, so this one was refused

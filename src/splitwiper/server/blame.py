@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from splitwiper.errors import CorruptError, UntrainableError
-from splitwiper.server.outdated import ShardsChanged, Unchanged
+from splitwiper.server.training import ShardsChanged, StopIfShardsChange
 from splitwiper.store import ShardRecord, ledger
 from splitwiper.wire.shard_check import farthest_value
 
@@ -47,7 +47,7 @@ def blame(server: Server, shards: tuple[ShardRecord, ...]) -> Blamed | None:
         try:
             # in a manifest's order: training is a function of it
             chosen = sorted(some, key=lambda shard: shard.client)
-            server.compute(chosen, warm=server.warm_start(), on_step=Unchanged(server.store, shards))
+            server.compute(chosen, warm=server.warm_start(), on_step=StopIfShardsChange(server.store, shards))
         except UntrainableError:
             return False
         return True

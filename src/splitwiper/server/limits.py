@@ -75,7 +75,7 @@ class ShardLimits:
 # --- pace ----------------------------------------------------------------------------------------------------
 
 
-def answers(store: ServerStore, client: str, statement: Statement) -> bool:
+def answers_request(store: ServerStore, client: str, statement: Statement) -> bool:
     """Return whether a shard answers an open request of its client."""
     for ticket in store.waiting():
         if ticket.client == client and ticket.id in statement.tickets and ticket.state == "accepted":
@@ -98,7 +98,7 @@ def check_pace(store: ServerStore, client: str, statement: Statement, limits: Sh
     A shard that answers a request may always be sent; `put_off` says what becomes of it. One that is to answer requests
     which were already answered by erasing the previous shard is refused with a `BusyError`.
     """
-    if answers(store, client, statement):
+    if answers_request(store, client, statement):
         return
     if exclusion.taken_away(store, client) is not None and statement.tickets:
         # if accepted, it would pass for the answer, while the certificate says that nothing was left

@@ -21,10 +21,17 @@ from splitwiper.numerics import device_at_hand, fingerprint, pick_device, reprod
 from splitwiper.progress import Progress
 from splitwiper.seeding import state_digest
 from splitwiper.server.blame import blame
-from splitwiper.server.limits import ShardLimits, answers, check_pace, put_off
-from splitwiper.server.outdated import ShardsChanged, Unchanged
+from splitwiper.server.limits import ShardLimits, answers_request, check_pace, put_off
 from splitwiper.server.recording import TranscriptRecorder
-from splitwiper.server.training import TrainedServerHalf, TrainingInputs, Warm, Watch, train
+from splitwiper.server.training import (
+    ShardsChanged,
+    StopIfShardsChange,
+    TrainedServerHalf,
+    TrainingInputs,
+    Warm,
+    Watch,
+    train,
+)
 from splitwiper.server.transcript import Transcript
 from splitwiper.splitting import ServerHalf, identity
 from splitwiper.store import ModelRecord, ServerStore, ShardRecord, exclusion, files, manifest_digest, outputs_of
@@ -118,7 +125,7 @@ class Server:
         """
         self.check_admitted(client, statement)
         # before the shard is examined: a request is honoured however large or wrong the shard is that comes with it
-        if answers(self.store, client, statement):
+        if answers_request(self.store, client, statement):
             put_off(self.store, client, self.limits)
         with self.store.staging(shard) as staged:
             opened = open_shard(staged)
@@ -294,7 +301,7 @@ class Server:
             BusyError: it does not fail in the same way. A fault that does not repeat must not erase anything.
         """
         try:
-            self.compute(shards, warm=self.warm_start(), on_step=Unchanged(self.store, shards))
+            self.compute(shards, warm=self.warm_start(), on_step=StopIfShardsChange(self.store, shards))
         except UntrainableError as again:
             if same_fault(problem, again):
                 return True
@@ -329,8 +336,8 @@ class Server:
         recorder = TranscriptRecorder(self.store) if self.config.transcript and warm is None else None
         with recorder or nullcontext():
             try:
-                unchanged = Unchanged(self.store, shards)
-                trained, labels = self.compute(shards, warm=warm, on_state=recorder, on_step=unchanged)
+                stop = StopIfShardsChange(self.store, shards)
+                trained, labels = self.compute(shards, warm=warm, on_state=recorder, on_step=stop)
             except CorruptError:
                 if self.store.shards() != shards:  # one was replaced before it was opened, possibly by an equal file
                     return None

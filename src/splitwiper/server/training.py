@@ -7,6 +7,7 @@ fitted to data is refitted on the present manifest: the labels the head knows, t
 from __future__ import annotations
 
 import copy
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from splitwiper.errors import UntrainableError
 from splitwiper.seeding import Stream
 from splitwiper.splitting import ServerHalf
 from splitwiper.splitting.head import empty_linear
+from splitwiper.store import ServerStore, ShardRecord, manifest_digest
 from splitwiper.switches import set_aside
 from splitwiper.training.cache import Cache
 from splitwiper.training.heads import head_for, rows_of
@@ -31,6 +33,8 @@ Watch = Callable[[int, ServerHalf], None]
 """Called after each epoch with its number and the current half, which it must not change."""
 Warm = tuple[Mapping[str, Tensor], Sequence[Label]]
 """The state and the labels of a model to continue from."""
+_EVERY = 0.5
+"""Seconds between looks at the manifest."""
 
 
 @dataclass(frozen=True)
@@ -192,3 +196,25 @@ def with_head(
     start = {name: tensor for name, tensor in first.items() if not name.startswith(prefix)}
     half.load_state_dict({**start, **head.state_dict(prefix=prefix)})
     return half
+
+
+class ShardsChanged(Exception):
+    """A shard that is trained on was replaced or erased."""
+
+
+class StopIfShardsChange:
+    """Stops a training once the manifest is no longer what it trains on, as a `splitwiper.training.loop.OnStep`.
+
+    Without it, a training that takes days, on a client's enormous shard, would go on after that client was evicted, and
+    nobody's request would be settled before its end.
+    """
+
+    def __init__(self, store: ServerStore, shards: Sequence[ShardRecord]) -> None:
+        self._store, self._manifest, self._next = store, manifest_digest(shards), 0.0
+
+    def __call__(self) -> None:
+        """Look, unless that was done just now, and raise `ShardsChanged` if the manifest has changed."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY
+            if manifest_digest(self._store.shards()) != self._manifest:
+                raise ShardsChanged

@@ -43,7 +43,7 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
     wanted, certs = settings.service, settings.certs()
     tokens = wanted.identity == "tokens"
     halves = open_store(root, settings)
-    gate = Authenticator(tokens=Tokens(certs)) if tokens else Authenticator(trust=Trust(certs))
+    authenticator = Authenticator(tokens=Tokens(certs)) if tokens else Authenticator(trust=Trust(certs))
     sockets = listen(wanted.host, wanted.port)
 
     def listens(url: str) -> None:
@@ -53,7 +53,7 @@ def serve(root: Path, settings: ServerSettings, *, config: Path, ready: Callable
         ready(url)
 
     try:
-        service = Service(root, halves.server, wanted, gate)
+        service = Service(root, halves.server, wanted, authenticator)
         # the lease first: a second server must not start a worker on the same store
         with _alone(root) as lost, _worker(root, config):
             secured = None if tokens else lambda: server_context(certs, revoked=True)

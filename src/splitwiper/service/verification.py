@@ -12,7 +12,7 @@ from splitwiper.federation.build import build_halves
 from splitwiper.federation.verify import Check, guarded, verify_history, verify_record, verify_server
 from splitwiper.server import Server
 from splitwiper.service.storing import MODEL, Architecture
-from splitwiper.store import ServerStore, undisturbed
+from splitwiper.store import ServerStore, databases_unchanged
 from splitwiper.wire import Receipt
 
 
@@ -39,7 +39,7 @@ def verify_store(store: Path, receipt: Receipt | None = None) -> Verification:
         BusyError: the store was changed meanwhile, so that the data read is inconsistent.
     """
     server = open_server(store)
-    with undisturbed() as watch:
+    with databases_unchanged() as watch:
         watch.add(server.store.database)
         checks = [verify_record("server", server.store.database.check)]
         # what is read below relies on records that are whole

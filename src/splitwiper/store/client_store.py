@@ -393,7 +393,7 @@ class ClientStore(Store):
         """Return whether rows or requests were not sent to the server yet, or files are left that should be erased."""
         return bool(self.database.meta("unsent")) or bool(self.requests("open", "sent")) or self._has_strays()
 
-    def mark(self, tickets: Iterable[str], state: str) -> None:
+    def set_state(self, tickets: Iterable[str], state: str) -> None:
         """Move requests to a state. A request that is done meanwhile does not become 'sent' again."""
         guard = " AND state = 'open'" if state == "sent" else ""
         with self.database.change() as db:

@@ -246,7 +246,7 @@ class Database:
             raise CorruptError(f"{self.path} has {text[:40]!r} for {key}, which is not a number: restore a backup.")
         return int(text)
 
-    def mark(self) -> bytes | None:
+    def change_stamp(self) -> bytes | None:
         """Return a value that differs after every change of a sealed database; None if there is no seal.
 
         If the connection was closed, it is closed again.

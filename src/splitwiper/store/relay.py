@@ -16,6 +16,7 @@ from splitwiper.errors import CorruptError, DataError, QuotaError
 from splitwiper.store.database import Database
 from splitwiper.wire import Posted
 
+# existing stores and sites know the relay as "board", in this table and in the URL /v1/board
 SCHEMA = """
 CREATE TABLE board (
   topic TEXT NOT NULL, place INTEGER NOT NULL, sender TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (topic, place));

@@ -21,30 +21,30 @@ class StepWatcher:
     """Detects that databases were changed since they were added."""
 
     def __init__(self) -> None:
-        self._marks: list[tuple[Database, bytes | None]] = []
+        self._stamps: list[tuple[Database, bytes | None]] = []
 
     def add(self, database: Database) -> None:
         """Watch a database from now on."""
-        self._marks.append((database, _mark(database)))
+        self._stamps.append((database, _stamp(database)))
 
     def changed(self) -> Database | None:
         """Return a database that was changed meanwhile, or None."""
-        for database, mark in self._marks:
-            if _mark(database) != mark:
+        for database, stamp in self._stamps:
+            if _stamp(database) != stamp:
                 return database
         return None
 
 
-def _mark(database: Database) -> bytes | None:
-    """Return a database's mark; None if it cannot be read, which checks report."""
+def _stamp(database: Database) -> bytes | None:
+    """Return a database's change stamp; None if it cannot be read, which checks report."""
     try:
-        return database.mark()
+        return database.change_stamp()
     except SplitWiperError:
         return None
 
 
 @contextmanager
-def undisturbed() -> Iterator[StepWatcher]:
+def databases_unchanged() -> Iterator[StepWatcher]:
     """Read databases, and refuse the result if another process changed one of them meanwhile.
 
     Such a result mixes two states, so an apparent fault in it may be none.
@@ -71,7 +71,7 @@ def read_undisturbed(read: Callable[[], _T], *databases: Database) -> _T:
     """Return the result of a read during which nobody changed these databases; repeat it if somebody did."""
 
     def once() -> _T:
-        with undisturbed() as watch:
+        with databases_unchanged() as watch:
             for database in databases:
                 watch.add(database)
             return read()

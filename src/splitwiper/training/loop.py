@@ -23,7 +23,7 @@ from splitwiper.certainty import Trial, by_handler, certain, disturbed, once, sa
 from splitwiper.config import Recipe
 from splitwiper.errors import ResourceError, UntrainableError, let_go
 from splitwiper.exclusive import give_way
-from splitwiper.numerics import pick_device, reproducible, undisturbed
+from splitwiper.numerics import pick_device, reproducible, still_as_pinned
 from splitwiper.seeding import Stream, isolated_rng, state_digest
 from splitwiper.training.cache import Cache
 from splitwiper.training.feeding import Feed, feed_for
@@ -170,7 +170,7 @@ class Training:
                 state = certain(
                     partial(self._epoch, step, feed, order, rates, epoch),
                     partial(self._held, None, epoch),
-                    pinned=partial(undisturbed, self.device, self.recipe.numerics),
+                    pinned=partial(still_as_pinned, self.device, self.recipe.numerics),
                     key=lambda result: (state_digest(result), float(step.total)),
                     what=self.what,
                     again=partial(step.load, state),

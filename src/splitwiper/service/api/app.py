@@ -58,11 +58,11 @@ _SMALL = 256 << 20
 class Service:
     """Everything that the routes share."""
 
-    def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, gate: Authenticator) -> None:
-        self.root, self.config, self.gate = root, config, gate
+    def __init__(self, root: Path, half: ServerHalf, config: ServiceConfig, authenticator: Authenticator) -> None:
+        self.root, self.config, self.authenticator = root, config, authenticator
         self.rates = RateLimiter(config.rate, config.burst)
         self.pacing = Pacing(config.uploads, config.shards)
-        self.held, self.small = MemoryQuota(_MEMORY), MemoryQuota(_SMALL)
+        self.prediction_memory, self.body_memory = MemoryQuota(_MEMORY), MemoryQuota(_SMALL)
         self.metrics = Metrics()
         self.database = service_database(root)
         self.database.create({})

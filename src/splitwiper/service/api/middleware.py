@@ -97,7 +97,7 @@ class AccessMiddleware:
                 caller: Principal = scope[CALLER]
                 async with reply.place:
                     await reply.place.enter_async_context(self._places.taken(_named(caller)))
-                    with self._service.small.keeping(caller.name) as held:
+                    with self._service.body_memory.keeping(caller.name) as held:
                         await self._app(scope, await small(scope, receive, held), reply.send)
         except ClientDisconnect:
             reply.status = 499
@@ -116,7 +116,7 @@ class AccessMiddleware:
         """Identify, count and authorise the caller. Every call of an identified caller counts, on open paths too."""
         method, path = scope["method"], scope["path"]
         guarded = path.startswith(_GUARDED)
-        caller = self._service.gate.principal(scope) if guarded else self._service.gate.peer(scope)
+        caller = self._service.authenticator.principal(scope) if guarded else self._service.authenticator.peer(scope)
         if caller is None:
             return
         scope[CALLER] = caller

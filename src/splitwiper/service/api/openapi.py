@@ -22,7 +22,7 @@ _TAGS = {
     "requests": "Asking to be forgotten, and where that stands. For clients.",
     "proof": "Certificates, the keys that sign them, and the ledger. For clients.",
     "predictions": "The model's answers, and the model. For clients.",
-    "board": "Sealed messages between clients.",
+    "relay": "Sealed messages between clients.",
     "state": "For probes: no identity beyond that of the connection is asked for.",
     "operator": "For operators.",
     "audit": "What an auditor recomputes the server half from. For auditors.",

@@ -63,7 +63,7 @@ async def predict(call: ApiCall) -> Response:
     """
     service, client = call.service, call.client
     async with service.predicting.taken(client):
-        with service.held.keeping(client) as held:
+        with service.prediction_memory.keeping(client) as held:
             pause = partial(service.turns.pause, client)
             body = await received(call.request.stream(), held, most=_MOST, pause=pause)
             try:
@@ -76,7 +76,7 @@ async def predict(call: ApiCall) -> Response:
 async def _answered(service: Service, client: str, tensors: dict[str, Tensor], rows: int) -> Response:
     """Compute the answer, and start over if the model changes, so that one model answers all rows."""
     for _ in range(_TRIES):
-        with service.held.keeping(client) as held:  # what an attempt held is free for the next one
+        with service.prediction_memory.keeping(client) as held:  # what an attempt held is free for the next one
             if (answer := await _attempt(service, client, tensors, rows, held)) is not None:
                 return answer
     raise WithdrawnError("a new model was published again and again while this was computed: ask again.")

@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse
 
 from splitwiper.errors import DataError, InputError, QuotaError, StoreError
 from splitwiper.server import Server
-from splitwiper.server.limits import answers
+from splitwiper.server.limits import answers_request
 from splitwiper.service.api import shapes
 from splitwiper.service.api.call import ApiCall, Call, ingest, queries
 from splitwiper.service.api.openapi import BINARY
@@ -111,7 +111,7 @@ def begin(server: Server, call: ApiCall, body: shapes.Begin) -> shapes.Begun:
     service, client = call.service, call.client
     statement, signed = body.statement.statement(), body.signed.model_dump() if body.signed else None
     server.check_admitted(client, statement)
-    if not answers(server.store, client, statement):
+    if not answers_request(server.store, client, statement):
         service.pacing.check(client)
     service.keys.check_shard(server.store, client, signed, statement)
     text, spared = json.dumps(signed) if signed else None, _spared(server, client, statement)
@@ -183,7 +183,7 @@ def _accept(service: Service, upload: Upload, digest: str, server: Server) -> sh
         _check(upload)
         _check_signed(service, upload, digest)
         uploads.find(client, upload.id)  # a request may have ended it while it was checked
-        paced = not answers(server.store, client, upload.statement)  # a shard that forgets rows has no limit
+        paced = not answers_request(server.store, client, upload.statement)  # a shard that forgets rows has no limit
         if paced:
             service.pacing.check(client)
         travelled = uploads.travelled(upload)

@@ -19,7 +19,7 @@ class Patience:
 
     Args:
         seconds: the time for all attempts and waits together.
-        told: called with the message of each new error.
+        on_retry: called with the message of each new error.
         troubles: errors after which another attempt may succeed.
         longest: the longest wait, in seconds, not counting its random part.
         first: the wait before the second attempt, likewise. It doubles from then on.
@@ -29,14 +29,14 @@ class Patience:
     def __init__(
         self,
         seconds: float = math.inf,
-        told: Callable[[str], None] | None = None,
+        on_retry: Callable[[str], None] | None = None,
         troubles: tuple[type[Exception], ...] = (UnreachableError,),
         *,
         longest: float = 30.0,
         first: float = 0.5,
         tries: float = math.inf,
     ) -> None:
-        self._end, self._told, self._troubles = time.monotonic() + seconds, told, troubles
+        self._end, self._on_retry, self._troubles = time.monotonic() + seconds, on_retry, troubles
         self._longest, self._first, self._tries = longest, first, tries
 
     def __call__(self, attempt: Callable[[], _T], *, hopeless: Callable[[Exception], bool] = lambda _: False) -> _T:
@@ -51,9 +51,9 @@ class Patience:
             except self._troubles as problem:
                 if attempts >= self._tries or time.monotonic() + wait > self._end or hopeless(problem):
                     raise
-                if self._told and str(problem) != last:
+                if self._on_retry and str(problem) != last:
                     last = str(problem)
-                    self._told(last)
+                    self._on_retry(last)
             # clients that a server turned away together must not come back together
             time.sleep(wait * _jitter.uniform(1.0, 1.5))
             wait, attempts = min(2 * wait, self._longest), attempts + 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from safetensors.torch import load
 
-from splitwiper.client.creating import create_client
+from splitwiper.client.context import create_client
 from splitwiper.config import ClientConfig, Config, from_dict, read_toml, to_toml
 from splitwiper.errors import ConfigError, InputError
 from splitwiper.federation.build import build_halves

@@ -250,12 +250,12 @@ class HttpsLink(Notary):
 
     @readable
     def topic(self) -> str:
-        """Return the relay's current channel, or its last one."""
+        """Return the relay's current topic, or its last one."""
         return str(self._call("GET", "/v1/board/topic").json()["topic"])
 
     @readable
     def posted(self, topic: str, since: int = 0) -> tuple[Posted, ...]:
-        """Return the messages of a channel from a sequence number on."""
+        """Return the messages of a topic from a sequence number on."""
         messages: list[Posted] = []
         while page := self._call("GET", "/v1/board/messages", params={"topic": topic, "since": since}).json():
             for message in page:

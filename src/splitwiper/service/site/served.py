@@ -84,15 +84,15 @@ class ModelWatch:
         """Return the commitment to the model that was downloaded last; empty if none was."""
         return self._store.database.meta("handed_out") or ""
 
-    def certified(self, commitment: str, place: int) -> None:
+    def certified(self, commitment: str, entry: int) -> None:
         """Accept the model in a valid certificate as the one that answers, unless a later one was accepted already.
 
-        ``place`` is the number of its ledger entry, or of the entry that settled the request.
+        ``entry`` is the number of its ledger entry, or of the entry that settled the request.
         """
-        if place > self._place():
-            self._store.remember(answering=commitment, answering_since=str(place))
+        if entry > self._last_entry():
+            self._store.remember(answering=commitment, answering_since=str(entry))
 
-    def _place(self) -> int:
+    def _last_entry(self) -> int:
         """Return the number of the ledger entry that another model must come after; 0 if none was accepted yet."""
         return int(self._store.database.meta("answering_since") or 0)
 
@@ -172,9 +172,9 @@ class ModelWatch:
         self._pin(TreeHead(int(shown["size"]), str(shown["root"])))
         if shown["entry"].get("model") != commitment:
             raise MismatchError(f"the server answers with a model that is not the newest of its ledger. {_ADVICE}")
-        if (place := int(shown["entry"]["seq"])) <= self._place():
+        if (entry := int(shown["entry"]["seq"])) <= self._last_entry():
             raise MismatchError(f"the server answers with an older model than the one it must answer with. {_ADVICE}")
-        self.certified(commitment, place)
+        self.certified(commitment, entry)
 
     def _compare(self, copy: ModelCopy, boundary: Mapping[str, Tensor], scores: Scores) -> None:
         row = secrets.randbelow(len(scores.logits))  # one that the server cannot foresee

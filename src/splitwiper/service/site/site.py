@@ -51,7 +51,7 @@ class Site(CertifiedSite):
         *,
         gathering: Gathering | None = None,
         patience: float = 0.0,
-        told: Callable[[str], None] | None = None,
+        on_retry: Callable[[str], None] | None = None,
     ) -> Added:
         """Add rows, pre-train, and send the shard; if labels are hidden, agree on them with the others first.
 
@@ -59,7 +59,7 @@ class Site(CertifiedSite):
             data: the rows, or a function that returns them; it is called twice.
             gathering: whom to agree with, and how long to wait for them; not needed once there is a codebook.
             patience: seconds for which to retry if the server cannot be reached.
-            told: called with the message of each error meanwhile.
+            on_retry: called with the message of each error meanwhile.
 
         Raises:
             UnreachableError: the server could not be reached in that time. Learn the same rows again to resume.
@@ -68,7 +68,7 @@ class Site(CertifiedSite):
             ForbiddenError: an operator has evicted this site.
             TrainingError: the server has set aside this site's shard. The rows are kept.
         """
-        trying = Patience(patience, told)
+        trying = Patience(patience, on_retry)
         trying(lambda: self.register(again=True))
         client = self.client
         added = client.learn(data, gathering=gathering, attempt=trying)
@@ -101,7 +101,7 @@ class Site(CertifiedSite):
         return client.forget(client.choose(classes=classes, samples=samples, everything=everything)).ticket
 
     @isolated_call()
-    def settle(self, *, patience: float = 600.0, told: Callable[[str], None] | None = None) -> None:
+    def settle(self, *, patience: float = 600.0, on_retry: Callable[[str], None] | None = None) -> None:
         """Submit requests and send the shard without the forgotten rows, retrying until the server has it.
 
         Raises:
@@ -112,7 +112,7 @@ class Site(CertifiedSite):
             self.register()
             self.client.sync()
 
-        Patience(patience, told, (UnreachableError, BusyError))(attempt)
+        Patience(patience, on_retry, (UnreachableError, BusyError))(attempt)
 
     def await_receipt(self, ticket: str, *, patience: float = 600.0) -> Receipt:
         """Wait until a request is settled, and return its receipt.
@@ -162,7 +162,7 @@ class Site(CertifiedSite):
         self.register()
         lost = {ticket.id for ticket in self.link.tickets(client.name) if ticket.state == "accepted"}
         answered = [row["ticket"] for row in client.store.requests("done") if row["ticket"] in lost]
-        client.store.mark(answered, "open")  # the server has the request, but no longer the shard that answered it
+        client.store.set_state(answered, "open")  # the server has the request, but no longer the shard that answered it
         client.sync(again=True)
         return kept
 

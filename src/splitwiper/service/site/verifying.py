@@ -12,7 +12,7 @@ from splitwiper.numerics import isolated_call
 from splitwiper.service.certificate import Envelope
 from splitwiper.service.certificate.statement import parse
 from splitwiper.service.site.site import Site
-from splitwiper.store import undisturbed
+from splitwiper.store import databases_unchanged
 from splitwiper.wire import Receipt, Request
 
 
@@ -29,7 +29,7 @@ def verify_site(site: Site, receipt: Receipt | None = None) -> Verification:
     """
     client = site.client
     name, store = client.name, client.store
-    with undisturbed() as watch:
+    with databases_unchanged() as watch:
         watch.add(store.database)
         checks = [verify_record(f"site {name}", store.database.check)]
         if checks[0].outcome == "exact":
