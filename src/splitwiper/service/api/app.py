@@ -149,7 +149,7 @@ def create_app(service: Service) -> FastAPI:
 
 async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
     """Answer a call to an unknown path or method."""
-    message = f"there is no {request.method} of this path: /openapi.json lists all calls."
+    message = f"this path does not accept {request.method}: /openapi.json lists all calls."
     return JSONResponse({"kind": "NotFoundError", "message": message}, problem.status_code, problem.headers)
 
 
@@ -163,5 +163,5 @@ async def _invalid(request: Request, problem: RequestValidationError) -> JSONRes
     whole = any(error["loc"] == ("body",) for error in problem.errors())
     sent_json = request.headers.get("content-type", "").startswith("application/json")
     hint = " Send JSON, with 'Content-Type: application/json'." if whole and not sent_json else ""
-    message = f"the call does not fit: {'; '.join(problems)}.{hint}"
+    message = f"the call is not valid: {'; '.join(problems)}.{hint}"
     return JSONResponse({"kind": "DataError", "message": message}, 422)
