@@ -153,7 +153,7 @@ def test_messages_are_relayed_in_order_and_may_be_posted_again(link: Link) -> No
 
 def test_a_place_is_filled_once_and_in_turn(link: Link) -> None:
     link.post("north", "labels/1", 0, b"one")
-    with pytest.raises(DataError, match="taken by 'north'"):
+    with pytest.raises(DataError, match="already there, from 'north'"):
         link.post("south", "labels/1", 0, b"mine")
     with pytest.raises(DataError, match="still empty"):
         link.post("south", "labels/1", 2, b"too early")

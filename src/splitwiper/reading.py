@@ -31,8 +31,8 @@ def explained(path: Path, problem: OSError) -> StoreError:
             "replaced by something else. Move that away, or restore a backup, and run the same command again."
         )
     return StoreError(
-        f"{path} cannot be read or written ({problem}): see to the disk and the permissions, and run the same command "
-        "again."
+        f"{path} cannot be read or written ({problem}): check the disk (free space, quotas, permissions), and run "
+        "the same command again."
     )
 
 

@@ -28,7 +28,7 @@ _FORGED = (1, 2, 5)
       name = "tuv"                         # as the certificate has it
       url = "https://splitwiper.example.org:8443"
       certs = "certs/tuv"                  # what 'splitwiper certs auditor' made
-      sites = "site-keys"                  # NAME.pem, the key of every site
+      sites = "sites"                      # NAME.pem, the key of every site
       [model]                              # as the federation agreed on it
 
     Example:
@@ -47,19 +47,21 @@ def audit(
     keep: Annotated[bool, typer.Option("--keep", help="Keep what was downloaded: every client's activations.")] = False,
     patience: Annotated[
         float,
-        typer.Option("--patience", min=0, help="Seconds to begin again while the server trains or shards change."),
+        typer.Option(
+            "--patience", min=0, help="Seconds to keep retrying while the server is training or shards are changing."
+        ),
     ] = 600.0,
     as_json: Json = False,
 ) -> None:
     """Audit a server with only an auditor's certificate.
 
-    The whole ledger and all shards are downloaded; each shard must carry its
-    site's own signature, and be of a site that the auditor has a key of: a server
-    could make one up, which shows only with keys that the sites themselves gave
-    (without 'sites', that is reported as unchecked). The server half is recomputed,
-    wholly or in a random choice of epochs, and compared bit for bit. What came out
-    is signed with the auditor's key and sent to the server, whose certificates
-    carry it from then on. Exit codes are those of 'splitwiper verify'.
+    The whole ledger and all shards are downloaded; each shard must be signed by a
+    site whose key the auditor has. Take these keys from the sites themselves
+    ('sites' in the file): only they expose a site that the server made up. Without
+    'sites', that is reported as unchecked. The server half is recomputed, wholly
+    or in a random choice of epochs, and compared bit for bit. The result is signed
+    with the auditor's key and sent to the server, whose certificates carry it from
+    then on. Exit codes are those of 'splitwiper verify'.
     """
     from splitwiper.service.audit import audit as run
     from splitwiper.service.audit import read_audit

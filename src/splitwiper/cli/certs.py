@@ -34,15 +34,19 @@ KindOf = Annotated[
     typer.Option("--kind", metavar="KIND", help="client, operator, auditor or server, where several have the name."),
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The identity's name.", show_default=False)]
-Days = Annotated[int, typer.Option("--days", metavar="N", help="How long the certificate holds.")]
+Days = Annotated[int, typer.Option("--days", metavar="N", help="Days for which the certificate is valid.")]
 
 
 def init(
     folder: Place,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What certificates call the organisation.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The organisation's name in the certificates.")],
     hosts: Hosts = None,
-    days: Annotated[int, typer.Option("--days", metavar="N", help="How long the CA's certificate holds.")] = 3650,
-    server_days: Annotated[int, typer.Option("--server-days", metavar="N", help="How long the server's does.")] = 365,
+    days: Annotated[
+        int, typer.Option("--days", metavar="N", help="Days for which the CA's certificate is valid.")
+    ] = 3650,
+    server_days: Annotated[
+        int, typer.Option("--server-days", metavar="N", help="Days for which the server's is valid.")
+    ] = 365,
     as_json: Json = False,
 ) -> None:
     """Make a certificate authority, and the server's certificate.
@@ -112,7 +116,7 @@ def auditor(folder: Place, name: Name, days: Days = 365, as_json: Json = False) 
 
 
 def server(folder: Place, hosts: Hosts = None, days: Days = 365, as_json: Json = False) -> None:
-    """Make the server's key and certificate, where 'init' did not.
+    """Make the server's key and certificate, if 'init' did not make them.
 
     FOLDER/server goes to the server. For other hosts later, use 'certs rotate'.
 
@@ -163,7 +167,7 @@ def token(
 
 
 def list_(folder: Place, as_json: Json = False) -> None:
-    """List all certificates and tokens, and which of them hold.
+    """List all certificates and tokens, and which of them are valid.
 
     It needs no passphrase and changes nothing.
 

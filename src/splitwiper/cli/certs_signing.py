@@ -36,7 +36,7 @@ def signing(
     since: Since = None,
     as_json: Json = False,
 ) -> None:
-    """Show the keys that certificates and the ledger's heads are signed with, or take a fresh one.
+    """Show the keys that certificates and the ledger's heads are signed with, or switch to a fresh one.
 
     The old key signs the new one before it is erased: clients that know the old one
     follow by themselves. Outsiders check old certificates with the old public key,

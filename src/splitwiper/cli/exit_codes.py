@@ -62,12 +62,12 @@ TABLE = """Exit codes:
     1  an unforeseen error, with its traceback
     2  wrong usage, settings or data
     3  mismatch of recomputed bits, signature, proof or model; a forked ledger
-    4  verify: not comparable; this machine computes differently from the one that made the result
+    4  verify: not comparable; this machine computes differently
     5  verify: unverifiable, something needed is gone
     6  no such run, client, ticket, model or data set
     7  the run folder: damaged, another format, or the disk is full
     8  busy: another process works on the run
-    9  training went wrong
+    9  training failed
    10  a certificate, token or passphrase is not accepted
    11  the server was restored from a backup: see accept-restore
    12  the server cannot be reached, or fails: try again later

@@ -52,13 +52,14 @@ def forget(
 ) -> None:
     """Forget rows at this client, and have the server forget them.
 
-    They are suppressed here first, at once and for ever, even if the server cannot
-    be reached; then it is tried until the server has answered. Without --class,
-    --sample or --everything, requests that were made before are finished, and
-    their certificates fetched.
+    They are suppressed here first, immediately and permanently, even if the server
+    cannot be reached; the command then retries until the server has answered.
+    Without --class, --sample or --everything, requests that were made before are
+    finished, and their certificates fetched.
 
-    The certificate is compared with what this site signed, sent and is answered.
-    The exit code is 0 only if all of that holds; 3 where something is false.
+    The certificate is checked against what this site signed and sent, and against
+    the model that answers it. The exit code is 0 only if every check holds, and 3
+    if one fails.
 
     Example:
       splitwiper forget sites/north --class bird --certificate bird.json

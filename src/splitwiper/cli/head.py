@@ -68,7 +68,7 @@ def accept_restore(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before going on.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a server that was restored from a backup.
+    """Continue with a server that was restored from a backup.
 
     Shows the operator's reason and what is lost, and asks. Then this site pins the
     server's ledger, keeps the heads of the one before as evidence, asks again for
@@ -86,7 +86,7 @@ def accept_restore(
         )
         if not yes:
             confirm(
-                "Go on with this server?",
+                "Continue with this server?",
                 declined="Nothing was changed.",
                 unasked="this needs a person's consent: add --yes to go on without being asked.",
             )

@@ -44,7 +44,7 @@ Members = Annotated[
 
     Example:
       splitwiper join north.toml --site sites/north
-      splitwiper join north.toml --site sites/north --group ward.key --with south
+      splitwiper join north.toml --site sites/north --group ward.group --with east
 """)
 def join(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The client's TOML file.", show_default=False)],
@@ -59,7 +59,7 @@ def join(
     ] = 600.0,
     as_json: Json = False,
 ) -> None:
-    """Join a server, pre-train on one's own rows, and send activations once.
+    """Join a server: pre-train on your own rows, and send the activations once.
 
     Data, half and keys stay in the site folder. Learning the same rows again
     changes nothing; an interrupted upload continues where it stopped.
@@ -126,8 +126,9 @@ def _read(path: Path) -> tuple[SiteConfig, ClientConfig, Mapping[str, Any]]:
 def group(file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it.", show_default=False)]) -> None:
     """Make the key that clients of a group share to hide labels from the server.
 
-    One client makes it. The others get a copy by a way that does not pass the
-    server or whoever runs it, and join with it. Whoever has it reads all labels.
+    One client makes it. Give the others a copy over a channel that neither the
+    server nor its operator can see; they join with it. Whoever has it reads all
+    labels.
 
     Example:
       splitwiper group ward.group

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 DataFolder = Annotated[
     Path | None,
     typer.Option(
-        "--data", help="Where the data sets lie that the configuration names as data.source.", show_default=False
+        "--data",
+        help="The folder with the data sets that the configuration names in data.source.",
+        show_default=False,
     ),
 ]
 
@@ -52,8 +54,8 @@ DataFolder = Annotated[
       model.factory = "splitwiper_lab.models:vgg"
       data = {source = "cifar10", partition = "overlapping", clients = 5}
 
-    Labels are hidden from the server, and noise is added, by these two; the
-    secret that clients share is SPLITWIPER_INVITATION, or drawn by the first:
+    These two hide labels from the server and add noise. The clients' shared secret
+    is read from SPLITWIPER_INVITATION; without it, the first client draws one:
 
       client.masking = {mode = "partition", gamma = 3}
       client.noise = {mechanism = "gaussian", epsilon = 8.0, clip = 30.0}
@@ -62,7 +64,7 @@ def learn(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A TOML file: the model, settings and clients.")],
     run: Annotated[Path, typer.Option("--run", help="The run folder: created if missing, otherwise continued.")],
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Takes the place of the file's seed.", min=0, show_default=False)
+        int | None, typer.Option("--seed", help="Overrides the file's seed.", min=0, show_default=False)
     ] = None,
     data: DataFolder = None,
     as_json: Json = False,

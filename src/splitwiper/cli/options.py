@@ -19,7 +19,7 @@ Classes = Annotated[list[str] | None, typer.Option("--class", metavar="NAME", he
 Samples = Annotated[
     list[int] | None, typer.Option("--sample", metavar="ID", help="Forget a row by its id. May be repeated.")
 ]
-Everything = Annotated[bool, typer.Option("--everything", help="Forget all the client ever sent.")]
+Everything = Annotated[bool, typer.Option("--everything", help="Forget everything the client ever sent.")]
 ReceiptFile = Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Write the receipt here.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --everything.")]
 

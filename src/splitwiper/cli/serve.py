@@ -19,8 +19,8 @@ def serve(
     store: Annotated[
         Path, typer.Option("--store", metavar="DIR", help="The server's folder; made on the first start.")
     ],
-    host: Annotated[str, typer.Option("--host", help="In place of the file's own.", show_default=False)] = "",
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="In place of the file's own.")] = None,
+    host: Annotated[str, typer.Option("--host", help="Overrides the file's host.", show_default=False)] = "",
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Overrides the file's port.")] = None,
 ) -> None:
     """Serve clients over HTTPS: take shards, train, predict, forget.
 

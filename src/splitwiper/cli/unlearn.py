@@ -28,7 +28,8 @@ def unlearn(
     classes: Classes = None,
     samples: Samples = None,
     samples_file: Annotated[
-        Path | None, typer.Option("--samples-file", metavar="FILE", help="Forget the rows with these ids, one a line.")
+        Path | None,
+        typer.Option("--samples-file", metavar="FILE", help="Forget the rows with these ids, one per line."),
     ] = None,
     everything: Everything = False,
     submit_only: Annotated[

@@ -104,11 +104,11 @@ def verify(
 
     A site's folder gives its half and shard, a server's folder its records and
     the server half; nothing is changed, and nobody is asked. A certificate is
-    checked offline with the signer's public key: signature, form, ledger, and
-    what those attest to whose keys are given as --attester. With --run, or with
-    --store and --site, it is recomputed as well, and may be signed by any key
-    of that server unless --key says which. A folder of keys may hold statements
-    about them, so that revoked keys do not count. Evidence that a
+    checked offline with the signer's public key: its signature, its form, its
+    ledger proofs, and the attestations signed with the keys given as --attester.
+    With --run, or with --store and --site, it is recomputed as well, and may be
+    signed by any key of that server unless --key says which. A folder of keys may
+    hold statements about them, so that revoked keys do not count. Evidence that a
     server kept two ledgers (evidence-….json) is checked in the same way; the
     exit code is 3 if it proves that.
     """

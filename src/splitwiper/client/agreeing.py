@@ -170,7 +170,7 @@ class LabelAgreement:
         begun = self.roster
         if begun and named and set(begun) != set(named):
             raise InputError(
-                f"{', '.join(begun)} are to agree on labels in the negotiation that has begun; you named "
+                f"a negotiation about labels among {', '.join(begun)} has already begun; you named "
                 f"{', '.join(named)}. Name the same clients, or none; or, to abandon that negotiation, begin anew."
             )
         if not (begun or named):

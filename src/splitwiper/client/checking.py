@@ -86,8 +86,8 @@ def check_rows(rows: Rows, *, client: str, config: ClientConfig, half: nn.Module
         got = tuple(boundary[column.name].shape[1:])
         if got != column.shape:
             raise DataError(
-                f"client {client!r}: from rows of {_shown(rows)} its half sends {column.name} of shape {list(got)}, "
-                f"the cut needs {column}."
+                f"client {client!r}: its half turns rows of {_shown(rows)} into {column.name} of shape {list(got)}, "
+                f"but the cut expects {column}."
             )
 
 

@@ -50,6 +50,9 @@ class Client(Syncing):
     def learn(self, data: Source, *, gathering: Gathering | None = None, attempt: Attempt | None = None) -> Added:
         """Add rows, pre-train, and send the shard; if labels are hidden, agree on them with the others first.
 
+        This is for one client on its own, such as a site, which waits for the others. `Federation.learn` takes the same
+        steps (`check`, `add`, agree, `sync`) for all clients on one machine, each step for all of them, and trains.
+
         Args:
             data: the rows, or a function that returns them; it is called twice.
             gathering: whom to agree with, and how long to wait for them; not needed once there is a codebook.

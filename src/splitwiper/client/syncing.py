@@ -238,13 +238,15 @@ class Syncing(ClientContext):
         if evicted := self.store.database.meta("evicted"):
             return (
                 f"an operator of the server has evicted {self.name!r} ({evicted}): its shard was erased there, and no "
-                "other is accepted. Rows and folder here are in order; ask the operator to admit it again, and join."
+                "other is accepted. The rows and the folder here are intact. Ask the operator to admit the client "
+                "again, then join."
             )
         if why := self.store.database.meta("set_aside"):
             return (
                 f"the server has set aside what {self.name!r} sent ({why}): it was erased there, and the model is "
-                "trained without it. The folder here is in order. Rows of unusual size are the likely cause: forget "
-                "those, and the rest is sent again; or start anew with scaled inputs (standardise = true)."
+                "trained without it. The folder here is intact. Rows with unusually large values are the likely "
+                "cause: forget those, and the rest is sent again; or start anew with scaled inputs (standardise = "
+                "true)."
             )
         return ""
 

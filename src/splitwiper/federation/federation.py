@@ -83,7 +83,7 @@ class Federation:
         path: the run folder, created if missing and reopened if it exists.
         halves: the network, cut by `split`. Optional if the configuration names the model.
         config: the settings; optional on reopening, and must agree if given.
-        progress: called during long work with (description, steps done, total steps).
+        progress: called during long work, as `splitwiper.progress.Progress` says: ``(what, done, total, loss=…)``.
         invitation: the secret that clients share if labels are hidden, passed to each outside the server; without
             one, the first client draws it, and clients that join on this machine take it over.
 
@@ -193,6 +193,10 @@ class Federation:
         self, datasets: Mapping[str, Source] | Iterable[tuple[str, Source]], *, tasks: Mapping[str, str] | None = None
     ) -> Learned:
         """Learn from clients' data. Later calls add clients and rows; learning the same rows again changes nothing.
+
+        Every client's rows are checked before any are added; `reconcile` then has the clients agree on hidden labels
+        and send their shards, and trains. `Client.learn` does the client's part of this for one client on its own, as
+        at a site.
 
         Args:
             datasets: data by client name: ``(inputs, labels)``, a map-style dataset of such pairs, or a function
@@ -366,7 +370,11 @@ class Federation:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels of the columns of `predict_proba`, except those that a client has forgotten."""
+        """The labels of the columns of `predict_proba`, in order.
+
+        With hidden labels these are all labels of the codebook; the probability of one that a client has forgotten
+        is 0 for that client.
+        """
         model = self._server.store.model()
         codebook = self._registry.codebook()
         return (codebook.labels if codebook else model.labels) if model else ()

@@ -119,8 +119,10 @@ class Verification:
                     parties.add(check.what)
                 elif check.claim == "rows" and check.detail != _NOTHING_ASKED:
                     gone = "the requested rows are gone; "
-            equal = "recomputed from the surviving data and equal, bit for bit"
-            return f"{gone}{equal}: {', '.join(sorted(parties))}; the history only grew"
+            *others, last = sorted(parties)
+            names = f"{', '.join(others)} and {last} were" if others else f"{last} was"
+            equal = "and are equal" if others else "and is equal"
+            return f"{gone}{names} recomputed from the surviving data {equal}, bit for bit; the history only grew"
         return next(check.detail for check in self.checks if check.outcome == self.outcome)
 
 

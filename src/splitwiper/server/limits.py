@@ -111,8 +111,8 @@ def check_pace(store: ServerStore, client: str, statement: Statement, limits: Sh
             )
     if is_used_up(store, client, limits):
         raise QuotaError(
-            f"client {client!r} has sent {limits.shards} shards while others wait for the model, which is all "
-            "that is taken until it is trained: send it again then."
+            f"client {client!r} has sent {limits.shards} shards while others wait for the model, and no "
+            "more are accepted until the model is trained: send this one again then."
         )
 
 

@@ -123,8 +123,8 @@ def _check_finite(state: Mapping[str, Tensor], initial: Mapping[str, Tensor]) ->
         if broken.any():
             raise UntrainableError(
                 f"server training: {name} is not finite at its end, though the loss was. Lower lr, set clip (say 1.0), "
-                "or scale the inputs (standardise = true), in a new run; in one that learned before, forget the rows "
-                "that were added last."
+                "or scale the inputs (standardise = true), in a new run; in a run that has learned before, forget the "
+                "rows that were added last."
             )
 
 

@@ -121,7 +121,7 @@ class _Target:
         # stays true unless the batch is written to its end
         self._broken = True
         if os.fstat(self.descriptor).st_size != self._end:  # another server has taken over the store
-            raise BusyError("another process writes to this upload: look where it stands.")
+            raise BusyError("another process writes to this upload: wait for it, then ask how far the upload has come.")
         data = b"".join(batch)
         if self._decoder is None:
             self._put(data)

@@ -98,7 +98,7 @@ class ClientKeys:
         """
         with self._database.change() as db:
             if not db.execute("DELETE FROM client_keys WHERE client = ?", (client,)).rowcount:
-                raise NotFoundError(f"no key of client {client!r} is remembered.")
+                raise NotFoundError(f"client {client!r} has no registered key.")
             db.execute("INSERT INTO dropped_keys VALUES (?, ?, ?, ?)", (client, operator, reason, now()))
 
     def check_shard(

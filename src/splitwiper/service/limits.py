@@ -117,12 +117,12 @@ class Pacing:
         if not self._day.has(client):
             raise QuotaError(
                 f"client {client!r} has sent {self._uploads} shards within a day, and no more are accepted: send "
-                "rows together, and again later. Requests to forget are followed up all the same."
+                "more rows in one shard, and try again later. Requests to forget are still carried out."
             )
         if self._clock() < self._audit_ends and self._meanwhile[client] >= self._shards:
             raise QuotaError(
                 f"client {client!r} has sent {self._shards} shards while an auditor reads, and no more are accepted "
-                "until the audit has ended: send it again then. Requests to forget are followed up all the same."
+                "until the audit has ended: send it again then. Requests to forget are still carried out."
             )
 
     def count(self, client: str) -> None:

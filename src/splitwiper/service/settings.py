@@ -47,7 +47,8 @@ class ServiceConfig:
     deadline: float = 30.0
     """Days within which a request must be settled."""
     signed: bool = True
-    """Accept requests to forget only if they are signed with the client's own key."""
+    """Accept requests to forget, shards and withdrawals only if they are signed with the key that the client
+    registered when it joined."""
     requests: int = 20
     """Requests to forget that a client may make in a day."""
     rate: float = 50.0

@@ -89,7 +89,7 @@ class Uploads:
     def alone(self, upload: str) -> Iterator[None]:
         """Keep other calls away from an upload while this one works on it; refuse this one if another does."""
         if upload in self._busy:
-            raise BusyError("another call sends to this upload: wait for it, and look where it stands.")
+            raise BusyError("another call sends to this upload: wait for it, then ask how far the upload has come.")
         self._busy.add(upload)
         try:
             yield

@@ -52,7 +52,7 @@ def work(root: Path, half: ServerHalf, config: ServiceConfig, *, stop: threading
             continue
         except UntrainableError as problem:  # the same rows would fail again, and no shard is to blame
             failed = _state(server)
-            _log.error("training went wrong: %s", problem)
+            _log.error("training failed: %s", problem)
             continue
         except SplitWiperError as problem:
             _log.error("%s: %s", type(problem).__name__, problem)

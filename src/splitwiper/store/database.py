@@ -65,8 +65,8 @@ def _explained(path: Path, problem: Exception) -> SplitWiperError:
         return BusyError(f"{path} is locked by another process; try again.")
     if isinstance(problem, sqlite3.OperationalError):
         return StoreError(
-            f"{path} cannot be read or written ({problem}): see to the disk, its room, its limits and permissions, and "
-            "run the same command again. Nothing acknowledged was lost."
+            f"{path} cannot be read or written ({problem}): check the disk (free space, quotas, permissions), and run "
+            "the same command again. Nothing acknowledged was lost."
         )
     return CorruptError(f"{path} cannot be read as a database ({problem}): restore it from a backup.")
 
@@ -152,7 +152,7 @@ class Database:
             if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION or version < 1:
                 raise FormatError(f"{self.path} is not a SplitWiper database, or its making was interrupted.")
             if version != VERSION:
-                age, remedy = ("a newer", "upgrade") if version > VERSION else ("an older", "take the older")
+                age, remedy = ("a newer", "upgrade") if version > VERSION else ("an older", "use the older")
                 raise FormatError(
                     f"{self.path} was written by {age} SplitWiper (format {version}, this program knows "
                     f"{VERSION}): {remedy} SplitWiper to open it; nothing was changed."

@@ -1,7 +1,7 @@
 """Atomic files: a file exists whole or not at all, at whatever instant the process dies.
 
-Every step that changes the disk goes through this module and calls the watcher of `watch` before and after, so that
-tests can stop the process, or fill the disk, at each step.
+Every step that makes or replaces a file that counts goes through this module and calls the watcher of `watch` before
+and after, so that tests can stop the process, or fill the disk, at each step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _watcher: Callable[[str, Path], None] | None = None
 
 @contextmanager
 def watch(watcher: Callable[[str, Path], None]) -> Iterator[None]:
-    """Call ``watcher("rename:before", path)`` and so on around every step that changes the disk."""
+    """Call ``watcher("rename:before", path)`` and so on around every step of this module that changes the disk."""
     global _watcher
     before, _watcher = _watcher, watcher
     try:

@@ -24,8 +24,8 @@ def check_private(path: Path, *, remedy: str = "replace it if somebody may have 
         raise NotFoundError(f"there is no key {path}: copy the whole folder, or restore it from a backup.") from None
     if rights & (stat.S_IRWXG | stat.S_IRWXO):
         raise IdentityError(
-            f"the key {path} has the rights {rights:03o}, so others than its owner may use it: run 'chmod 600 {path}', "
-            f"and {remedy}."
+            f"the key {path} has permissions {rights:03o}, so users other than its owner can read or change it: run "
+            f"'chmod 600 {path}', and {remedy}."
         )
 
 

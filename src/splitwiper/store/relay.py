@@ -49,12 +49,13 @@ class Relay:
             if taken is not None:
                 if (taken["sender"], taken["body"]) != (client, body):
                     raise DataError(
-                        f"place {place} of {topic!r} is taken by {taken['sender']!r}: read on, and write at the next."
+                        f"message {place} of {topic!r} is already there, from {taken['sender']!r}: read it, and post "
+                        "at the next free number."
                     )
                 return
             (next_place,) = db.execute("SELECT count(*) FROM board WHERE topic = ?", (topic,)).fetchone()
             if place != next_place:
-                raise DataError(f"place {place} of {topic!r} comes after {next_place}, which is still empty.")
+                raise DataError(f"message {place} of {topic!r} comes after {next_place}, which is still empty.")
             if shared:
                 _check_share(db, client, len(body))
             elif place == 0:

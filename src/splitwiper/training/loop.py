@@ -255,8 +255,8 @@ class Training:
         if not math.isfinite(mean):
             raise UntrainableError(
                 f"{self.what}: the loss is {mean} after epoch {epoch + 1}. Lower lr ({self.recipe.lr:g}), set clip "
-                "(1.0, for example), or scale the inputs (standardise = true), in a new run; in one that learned "
-                "before, forget the rows that were added last."
+                "(1.0, for example), or scale the inputs (standardise = true), in a new run; in a run that has "
+                "learned before, forget the rows that were added last."
             )
         return mean
 

@@ -107,7 +107,10 @@ class Link(Protocol):
         ...
 
     def standing(self, client: str) -> Standing:
-        """Return whether the server erased the client's shard of its own accord since it last sent one."""
+        """Return whether the server erased the client's shard of its own accord, or accepts none from it.
+
+        An erasure counts until the client sends a shard again.
+        """
         ...
 
     def largest_value(self) -> float:

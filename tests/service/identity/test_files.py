@@ -60,7 +60,7 @@ def test_no_file_is_readable_by_others_at_any_instant(tmp_path: Path) -> None:
 def test_a_ca_key_that_others_may_read(certs: Path) -> None:
     (key,) = (certs / "authority").glob("*.key.pem")
     key.chmod(0o604)
-    with pytest.raises(IdentityError, match=r"rights 604.*chmod 600"):
+    with pytest.raises(IdentityError, match=r"permissions 604.*chmod 600"):
         Authority(certs).issue_client("south")
 
 

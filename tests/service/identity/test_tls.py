@@ -236,7 +236,7 @@ def test_files_in_the_middle_of_a_copy(certs: Path, north: Path, caplog: pytest.
 def test_folders_that_cannot_be_used(certs: Path, north: Path) -> None:
     key = certs / "server" / "key.pem"
     key.chmod(0o644)
-    with pytest.raises(IdentityError, match=r"rights 644.*chmod 600"):
+    with pytest.raises(IdentityError, match=r"permissions 644.*chmod 600"):
         server_context(certs / "server")
     key.chmod(0o600)
     write_bytes(key, key_pem(new_key()))

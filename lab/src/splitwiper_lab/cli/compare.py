@@ -16,7 +16,6 @@ from splitwiper.cli import output
 from splitwiper.cli.exit_codes import when_interrupted
 from splitwiper.cli.progress import Bars
 from splitwiper.errors import ConfigError, TrainingError, nearest
-from splitwiper.store import files
 from splitwiper_lab.cli.measuring import Commit, Data, silence_seed_warning
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="TEXT", help="Only systems with this in their name. May be repeated."),
 ]
-Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Takes the place of the file's.", show_default=False)]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="Overrides the file's seeds.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print a list, one object per system, only.")]
 
 
@@ -91,6 +90,7 @@ def _compare(
     as_json: bool,
 ) -> TrainingError | None:
     """Measure what is missing, and show everything; return what failed, which is raised last."""
+    from splitwiper.store import files
     from splitwiper_lab.evaluation.comparison import conditions, records_of_results
 
     failed: TrainingError | None = None

@@ -151,7 +151,8 @@ async def _nowhere(request: Request, problem: HTTPException) -> JSONResponse:
     """Answer a call to an unknown path or method, or one whose JSON has a number that cannot be read."""
     if problem.status_code not in (404, 405):
         return JSONResponse({"kind": "DataError", "message": "the body cannot be read as JSON."}, 422)
-    message = f"there is no {request.method} of this path: /openapi.json lists all calls."
+    what = "there is no such path" if problem.status_code == 404 else f"this path does not accept {request.method}"
+    message = f"{what}: /openapi.json lists all calls."
     return JSONResponse({"kind": "NotFoundError", "message": message}, problem.status_code, problem.headers)
 
 
@@ -165,5 +166,5 @@ async def _invalid(request: Request, problem: RequestValidationError) -> JSONRes
     whole = any(error["loc"] == ("body",) for error in problem.errors())
     sent_json = request.headers.get("content-type", "").startswith("application/json")
     hint = " Send JSON, with 'Content-Type: application/json'." if whole and not sent_json else ""
-    message = f"the call does not fit: {'; '.join(problems)}.{hint}"
+    message = f"the call is not valid: {'; '.join(problems)}.{hint}"
     return JSONResponse({"kind": "DataError", "message": message}, 422)

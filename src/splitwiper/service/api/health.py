@@ -31,7 +31,8 @@ class Member(ApiShape):
     """A client: how often its shard changed, and how many of its rows the server holds.
 
     ``removed`` says who erased its shard, unless the client did so itself: ``training`` (it failed with the shard),
-    ``operator``, or ``lapse`` (the client asked to forget rows and then sent nothing). It is empty otherwise.
+    ``operator``, ``lapse`` (the client asked to forget rows and then sent nothing), or ``pace`` (it sent shard after
+    shard while others waited). It is empty otherwise.
     """
 
     generation: int

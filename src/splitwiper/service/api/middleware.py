@@ -44,8 +44,8 @@ _STATUSES: tuple[tuple[type[SplitWiperError], int], ...] = (
 )
 _RETRY = {429: 1, 503: 1, 507: 30}
 _NO_ROOM = (
-    "the server has no room left on its disk; its operator has been informed. Nothing acknowledged was lost: make the "
-    "same call again when there is room."
+    "the server has no room left on its disk; the operator's log says so. Nothing acknowledged was lost: make the same "
+    "call again when there is room."
 )
 _BROKEN = (
     "the server cannot do this just now; its operator finds the reason in the log. Nothing acknowledged was lost: "

@@ -14,13 +14,13 @@ or, where a proxy terminates TLS, a token. Errors have one shape: a kind, and a 
 do. Every call may be made again: repeating one changes nothing. Wherever there is GET, HEAD answers the same without a
 body."""
 _SCHEMES = {
-    "certificate": {"type": "mutualTLS", "description": "A certificate that 'splitwiper certs' made."},
+    "certificate": {"type": "mutualTLS", "description": "A client certificate of an authority that the server trusts."},
     "token": {"type": "http", "scheme": "bearer", "description": "A token that 'splitwiper certs token' made."},
 }
 _TAGS = {
     "shards": "Joining, and shards in pieces. For clients.",
     "requests": "Asking to be forgotten, and where that stands. For clients.",
-    "proof": "Certificates, the keys that sign them, and the ledger. For clients.",
+    "proof": "Certificates, the keys that sign them, and the ledger. For clients, keys and ledger for auditors too.",
     "predictions": "The model's answers, and the model. For clients.",
     "relay": "Sealed messages between clients.",
     "state": "For probes: no identity beyond that of the connection is asked for.",
@@ -34,7 +34,7 @@ _OFTEN = {
     413: "More was sent than one call takes.",
     422: "What was sent does not fit.",
     429: "Too often, or too much: wait as long as Retry-After says.",
-    507: "The server's disk is full. Nothing acknowledged was lost; its operator has been informed.",
+    507: "The server's disk is full. Nothing acknowledged was lost; the operator's log says so.",
 }
 
 

@@ -37,7 +37,7 @@ _GONE = {
 }
 _BUSY = {
     "model": shapes.ProblemShape,
-    "description": "Another call is at this upload: wait for it, and look where it stands.",
+    "description": "Another call is at this upload: wait for it, then ask how far the upload has come.",
 }
 _WHERE = "How many bytes the server has, according to its last answer: the body is appended to them."
 _HOW = "How the body is compressed, if it is: 'codings' of an upload lists what is read here."

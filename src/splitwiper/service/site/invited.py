@@ -16,8 +16,8 @@ from splitwiper.store import files
 from splitwiper.store.keys import check_private
 
 _HOW = (
-    "one client makes it (splitwiper group FILE), all others get a copy by a way that does not pass the server or its "
-    "operator, and each joins with it (join --group FILE)"
+    "one client makes it (splitwiper group FILE), all others get a copy over a channel that neither the server nor its "
+    "operator can see, and each joins with it (join --group FILE)"
 )
 
 
