@@ -286,7 +286,7 @@ def test_a_full_disk_ends_the_training_and_the_next_call_repeats_it(tmp_path: Pa
             if writes == 3:
                 raise OSError(28, "No space left on device")
 
-    with files.watch(full), pytest.raises(DiskFullError, match="make room"):
+    with files.watch(full), pytest.raises(DiskFullError, match="Make room"):
         fed.learn(three())
     assert writes >= 3 and present(fed) == kept  # the model before, and its states, are untouched
     assert ServerStore(fed.path / "server").model() == model

@@ -101,13 +101,13 @@ def test_a_clients_disk_is_full_while_it_forgets(tmp_path: Path, disk: Disk) -> 
         with closing(running.site("north", folder=disk.folder / "site")) as north:
             north.learn(rows["north"])
             disk.fill()
-            with pytest.raises(DiskFullError, match="make room"):
+            with pytest.raises(DiskFullError, match="Make room"):
                 north.forget(classes=["bird"])
             assert not north.client.store.suppressed() and not north.client.store.requests("open", "sent", "done")
             disk.empty()
             ticket = north.forget(classes=["bird"])
             disk.fill()
-            with pytest.raises(DiskFullError, match="make room"):
+            with pytest.raises(DiskFullError, match="Make room"):
                 north.settle(patience=0)
             assert len(north.client.store.suppressed()) == 10  # they stay forgotten
             disk.empty()
