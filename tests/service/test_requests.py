@@ -118,7 +118,7 @@ def test_only_the_registered_key_signs(cases: RequestRecords) -> None:
         receive(cases, signed(other, ticket="t2"), again)
     receive(cases, signed(ticket="t2"), again)
     cases.keys.drop("north", "ops", "its disk died")
-    with pytest.raises(NotFoundError, match="no key"):
+    with pytest.raises(NotFoundError, match="no registered key"):
         cases.keys.drop("north", "ops", "its disk died")
     with pytest.raises(IdentityError, match="no key of 'north' is registered"):  # not: the first that asks
         receive(cases, signed(other, ticket="t3"), Request("t3", "north", "class", COMMITTED))
